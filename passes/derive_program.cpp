@@ -65,10 +65,7 @@ void note_untrained(const Graph& forward, const Program& program, PassManager& p
   }
 }
 
-namespace {
-
-// Its forward part is `forward`, split where that is asked for. What leaves the region may be read by nobody: of mean
-// losses, the weight.
+// What leaves the region may be read by nobody: of mean losses, the weight.
 Result<Program> make_program(const ForwardModel& forward, const SplitChoice& split, const TrainingRequest& request) {
   Graph graph = forward.graph;
   if (split.chunks == 1) return make_training_program(std::move(graph), request);
@@ -78,8 +75,6 @@ Result<Program> make_program(const ForwardModel& forward, const SplitChoice& spl
   if (program) run_chunks_in_order(program->functions.front(), *done);
   return program;
 }
-
-}  // namespace
 
 Result<ForwardModel> prepare_forward(CleanModel model, const TrainingRequest& request,
                                      const KernelPreferences& preferences) {

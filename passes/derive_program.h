@@ -36,6 +36,9 @@ struct SplitChoice {
   int64_t chunks = 1;
 };
 
+// The job's program before any pass on its step. The forward part is `forward`, split where that is asked for.
+Result<Program> make_program(const ForwardModel& forward, const SplitChoice& split, const TrainingRequest& request);
+
 // The scheduled functions of the job, on their way to a plan.
 struct Derived {
   PlanDraft draft;

@@ -71,20 +71,6 @@ double limit_of_instruction(const OpDef& op, const OpCall& call, const Type& res
   return rounding * (4 + std::sqrt(terms));
 }
 
-// Largest difference over the largest element.
-double error_of_result(const Tensor& got, const Tensor& wanted) {
-  double largest = 0, difference = 0;
-  for (int64_t i = 0; i < wanted.type().elements(); ++i) {
-    const double x = got.get(i), y = wanted.get(i);
-    if (x == y || (std::isnan(x) && std::isnan(y))) continue;
-    if (!std::isfinite(x) || !std::isfinite(y)) return INFINITY;
-    difference = std::max(difference, std::fabs(x - y));
-  }
-  for (int64_t i = 0; i < wanted.type().elements(); ++i)
-    if (std::isfinite(wanted.get(i))) largest = std::max(largest, std::fabs(wanted.get(i)));
-  return relative(difference, largest);
-}
-
 class InstructionCheck {
  public:
   explicit InstructionCheck(Session& session)
@@ -174,7 +160,7 @@ class InstructionCheck {
       Result<Tensor> got = read(instruction.results[r]);
       if (!got) return got.takeError();
       written_[plan_.storage_of(instruction.results[r])] = hash_of(*got);
-      const double error = error_of_result(*got, (*wanted)[r]),
+      const double error = largest_error(*got, (*wanted)[r]),
                    limit = limit_of_instruction(op, call, (*wanted)[r].type());
       if (error <= limit) continue;
       blame(at, r, error, limit, std::move(*got), std::move((*wanted)[r]));
@@ -269,7 +255,7 @@ Result<std::string> first_changed_value(const Graph& before, const Graph& after,
       const std::string& name = after.value(result).name;
       const auto was = old->find(name), is = now->find(name);
       if (was == old->end() || is == now->end() || was->second.type().shape != is->second.type().shape) continue;
-      if (!(error_of_result(is->second, was->second) <= limit)) return name;
+      if (!(largest_error(is->second, was->second) <= limit)) return name;
     }
   return std::string();
 }
@@ -277,12 +263,11 @@ Result<std::string> first_changed_value(const Graph& before, const Graph& after,
 // Each graph as it stands after the pass, the others as they stood; the forward graph until it is differentiated.
 class ProgramsOfPasses {
  public:
-  // `first` is the program without a pass.
-  ProgramsOfPasses(std::string folder, const TrainingRequest& request, Program first)
-      : folder_(std::move(folder)), request_(request), latest_(std::move(first)) {}
+  // `first` is the program without a pass, `split` that with the batch in chunks, if the plan has any.
+  ProgramsOfPasses(std::string folder, const TrainingRequest& request, Program first, std::optional<Program> split)
+      : folder_(std::move(folder)), request_(request), latest_(std::move(first)), split_(std::move(split)) {}
 
-  // The files NN-pass.ir in order. Layouts, which follow the graph passes, do not parse; the splits of a search are no
-  // passes.
+  // The files NN-pass.ir in order. Layouts, which follow the graph passes, do not parse.
   Result<std::vector<ProgramAfter>> read() {
     std::vector<std::string> files;
     std::error_code failure;
@@ -296,6 +281,7 @@ class ProgramsOfPasses {
       if (!added) return added.takeError();
       if (!*added) break;
     }
+    add_split(programs);
     return programs;
   }
 
@@ -313,20 +299,43 @@ class ProgramsOfPasses {
         Result<Program> made = make_training_program(std::move(graph), request_);
         if (!made) return made.takeError();
         latest_ = std::move(*made);
-      } else if (Graph* known = latest_.find(graph.name)) {
-        *known = std::move(graph);
+      } else {
+        add_split(programs);
+        if (Graph* known = latest_.find(graph.name)) *known = std::move(graph);
       }
     }
     programs.push_back({llvm::sys::path::stem(file).split('-').second.str(), latest_});
     return true;
   }
 
+  // It is made of the last forward graph, and the passes on the step follow.
+  void add_split(std::vector<ProgramAfter>& programs) {
+    if (!split_) return;
+    latest_ = std::move(*split_);
+    split_.reset();
+    programs.push_back({"split-batch", latest_});
+  }
+
   std::string folder_;
   const TrainingRequest& request_;
   Program latest_;
+  std::optional<Program> split_;  // until it is added
 };
 
 }  // namespace
+
+double largest_error(const Tensor& got, const Tensor& wanted) {
+  double largest = 0, difference = 0;
+  for (int64_t i = 0; i < wanted.type().elements(); ++i) {
+    const double x = got.get(i), y = wanted.get(i);
+    if (x == y || (std::isnan(x) && std::isnan(y))) continue;
+    if (!std::isfinite(x) || !std::isfinite(y)) return INFINITY;
+    difference = std::max(difference, std::fabs(x - y));
+  }
+  for (int64_t i = 0; i < wanted.type().elements(); ++i)
+    if (std::isfinite(wanted.get(i))) largest = std::max(largest, std::fabs(wanted.get(i)));
+  return relative(difference, largest);
+}
 
 VerifyLimits limits_of(const Plan& plan) {
   const std::string& precision = plan.training.precision;
@@ -456,9 +465,20 @@ Result<std::vector<ProgramAfter>> programs_of_passes(Graph forward, const Plan& 
   Result<ForwardModel> model =
       prepare_forward({std::move(forward), std::move(passes)}, request, catalog->preferences());
   if (!model) return model.takeError();
-  Result<Derived> derived = derive_program(*model, {}, request, plan.device, *catalog, model->passes);
+  SplitChoice split;
+  std::optional<Program> in_chunks;
+  if (plan.fit.chunks > 1) {
+    split = {model->graph.find_value(plan.fit.chunks_from), plan.fit.chunks};
+    if (split.from == ValueId::None)
+      return model_error("the model has no value " + plan.fit.chunks_from + ", behind which the plan has chunks");
+    Result<Program> program = make_program(*model, split, request);
+    if (!program) return program.takeError();
+    in_chunks = std::move(*program);
+  }
+  Result<Derived> derived = derive_program(*model, split, request, plan.device, *catalog, model->passes);
   if (!derived) return derived.takeError();
-  Result<std::vector<ProgramAfter>> programs = ProgramsOfPasses(folder.str().str(), request, *raw).read();
+  Result<std::vector<ProgramAfter>> programs =
+      ProgramsOfPasses(folder.str().str(), request, *raw, std::move(in_chunks)).read();
   if (programs) programs->insert(programs->begin(), {"import", std::move(*raw)});
   return programs;
 }

@@ -8,7 +8,7 @@ namespace plimsoll {
 
 // One tensor of the step, as the plan and as the interpreter have it.
 struct TensorDifference {
-  enum class Kind : uint8_t { Loss, Gradient, State } kind = Kind::Loss;
+  enum class Kind : uint8_t { Loss, Gradient, State, Value } kind = Kind::Loss;
   std::string name;
   Type type;
   double error = 0;  // norm of the difference over the norm of the reference
@@ -57,8 +57,17 @@ struct ProgramAfter {
 Result<std::optional<Culprit>> find_wrong_pass(llvm::ArrayRef<ProgramAfter> programs, const StepStart& start,
                                                double limit);
 
-// Runs the graph passes of the plan's compilation again and gives the program after each, first that without any.
-// `forward` is what import_model_of gave.
+// Runs the graph passes of the plan's compilation again and gives the program after each, first that without any. Where
+// the plan takes its batch in chunks, the split is one of them, "split-batch". `forward` is what import_model_of gave.
 Result<std::vector<ProgramAfter>> programs_of_passes(Graph forward, const Plan& plan, const TrainingRequest& request);
+
+// The first instruction of the plan's first function whose result differs from the value of the same name in the
+// program it was scheduled from, the last that programs_of_passes gives: a remat, a reload, a copy or an order that is
+// wrong. None where all agree.
+Result<std::optional<Culprit>> find_wrong_schedule(const Plan& plan, const Program& scheduled, const StepStart& start,
+                                                   double limit);
+
+// The largest difference over the largest element of `wanted`; infinite where only one is finite.
+double largest_error(const Tensor& got, const Tensor& wanted);
 
 }  // namespace plimsoll

@@ -126,6 +126,7 @@ struct EvaluateOptions {
 struct VerifyOptions {
   std::string plan, weights, data;
   std::string reproducer;  // a folder; empty: beside the plan
+  std::string against;     // an .onnx file whose forward values ONNX Runtime computes too; empty: none
   uint64_t seed = 0;
   int threads = 0;
 };

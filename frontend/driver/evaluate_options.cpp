@@ -52,6 +52,9 @@ void add_verify(CLI::App& program, Options& options) {
   add_option(command, "--data", verify.data, "FILE", "the samples of the step, as `run` reads them")->required();
   add_option(command, "--reproducer", verify.reproducer, "DIR",
              "folder for the IR and the tensors of what differs; default: PLAN.verify");
+  add_option(command, "--against", verify.against, "MODEL",
+             "compare first the forward values of this .onnx file, as it is imported, with those of ONNX Runtime, "
+             "which a python3 must have");
   add_setting(command, "--seed", verify.seed, "N", "seed of dropout and of the windows of a token file");
   add_setting(command, "--threads", verify.threads, "N", "CPU threads; 0: as many as the machine has")
       ->check(at_least(0));

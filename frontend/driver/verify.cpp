@@ -1,4 +1,4 @@
-#include "frontend/api/verify.h"
+#include "frontend/api/compare_onnxruntime.h"
 
 #include "frontend/driver/commands.h"
 #include "frontend/inspect/text_table.h"
@@ -9,6 +9,7 @@
 
 #include "llvm/Support/FormatVariadic.h"
 
+#include <algorithm>
 #include <cmath>
 
 // The command verify: a plan's step beside the reference interpreter's, and what is to blame where they differ.
@@ -21,6 +22,7 @@ std::string kind_name(TensorDifference::Kind kind) {
     case TensorDifference::Kind::Loss: return "loss";
     case TensorDifference::Kind::Gradient: return "gradient";
     case TensorDifference::Kind::State: return "next value";
+    case TensorDifference::Kind::Value: return "value";
   }
   return "";
 }
@@ -38,6 +40,8 @@ class Verification {
     if (!session) return session.takeError();
     Result<std::unique_ptr<BatchSource>> data = read_data(**session);
     if (!data) return data.takeError();
+    if (!options_.against.empty())
+      if (Status s = compare_import()) return s;
     Result<StepComparison> comparison = compare_step(**session, **data, *program, start_);
     if (!comparison) return comparison.takeError();
     console_.progress.finish();
@@ -96,6 +100,30 @@ class Verification {
     return data;
   }
 
+  Status compare_import() {
+    console_.progress.phase("ONNX Runtime");
+    Result<RuntimeComparison> comparison = compare_with_onnxruntime(plan_, options_.against, start_);
+    if (!comparison) return comparison.takeError();
+    console_.progress.finish();
+    const std::vector<TensorDifference>& tensors = comparison->tensors;
+    const auto wrong = llvm::find_if(tensors, [](const TensorDifference& each) { return !each.agrees(); });
+    const auto worst = std::max_element(tensors.begin(), tensors.end(),
+                                        [](const auto& a, const auto& b) { return a.error < b.error; });
+    const std::string beside = " forward values of " + options_.against + " beside ONNX Runtime " + comparison->version;
+    if (wrong != tensors.end())
+      return model_error("of " + std::to_string(tensors.size()) + beside + ", %" + wrong->name +
+                         llvm::formatv(" is the first to differ: by {0:e2} of its largest element, the limit is {1:e2}",
+                                       wrong->error, wrong->limit)
+                             .str());
+    console_.out << tensors.size() << beside
+                 << llvm::formatv(": the largest difference is {0:e2} of its largest element, in %", worst->error)
+                 << worst->name;
+    if (comparison->random > 0)
+      console_.out << "; " << comparison->random << " depend on random numbers and are left out";
+    console_.out << "\n";
+    return Status::success();
+  }
+
   void print(const StepComparison& comparison) {
     console_.out << llvm::formatv("loss {0:f6}, reference {1:f6}\n", comparison.loss, comparison.reference_loss);
     TextTable table(console_.out, {console_.columns, console_.out_is_terminal});
@@ -123,8 +151,8 @@ class Verification {
     if (!culprit) return in_context(text + ", and the search for the reason failed", culprit.takeError());
     if (!*culprit)
       return model_error(text +
-                         "; every instruction and every pass agrees by itself, so the difference is rounding "
-                         "that adds up, or the order and splits of the plan");
+                         "; every instruction, every pass, every split and every remat agrees by itself, so the "
+                         "difference is rounding that adds up");
     const std::string folder = options_.reproducer.empty() ? options_.plan + ".verify" : options_.reproducer;
     if (Status s = write_reproducer(folder, **culprit)) return s;
     return model_error(text + "; " + (*culprit)->what + " is the first to differ: " + (*culprit)->detail + "; " +
@@ -143,7 +171,11 @@ class Verification {
     console_.progress.phase("passes");
     Result<std::vector<ProgramAfter>> programs = programs_of_passes(*forward_, plan_, request_);
     if (!programs) return programs.takeError();
-    return find_wrong_pass(*programs, start_, limits_of(plan_).gradient);
+    const double limit = limits_of(plan_).gradient;
+    wrong = find_wrong_pass(*programs, start_, limit);
+    if (!wrong || *wrong) return wrong;
+    console_.progress.phase("remats and copies");
+    return find_wrong_schedule(plan_, programs->back().program, start_, limit);
   }
 
   const VerifyOptions& options_;

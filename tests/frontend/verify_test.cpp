@@ -175,6 +175,83 @@ graph @clean(%x: f32[4,3], %labels: i64[4]) state(%weight: f32[3,2] parameter tr
     CHECK_FALSE(llvm::cantFail(find_wrong_pass(programs, start_of(values), 1e-4)).has_value());
   }
 
+  // Two layers in a row, so that gradients read what is made again.
+  constexpr llvm::StringLiteral deep = R"(
+graph @deep(%x: f32[8,16], %labels: i64[8]) state(%w1: f32[16,16] parameter trained, %w2: f32[16,16] parameter trained) {
+  %h1 = matmul(%x, %w1) : f32[8,16]
+  %a1 = tanh(%h1) : f32[8,16]
+  %h2 = matmul(%a1, %w2) : f32[8,16]
+  %a2 = tanh(%h2) : f32[8,16]
+  %a3 = exp(%a2) : f32[8,16]
+  %loss, %lse, %weight = cross_entropy(%a3, %labels) {reduction="mean"} : f32[], f32[8], f32[]
+  return loss=%loss
+}
+)";
+
+  TEST_CASE("a remat that reads the wrong value is found, and so is a right one") {
+    RandomValues values;
+    values.add_for(parsed(deep));
+    TrainingRequest request;
+    request.optimizer.kind = OptimizerKind::Sgd;
+    CpuCatalog catalog;
+    const auto compile = [&](const TrainingRequest& asked) {
+      return llvm::cantFail(compile_training(parsed(deep), asked, cpu_device(), catalog));
+    };
+    request.split = 1;
+    request.budget_bytes = 1;
+    request.budget_bytes = compile(request).plan.promised_bytes();  // the least that remats reach
+    Plan plan = compile(request).plan;
+    REQUIRE(plan.fit.rematerialised > 0);
+    const Program scheduled = llvm::cantFail(programs_of_passes(parsed(deep), plan, request)).back().program;
+    const StepStart start = start_of(values);
+    CHECK_FALSE(llvm::cantFail(find_wrong_schedule(plan, scheduled, start, 1e-6)).has_value());
+    int planted = -1;
+    for (Instruction& instruction : plan.functions.front().instructions) {
+      const std::string& name = plan.slots[static_cast<size_t>(instruction.results.front())].name;
+      if (name.find(".recompute") == std::string::npos) continue;
+      planted = static_cast<int>(&instruction - plan.functions.front().instructions.data());
+      instruction.op = instruction.op == "tanh" ? "neg" : "tanh";
+      if (instruction.operands.size() > 1) instruction.operands.resize(1), instruction.attrs = {};
+      break;
+    }
+    REQUIRE(planted >= 0);
+    const std::optional<Culprit> culprit = llvm::cantFail(find_wrong_schedule(plan, scheduled, start, 1e-3));
+    REQUIRE(culprit.has_value());
+    CHECK_MESSAGE(
+        llvm::StringRef(culprit->what).startswith("instruction " + std::to_string(planted) + " of train_step"),
+        culprit->what);
+    CHECK_MESSAGE(llvm::StringRef(culprit->detail).contains(".recompute differs by"), culprit->detail);
+  }
+
+  TEST_CASE("a plan in chunks is compared with its split, and a wrong split is found by its name") {
+    RandomValues values;
+    values.add_for(parsed(deep));
+    TrainingRequest request;
+    request.split = 2;
+    request.split_from = "h1";
+    CpuCatalog catalog;
+    const Plan plan = llvm::cantFail(fitting_plan(compile_training(parsed(deep), request, cpu_device(), catalog)));
+    REQUIRE(plan.fit.chunks == 2);
+    std::vector<ProgramAfter> programs = llvm::cantFail(programs_of_passes(parsed(deep), plan, request));
+    const StepStart start = start_of(values);
+    const auto split = llvm::find_if(programs, [](const ProgramAfter& each) { return each.pass == "split-batch"; });
+    REQUIRE(split != programs.end());
+    CHECK_FALSE(llvm::cantFail(find_wrong_pass(programs, start, 1e-4)).has_value());
+    CHECK_FALSE(llvm::cantFail(find_wrong_schedule(plan, programs.back().program, start, 1e-6)).has_value());
+    for (auto later = split; later != programs.end(); ++later) {
+      Graph& step = later->program.functions.front();
+      for (NodeId id : step.order())
+        if (step.node(id).op->name == "exp") {
+          Builder b(step, id);
+          step.replace_uses(step.node(id).results[0], b.emit("neg", step.node(id).operands));
+          break;
+        }
+    }
+    const std::optional<Culprit> culprit = llvm::cantFail(find_wrong_pass(programs, start, 1e-4));
+    REQUIRE(culprit.has_value());
+    CHECK(culprit->what == "pass split-batch");
+  }
+
   TEST_CASE("a layout that writes over a value is found at the instruction that reads it") {
     const RandomValues values = values_of_model();
     Plan plan = compiled({});
