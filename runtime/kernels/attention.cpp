@@ -89,9 +89,9 @@ struct AttentionTimes {
   WindowTimes windows;
 };
 constexpr AttentionTimes forward_times{
-    {5, 0.05, 0.0145, 0.3, 0.155, 0.9, 0.4, 1, 64, 0}, {5, 0.54, 0.0075, 0.45, 0.1, 0.5, 0.4, 1, 64, 0}, {0.56, 2, 2}};
+    {5, 0.05, 0.0145, 0.3, 0.155, 0.9, 0.4, 1, 64, 0}, {5, 0.62, 0.0075, 0.45, 0.1, 0.5, 0.23, 1, 64, 0}, {0.56, 2, 2}};
 constexpr AttentionTimes backward_times{
-    {5, 0.2, 0.0556, 1.1, 0.38, 3, 1, 3, 128, 1}, {5, 1.43, 0.0194, 1.1, 0.44, 1.7, 1, 3, 64, 1, 2}, {0.47, 4, 4}};
+    {5, 0.2, 0.0556, 1.1, 0.38, 3, 1, 3, 128, 1}, {5, 1.55, 0.0194, 1.1, 0.44, 1.7, 0.8, 3, 64, 1, 2}, {0.47, 4, 4}};
 constexpr MmaTimes mask_grad_mma_times{5, 0.3, 0.025, 0.6, 0.16, 1.5, 0, 3, 64, 0};
 constexpr AttentionTimes mask_grad_times{mask_grad_mma_times, mask_grad_mma_times, {0.3, 3, 2}};
 constexpr double measured_tflops = 790, measured_multiprocessors = 132;
