@@ -20,7 +20,8 @@ namespace {
 
 constexpr size_t fastest_compiled = 4;
 constexpr size_t max_compiled = 8;
-constexpr double min_saving = 0.1;  // share of its bytes that a slower candidate must save to be compiled
+constexpr double min_saving = 0.1;        // share of its bytes that a slower candidate must save to be compiled
+constexpr double share_for_states = 0.6;  // of a budget, as guesses have it
 constexpr int64_t any_bytes = int64_t{1} << 50;
 constexpr double search_effort = 0.25;  // of each candidate's remats and copies, as a share of the usual
 
@@ -178,11 +179,11 @@ class MeshSearch {
   }
 
   // A forward that is computed again is about a third of a step, and frees most of the bytes. About half of the copies
-  // hides beside computing.
+  // hides beside computing, and states share the budget with what forward saves.
   double guess_us(const Candidate& candidate) const {
     const auto bytes = static_cast<double>(most_bytes(candidate.plain->plan));
     return us_of(*candidate.plain) * (1 + (1 - static_cast<double>(budget_bytes_) / bytes) / 3) +
-           candidate.estimate.host_us(budget_bytes_) / 2;
+           candidate.estimate.host_us(static_cast<int64_t>(share_for_states * static_cast<double>(budget_bytes_))) / 2;
   }
 
   // Whether the searches of a pipeline's stages can reach the budget.
