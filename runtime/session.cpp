@@ -145,6 +145,7 @@ void Session::abandon() {
 Session::Session(Plan plan, std::vector<WholeState> whole_states, Communicator* ranks)
     : plan_(std::move(plan)), whole_states_(std::move(whole_states)), ranks_(ranks), rank_(ranks ? ranks->rank() : 0) {
   if (ranks) collectives_.emplace(*ranks, plan_.mesh);
+  for (StepInFlight& step : in_flight_) step.runs.reserve(static_cast<size_t>(plan_.training.accumulate));
 }
 
 Result<std::vector<int64_t>> Session::numbers_of_ranks(int64_t number) {
@@ -274,7 +275,7 @@ Status Session::start_step(BatchSource& data, const GradientSink* gradients) {
   Result<double> scale = gradients ? loss_scale() : Result<double>(1);
   if (!scale) return scale.takeError();
   StepInFlight& step = in_flight_[static_cast<size_t>(steps_started_ % max_in_flight)];
-  step = {};
+  step.restart();
   if (schedule_)
     if (Status s = write_learning_rate(schedule_->rate(steps_started_))) return s;
   step.learning_rate = learning_rate_;

@@ -136,6 +136,13 @@ class Session {
     double loss_sum = 0, weight_sum = 0;
     double learning_rate = 0;
     size_t runs_left() const { return runs.size() - next_run; }
+    // Begins another step in the memory that `runs` has.
+    void restart() {
+      std::vector<RunOfStep> memory = std::move(runs);
+      memory.clear();
+      *this = {};
+      runs = std::move(memory);
+    }
   };
 
   Session(Plan plan, std::vector<WholeState> whole_states, Communicator* ranks);
