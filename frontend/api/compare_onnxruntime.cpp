@@ -43,7 +43,7 @@ options.log_severity_level = 4
 session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 wanted = {each.name for each in session.get_inputs()}
 results = session.run(None, {name: array for name, array in given.items() if name in wanted})
-header, body = {"__metadata__": {"version": ort.__version__}}, b""
+header, body = {}, b""
 for each, array in zip(session.get_outputs(), results):
     if not isinstance(array, np.ndarray) or array.dtype not in names:
         continue
@@ -114,6 +114,48 @@ Status run_python(const std::string& folder, llvm::ArrayRef<llvm::StringRef> arg
                      (last.empty() ? (*text)->getBuffer().rtrim() : last));
 }
 
+// The float values of the graph that do not depend on random numbers, in its order; counts the others.
+std::vector<std::string> comparable_values(const Graph& graph, size_t& random) {
+  const std::vector<bool> is_random = find_random(graph);
+  std::vector<std::string> names;
+  for (NodeId id : graph.order())
+    for (ValueId value : graph.node(id).results) {
+      if (!is_float(graph.type(value).dtype)) continue;
+      if (is_random[index_of(value)])
+        ++random;
+      else
+        names.push_back(graph.value(value).name);
+    }
+  return names;
+}
+
+// The values of the model as it is imported, with its own weights.
+Result<NamedTensors> imported_values(const Graph& graph, const std::string& model_path, const StepStart& start) {
+  Result<Weights> weights = open_weights(model_path);
+  if (!weights) return weights.takeError();
+  StepStart own = start;
+  own.load = weights->load;
+  return run_reference_values(graph, own);
+}
+
+// Adds the values of `names` that both have.
+Status compare_values(const std::string& path, llvm::ArrayRef<std::string> names, const NamedTensors& values,
+                      RuntimeComparison& comparison) {
+  Result<SafetensorsFile> file = SafetensorsFile::open(path);
+  if (!file) return file.takeError();
+  for (const std::string& name : names) {
+    const TensorEntry* entry = file->find(name);
+    if (!entry) continue;
+    Tensor theirs(entry->type);
+    if (Status s = file->read(*entry, theirs.view().data)) return s;
+    const Tensor& ours = values.at(name);
+    const double error = ours.type().shape == entry->type.shape ? largest_error(ours, theirs) : INFINITY;
+    comparison.tensors.push_back({TensorDifference::Kind::Value, name, ours.type(), error, limit});
+  }
+  if (comparison.tensors.empty()) return model_error("ONNX Runtime gives no value that can be compared");
+  return Status::success();
+}
+
 }  // namespace
 
 Result<RuntimeComparison> compare_with_onnxruntime(const Plan& plan, const std::string& model_path,
@@ -125,27 +167,12 @@ Result<RuntimeComparison> compare_with_onnxruntime(const Plan& plan, const std::
   options.training = false;
   Result<Graph> graph = import_model(*model, options);
   if (!graph) return in_context(model_path, graph.takeError());
-  Result<Weights> weights = open_weights(model_path);
-  if (!weights) return weights.takeError();
-  StepStart own = start;
-  own.load = weights->load;
-  Result<NamedTensors> values = run_reference_values(*graph, own);
+  Result<NamedTensors> values = imported_values(*graph, model_path, start);
   if (!values) return values.takeError();
-
   RuntimeComparison comparison;
-  const std::vector<bool> is_random = find_random(*graph);
-  std::vector<std::string> names;
+  const std::vector<std::string> names = comparable_values(*graph, comparison.random);
   llvm::StringSet<> wanted;
-  for (NodeId id : graph->order())
-    for (ValueId value : graph->node(id).results) {
-      if (!is_float(graph->type(value).dtype)) continue;
-      if (is_random[index_of(value)]) {
-        ++comparison.random;
-        continue;
-      }
-      names.push_back(graph->value(value).name);
-      wanted.insert(names.back());
-    }
+  for (const std::string& name : names) wanted.insert(name);
 
   llvm::SmallString<128> folder;
   if (std::error_code failure = llvm::sys::fs::createUniqueDirectory("plimsoll-onnxruntime", folder))
@@ -159,18 +186,7 @@ Result<RuntimeComparison> compare_with_onnxruntime(const Plan& plan, const std::
   Result<std::unique_ptr<llvm::MemoryBuffer>> version = read_file(outputs + ".version");
   if (!version) return version.takeError();
   comparison.version = (*version)->getBuffer().str();
-  Result<SafetensorsFile> file = SafetensorsFile::open(outputs);
-  if (!file) return file.takeError();
-  for (const std::string& name : names) {
-    const TensorEntry* entry = file->find(name);
-    if (!entry) continue;
-    Tensor theirs(entry->type);
-    if (Status s = file->read(*entry, theirs.view().data)) return s;
-    const Tensor& ours = values->at(name);
-    const double error = ours.type().shape == entry->type.shape ? largest_error(ours, theirs) : INFINITY;
-    comparison.tensors.push_back({TensorDifference::Kind::Value, name, ours.type(), error, limit});
-  }
-  if (comparison.tensors.empty()) return model_error("ONNX Runtime gives no value that can be compared");
+  if (Status s = compare_values(outputs, names, *values, comparison)) return s;
   return comparison;
 }
 

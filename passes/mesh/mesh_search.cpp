@@ -20,10 +20,10 @@ namespace {
 
 constexpr size_t fastest_compiled = 4;
 constexpr size_t max_compiled = 8;
-constexpr double min_saving = 0.1;        // share of its bytes that a slower candidate must save to be compiled
-constexpr double share_for_states = 0.6;  // of a budget, as guesses have it
-constexpr int64_t any_bytes = int64_t{1} << 50;
-constexpr double search_effort = 0.25;  // of each candidate's remats and copies, as a share of the usual
+constexpr double min_saving = 0.1;               // share of its bytes that a slower candidate must save to be compiled
+constexpr double share_for_states = 0.6;         // of a budget, as guesses have it
+constexpr int64_t any_bytes = int64_t{1} << 50;  // more than a device has, and sums of it fit an integer
+constexpr double search_effort = 0.25;           // of each candidate's remats and copies, as a share of the usual
 
 class MeshSearch {
  public:

@@ -2,9 +2,15 @@
 
 table() gives {name: (make, exports, optimizer)}; make() gives a module whose forward is the loss, and its batch.
 """
+import pathlib
+import sys
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+from torch_models import with_sinks
 
 BOTH = ["dynamo20+optimize", "script17+dynamic"]
 MANY = ["dynamo18+optimize", "dynamo20", "dynamo20+optimize", "dynamo23+optimize", "dynamo20+optimize+dynamic", "script13", "script15+dynamic",
@@ -104,26 +110,12 @@ def next_packed_token(model, input_ids, position_ids, labels):
     return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))
 
 
-class DenseExperts(nn.Module):
-    """In place of a mixture of experts, which no exporter writes."""
-
-    def __init__(self, width):
-        super().__init__()
-        self.layer = nn.Linear(width, width)
-
-    def forward(self, x):
-        return self.layer(x), None
-
-
 def attention_with_sinks():
     import transformers as T
 
     config = T.GptOssConfig(**GROUPED, head_dim=8, sliding_window=6, layer_types=["sliding_attention", "full_attention"],
                             num_local_experts=2, num_experts_per_tok=1, bos_token_id=0, eos_token_id=0, pad_token_id=0)
-    model = T.GptOssForCausalLM._from_config(config, attn_implementation="eager")
-    for layer in model.model.layers:
-        layer.mlp = DenseExperts(32)
-        nn.init.normal_(layer.self_attn.sinks)
+    model = with_sinks(T.GptOssForCausalLM._from_config(config, attn_implementation="eager"))
     ids = randint(96, 2, 13)
     return Loss(model, next_token), {"input_ids": ids[:, :-1].contiguous(), "labels": ids[:, 1:].contiguous()}
 

@@ -28,6 +28,9 @@ from safetensors.torch import save_file
 
 from check_golden import CASES
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from torch_models import with_sinks
+
 warnings.filterwarnings("ignore")
 torch.set_num_threads(4)
 STEPS = 5
@@ -62,24 +65,6 @@ class PackedLM(CausalLM):
     def forward(self, input_ids, position_ids, labels):
         logits = self.m(input_ids=input_ids, position_ids=position_ids, use_cache=False).logits
         return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))
-
-
-class DenseExperts(nn.Module):
-    """In place of a mixture of experts, which no exporter writes."""
-
-    def __init__(self, width):
-        super().__init__()
-        self.layer = nn.Linear(width, width)
-
-    def forward(self, x):
-        return self.layer(x), None
-
-
-def with_sinks(model):
-    for layer in model.model.layers:
-        layer.mlp = DenseExperts(model.config.hidden_size)
-        nn.init.normal_(layer.self_attn.sinks)
-    return model
 
 
 class TextClassifier(nn.Module):

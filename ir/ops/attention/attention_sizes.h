@@ -15,6 +15,8 @@ struct AttentionSizes {
   int64_t drawn_heads;                  // of all ranks: a sample draws numbers for so many
   size_t k_operand = 1, v_operand = 2;  // which operand, and which result of the gradient, holds them
 
+  Shape scores() const { return {batch, heads, rows, columns}; }
+
   static bool is_packed(const Attrs& attrs) { return attrs.get_int("packed") != 0; }
 
   // The widths of the call must divide evenly.
