@@ -86,13 +86,18 @@ def make_batch(family, batch, rows):
 def export(case, folder, batch=None):
     """Writes model.onnx, and batch.safetensors with the case's batch or the given one."""
     import safetensors.torch
-    import torch
 
     family, whole_batch, rows = CASES[case]
     inputs = make_batch(family, batch or whole_batch, rows)
-    torch.onnx.export(build(family, rows).train(), tuple(inputs.values()), folder / "model.onnx", dynamo=True, optimize=False,
-                      opset_version=20, input_names=list(inputs), output_names=["loss"], external_data=True, verbose=False)
+    export_program(build(family, rows), inputs).save(folder / "model.onnx", external_data=True)
     safetensors.torch.save_file(inputs, folder / "batch.safetensors")
+
+
+def export_program(model, inputs):
+    """The ONNX program of a training step's loss."""
+    import torch
+
+    return torch.onnx.export(model.train(), tuple(inputs.values()), dynamo=True, optimize=False, opset_version=20, input_names=list(inputs), output_names=["loss"], verbose=False)
 
 
 def export_apart(case, folder, batch=None):
@@ -154,33 +159,42 @@ def timed(device, times):
 
 
 def train(case, steps, compile_mode=None, micro_batches=1, checkpoints=False, saved_share=None, cap_bytes=None, device="cuda", warm_up=WARM_UP):
-    """Trains with PyTorch. compile_mode: None is eager. saved_share: torch.compile's activation_memory_budget."""
+    """Trains a case with PyTorch. compile_mode: None is eager. saved_share: torch.compile's activation_memory_budget."""
     import torch
 
     if cap_bytes and device == "cuda":
         cap_memory(cap_bytes)
     family, batch, rows = CASES[case]
-    model = build(family, rows).to(device).train()
-    inputs = {name: tensor.to(device) for name, tensor in make_batch(family, batch, rows).items()}
-    if family in ("resnet50", "deeplabv3"):
-        model = model.to(memory_format=torch.channels_last)
-        inputs["x"] = inputs["x"].to(memory_format=torch.channels_last)
+    model = build(family, rows).to(device)
     if checkpoints:
         checkpoint_blocks(model)
     if saved_share is not None:
         import torch._functorch.config
         torch._functorch.config.activation_memory_budget = saved_share
+    inputs = {name: tensor.to(device) for name, tensor in make_batch(family, batch, rows).items()}
+    return train_model(model, inputs, steps, compile_mode, micro_batches, family in ("resnet50", "deeplabv3"), warm_up)
+
+
+def train_model(model, inputs, steps, compile_mode=None, micro_batches=1, channels_last=False, warm_up=WARM_UP):
+    """Trains a model with its loss inside on one batch; both lie on the same device."""
+    import torch
+
+    device = next(iter(inputs.values())).device.type
+    model = model.train()
+    if channels_last:
+        model = model.to(memory_format=torch.channels_last)
+        inputs = {name: tensor.to(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor for name, tensor in inputs.items()}
     optimizer = torch.optim.AdamW(model.parameters(), lr=SETTINGS["lr"], betas=(SETTINGS["beta1"], SETTINGS["beta2"]),
                                   eps=SETTINGS["eps"], weight_decay=SETTINGS["weight_decay"], fused=True)
     run = torch.compile(model, mode=compile_mode) if compile_mode else model
-    parts = [dict(zip(inputs, part)) for part in zip(*(tensor.chunk(micro_batches) for tensor in inputs.values()))]
+    parts = [tuple(part) for part in zip(*(tensor.chunk(micro_batches) for tensor in inputs.values()))]
     begin, times, first_ms = time.perf_counter(), [], None
     for _ in range(warm_up + steps):
         with timed(device, times):
             optimizer.zero_grad(set_to_none=True)
             for part in parts:
                 with torch.autocast(device, dtype=torch.bfloat16):
-                    loss = run(**part)
+                    loss = run(*part)
                 (loss / len(parts)).backward()
             optimizer.step()
         first_ms = first_ms or 1e3 * (time.perf_counter() - begin)
