@@ -86,7 +86,8 @@ def root_cause(error):
 def run_part(args, part, name, limit_s, *words):
     """Runs this script for one model. Returns the JSON lines it prints, or one failure."""
     command = [sys.executable, __file__, args.folder, "--part", part, "--only", name, *(["--small"] if args.small else []), *map(str, words)]
-    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(args.folder / "inductor")}
+    threads = max(2, 2 * (os.cpu_count() or 2) // args.jobs)
+    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(args.folder.resolve() / "inductor"), "TORCHINDUCTOR_COMPILE_THREADS": str(threads)}
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, env=environment)
     except subprocess.TimeoutExpired:
