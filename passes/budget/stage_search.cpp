@@ -24,14 +24,12 @@ Status refuse_what_is_not_planned(const TrainingRequest& request) {
 // Copies and collectives of long programs take long to place beside computing, so fewer limits are searched for.
 constexpr double long_spacing = 4;
 
-// Of meshes that are compared, a stage with more instructions is searched for remats only, and only as far as long
-// programs are.
-constexpr size_t max_instructions_of_many = 7000;
+constexpr int64_t max_instructions_of_many = 7000;
 
-bool is_long_for_many(const Plan& plain) {
+bool is_long_plan(const Plan& plain) {
   size_t instructions = 0;
   for (const PlanFunction& function : plain.functions) instructions += function.instructions.size();
-  return instructions > max_instructions_of_many;
+  return is_long_for_many(static_cast<int64_t>(instructions));
 }
 
 // The stage's plan within the budget; where there is none, the one that needs least. None where a faster one than is
@@ -54,7 +52,7 @@ Result<std::optional<Plan>> fit_stage(Derived& derived, size_t stage, const Forw
   Result<Plan> plain = plain_plan(input, options);
   if (!plain) return plain.takeError();
   const int64_t budget = plain->arenas.front().budget_bytes;
-  if (request.is_one_of_many && is_long_for_many(*plain)) {
+  if (request.is_one_of_many && is_long_plan(*plain)) {
     options.min_share = long_min_share;
     options.offload = false;
   }
@@ -275,8 +273,10 @@ class ScheduleSearch {
 
 }  // namespace
 
+bool is_long_for_many(int64_t instructions) { return instructions > max_instructions_of_many; }
+
 bool may_fit_as_one_of_many(const Plan& plain, int64_t budget_bytes) {
-  return !is_long_for_many(plain) || may_fit({.min_share = long_min_share}, plain, budget_bytes);
+  return !is_long_plan(plain) || may_fit({.min_share = long_min_share}, plain, budget_bytes);
 }
 
 Result<CompileResult> search_stages(const ForwardModel& forward, const TrainingRequest& request,

@@ -12,8 +12,10 @@ namespace plimsoll {
 Result<CompileResult> search_stages(const ForwardModel& forward, const TrainingRequest& request,
                                     const StageDevices& devices, const CompileHooks& hooks);
 
-// Whether the search for a stage can reach the budget, where its mesh is one of many that are compared
-// (TrainingRequest::is_one_of_many); `plain` is the stage's plan without remats and copies.
+// Whether a stage with so many instructions is searched for remats only and down to long_min_share, where its mesh is
+// one of many that are compared (TrainingRequest::is_one_of_many).
+bool is_long_for_many(int64_t instructions);
+// Whether the search for a stage can reach the budget then; `plain` is the stage's plan without remats and copies.
 bool may_fit_as_one_of_many(const Plan& plain, int64_t budget_bytes);
 
 }  // namespace plimsoll

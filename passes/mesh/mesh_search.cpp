@@ -6,6 +6,7 @@
 #include "ir/support/parallel.h"
 #include "ir/support/units.h"
 #include "passes/budget/budget_report.h"
+#include "passes/budget/program_size.h"
 #include "passes/budget/stage_search.h"
 #include "passes/derive_stages.h"
 
@@ -23,6 +24,7 @@ constexpr size_t max_compiled = 8;
 constexpr double min_saving = 0.1;               // share of its bytes that a slower candidate must save to be compiled
 constexpr double share_for_states = 0.6;         // of a budget, as guesses have it
 constexpr int64_t any_bytes = int64_t{1} << 50;  // more than a device has, and sums of it fit an integer
+constexpr double sure_share = 0.8;               // of an estimate that the plan will surely have
 constexpr double search_effort = 0.25;           // of each candidate's remats and copies, as a share of the usual
 
 class MeshSearch {
@@ -31,8 +33,11 @@ class MeshSearch {
 
   Result<CompileResult> run() {
     if (Status s = estimate()) return s;
-    if (Status s = compile_plain()) return s;
-    if (Status s = fit()) return s;
+    for (const bool reaches : {true, false}) {
+      if (Status s = compile_plain(reaches)) return s;
+      if (Status s = fit()) return s;
+      if (best_ && best_->fits) break;
+    }
     return explained();
   }
 
@@ -42,6 +47,7 @@ class MeshSearch {
     MeshEstimate estimate;
     std::optional<CompileResult> plain;  // without remats and copies
     bool failed = false;                 // it cannot be compiled
+    bool is_considered = false;
   };
 
   Status estimate() {
@@ -107,13 +113,23 @@ class MeshSearch {
     return request;
   }
 
-  // Candidates that cannot be compiled make room for the next.
-  Status compile_plain() {
+  // Whether the searches of the candidate's stages can reach the budget, by its estimate and with room for its error.
+  bool may_reach(const Candidate& candidate) const {
+    const int64_t stages = candidate.what.mesh[MeshAxis::Stage];
+    if (stages == 1 || candidate.estimate.bytes <= 0) return true;
+    const auto smaller = [](int64_t number) { return static_cast<int64_t>(static_cast<double>(number) * sure_share); };
+    return !is_long_for_many(smaller(candidate.estimate.nodes / stages)) ||
+           smaller(static_cast<int64_t>(long_min_share * static_cast<double>(candidate.estimate.bytes))) <=
+               budget_bytes_;
+  }
+
+  // Those that may reach the budget, or all. Candidates that cannot be compiled make room for the next.
+  Status compile_plain(bool reaches) {
     Status first = Status::success();
     for (;;) {
       std::vector<Candidate*> fresh;
       for (Candidate* candidate : worthwhile())
-        if (!candidate->plain) fresh.push_back(candidate);
+        if (!candidate->plain && (!reaches || may_reach(*candidate))) fresh.push_back(candidate);
       if (fresh.empty()) break;
       std::vector<std::optional<Result<CompileResult>>> results(fresh.size());
       parallel_for(fresh.size(), [&](size_t i) {
@@ -135,10 +151,12 @@ class MeshSearch {
           first = results[i]->takeError();
       }
     }
-    for (Candidate* candidate : worthwhile()) compiled_.push_back(candidate);
+    compiled_.clear();
+    for (Candidate* candidate : worthwhile())
+      if (candidate->plain && !candidate->is_considered) compiled_.push_back(candidate);
     std::stable_sort(compiled_.begin(), compiled_.end(),
                      [](const Candidate* a, const Candidate* b) { return us_of(*a->plain) < us_of(*b->plain); });
-    if (compiled_.empty()) return first;
+    if (!best_ && compiled_.empty() && (!reaches || worthwhile().empty())) return first;
     llvm::consumeError(std::move(first));
     return Status::success();
   }
@@ -210,7 +228,8 @@ class MeshSearch {
     return Status::success();
   }
 
-  void consider(const Candidate& candidate, CompileResult result) {
+  void consider(Candidate& candidate, CompileResult result) {
+    candidate.is_considered = true;
     const Plan& plan = result.plan;
     tried_.push_back({candidate.what.mesh, candidate.what.zero, plan.pipeline, result.fits, most_bytes(plan),
                       plan.predicted_step_us});
@@ -249,7 +268,7 @@ class MeshSearch {
     search.bound_us = plan.predicted_step_us;
     for (const Candidate& candidate : all_) {
       if (candidate.plain || candidate.failed) continue;
-      if (is_over_memory(candidate))
+      if (is_over_memory(candidate) || !may_reach(candidate))
         ++search.over_memory;
       else if (best_->fits && candidate.estimate.least_us_within(budget_bytes_) >= plan.predicted_step_us)
         ++search.over_time;

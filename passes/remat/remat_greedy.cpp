@@ -1,8 +1,11 @@
 #include "passes/remat/remat_search.h"
 
 #include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/DenseSet.h"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 
 // Each value that only waits at the peak can be dropped and made again right before its next use, together with the
 // ancestors that are gone by then, or it can wait on the host. The change that removes most excess per added time is
@@ -16,9 +19,10 @@ constexpr int32_t ancestor_limits[] = {1, 3, 8, 20, 60};  // ops that one change
 constexpr int32_t copy_limits[] = {1, 2};                 // 2: compute waits for the offload
 constexpr double min_us = 1e-3;                           // a change counts as adding at least this
 constexpr double rounding = 1e-9;
-constexpr double max_rise = 1.5;          // factor by which a candidate's score may rise after it was last tried
-constexpr size_t max_joint_changes = 32;  // of a long schedule are made at once,
-constexpr double close_score = 0.7;       // if they score this share of the best
+constexpr double max_rise = 1.5;              // factor by which a candidate's score may rise after it was last tried
+constexpr int32_t ops_per_joint_change = 60;  // of a long schedule: so many changes are made at once,
+constexpr size_t max_tried_alike = 2;         // candidates of one kind in each round, where few are tried
+constexpr double close_score = 0.7;           // if they score this share of the best
 
 struct Candidate {
   ProgramPoint at;
@@ -103,12 +107,33 @@ void apply(
     schedule.make_synchronous(schedule.offload_of(candidate.at.op));
 }
 
+// By id, the same number for ops that take equally long and write as many bytes: mostly one op of the model in other
+// layers, or of other chunks of the batch.
+std::vector<int32_t> kinds_of_ops(const RematSchedule& schedule) {
+  std::map<std::tuple<Engine, double, std::vector<int64_t>>, int32_t> known;
+  std::vector<int32_t> kinds(static_cast<size_t>(schedule.id_count()), -1);
+  for (int32_t id = 0; id < schedule.id_count(); ++id) {
+    if (id == schedule.problem().op_count()) continue;  // no op has this id
+    const RematOp& op = schedule.op(id);
+    std::vector<int64_t> bytes;
+    for (int32_t v : op.writes) bytes.push_back(schedule.problem().value_bytes[v]);
+    kinds[id] = known.try_emplace({op.engine, op.cost_us, std::move(bytes)}, known.size()).first->second;
+  }
+  return kinds;
+}
+
 // Lowers the peak to one limit. Scores nearly always fall with the excess, so a candidate's last score bounds its score
 // now, and few candidates are promising after a change (Minoux 1978). In long schedules the changes that scored nearly
-// as well are made too, each if it still removes as much for its time.
+// as well are made too, each if it still removes as much for its time, and so are others of the same kind, of which few
+// are tried before.
 class Descent {
  public:
-  Descent(RematSchedule& schedule, int64_t limit, Tried tried) : schedule_(schedule), limit_(limit), tried_(tried) {}
+  Descent(RematSchedule& schedule, int64_t limit, Tried tried)
+      : schedule_(schedule),
+        limit_(limit),
+        tried_(tried),
+        is_long_(schedule.problem().op_count() >= long_ops),
+        kinds_(is_long_ || tried == Tried::FewAlike ? kinds_of_ops(schedule) : std::vector<int32_t>()) {}
 
   bool run() {
     schedule_.forget_journal();
@@ -121,7 +146,7 @@ class Descent {
       if (best.score <= 0) return false;
       apply(schedule_, best);
       schedule_.forget_journal();  // so that taking a candidate back restores the known time
-      if (schedule_.problem().op_count() >= long_ops) apply_close(best);
+      if (is_long_) apply_close(best);
     }
     return true;
   }
@@ -144,13 +169,16 @@ class Descent {
     return result;
   }
 
-  // The changes of the last round whose scores were close to the best, which was made.
+  // The changes of the last round whose scores were close to the best, which was made, and those that are like the
+  // best: the same op in other layers, or of other chunks of the batch.
   void apply_close(const Candidate& best) {
     llvm::erase_if(scored_, [&](const Candidate& other) {
       return other.score < close_score * best.score || other.index == best.index;
     });
     std::stable_sort(scored_.begin(), scored_.end(), is_better);
-    if (scored_.size() > max_joint_changes) scored_.resize(max_joint_changes);
+    add_alike(best);
+    const auto most = static_cast<size_t>(schedule_.problem().op_count() / ops_per_joint_change);
+    if (scored_.size() > most) scored_.resize(most);
     for (const Candidate& other : scored_) {
       if (schedule_.memory().peak() <= limit_) return;
       const bool inserts = !schedule_.is_offload(other.at.op);
@@ -163,14 +191,27 @@ class Descent {
     }
   }
 
+  void add_alike(const Candidate& best) {
+    llvm::DenseSet<int32_t> known{best.index};
+    for (const Candidate& other : scored_) known.insert(other.index);
+    for (Candidate other : ranked_) {
+      if (kinds_[other.at.op] != kinds_[best.at.op] || known.contains(other.index)) continue;
+      other.max_ops = best.max_ops;
+      scored_.push_back(other);
+    }
+  }
+
   Candidate best_candidate() {
     Candidate best;
     scored_.clear();
     excess_ = static_cast<double>(schedule_.memory().excess(limit_));
-    for (const Candidate& candidate : ranked_candidates()) {
+    ranked_ = ranked_candidates();
+    llvm::DenseMap<int32_t, size_t> tried_of_kind;
+    for (const Candidate& candidate : ranked_) {
       if (candidate.max_score * (1 + rounding) < best.score) break;
+      if (tried_ == Tried::FewAlike && tried_of_kind[kinds_[candidate.at.op]]++ >= max_tried_alike) continue;
       const double scores = try_candidate(candidate, best);
-      if (tried_ == Tried::Promising) last_scores_[{candidate.at.position, candidate.at.op}] = scores;
+      if (tried_ != Tried::All) last_scores_[{candidate.at.position, candidate.at.op}] = scores;
     }
     return best;
   }
@@ -210,8 +251,11 @@ class Descent {
   RematSchedule& schedule_;
   int64_t limit_;
   Tried tried_;
+  bool is_long_;
+  std::vector<int32_t> kinds_;                                       // by id, where they are asked for
   double excess_ = 0;                                                // before the change that is looked for
-  std::vector<Candidate> scored_;                                    // in this round
+  std::vector<Candidate> ranked_;                                    // in this round: all, and
+  std::vector<Candidate> scored_;                                    // those that were tried and may be best
   llvm::DenseMap<std::pair<int32_t, int32_t>, double> last_scores_;  // by point
 };
 

@@ -27,8 +27,14 @@ constexpr int64_t rescue_share = 20;    // but at most 1/20 of all work
 constexpr int32_t bounded_ops = 1000;   // for more ops the bound takes longer than the annealing that it can end
 constexpr int32_t thorough_ops = 1000;  // for more ops, or with fewer steps than these, the way down tries
 constexpr int64_t thorough_steps = 10'000'000;  // promising changes alone
+constexpr int64_t brief_steps = 30'000'000;     // a long problem with fewer tries few candidates that are alike
 constexpr double close_to_lowest = 1.15;        // a level may be packed below one that is lower by up to this factor
 constexpr int64_t steps_per_node = 200;         // how long a node of the bound's exact searches takes
+
+Tried tried_in(int32_t ops, int64_t steps) {
+  if (ops >= long_ops && steps < brief_steps) return Tried::FewAlike;
+  return ops <= thorough_ops && steps >= thorough_steps ? Tried::All : Tried::Promising;
+}
 
 // Levels far down stand further apart, because few budgets ask for them and each of them takes longer to search.
 double below(double limit, double plain_peak, double spacing) {
@@ -144,7 +150,7 @@ std::vector<RematPlan> remat_levels(const RematProblem& problem, int64_t highest
                                     llvm::ArrayRef<RematPlan> starts) {
   RematSchedule schedule(problem);
   int64_t steps = steps_for(options.seconds, remat_steps_per_second);
-  const Tried tried = problem.op_count() <= thorough_ops && steps >= thorough_steps ? Tried::All : Tried::Promising;
+  const Tried tried = tried_in(problem.op_count(), steps);
   WayDown way(schedule, tried, std::min(steps / rescue_share, rescue_levels * steps_per_op * problem.op_count()),
               options);
   std::vector<Level> levels = way.run(highest_bytes, options.close_levels);

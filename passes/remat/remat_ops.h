@@ -40,10 +40,11 @@ class RematOps {
   // Everything that can make a value again before `position`: the ops ahead of it, then the reloads of what they wrote.
   int32_t producer_count(int32_t position) const;
   int32_t producer_at(int32_t index, int32_t position) const;
+  // No op has the id between the problem's ops and the copies.
+  int32_t id_count() const { return problem_->op_count() + 1 + static_cast<int32_t>(copies_.size()); }
   ProgramPoint none() const { return {problem_->op_count() + 1, 0}; }
 
  protected:
-  int32_t id_count() const { return problem_->op_count() + 1 + static_cast<int32_t>(copies_.size()); }
   bool has_copies() const { return !copies_.empty(); }
   size_t copy_index(int32_t id) const { return static_cast<size_t>(id - problem_->op_count() - 1); }
   double cost_us(int32_t id) const { return cost_us_[id]; }

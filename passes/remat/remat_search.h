@@ -6,8 +6,9 @@
 
 namespace plimsoll::remat {
 
-// Which candidates a descent tries for each change: all, or those that may be best by their earlier scores.
-enum class Tried : uint8_t { All, Promising };
+// Which candidates a descent tries for each change: all, those that may be best by their earlier scores, or of these
+// only a few of each kind of op.
+enum class Tried : uint8_t { All, Promising, FewAlike };
 
 // Inserts remats and reloads, best first by excess removed for the time they add, until the peak is within the limit.
 // False when nothing lowers the excess any more.
