@@ -52,7 +52,8 @@ class RanksCheck {
 
  private:
   const Slot& slot(SlotId id) const { return plan_.slots[static_cast<size_t>(id)]; }
-  HeldByAxis& held(SlotId id) { return held_[static_cast<size_t>(id)]; }
+  // Views hold what their storage does.
+  HeldByAxis& held(SlotId id) { return held_[static_cast<size_t>(plan_.storage_of(id))]; }
   std::string name(SlotId id) const { return describe_slot(plan_, id); }
 
   Status begin(const PlanState& state) {

@@ -1,5 +1,6 @@
 #include "frontend/api/job.h"
 #include "ir/plan/check.h"
+#include "ir/plan/summary.h"
 #include "passes/compile.h"
 #include "passes/train/optimizer_settings.h"
 #include "runtime/comm/group_ranks.h"
@@ -16,6 +17,7 @@
 
 #include <doctest/doctest.h>
 
+#include <unistd.h>
 #include <cstring>
 #include <fstream>
 #include <thread>
@@ -35,12 +37,17 @@ void on_ranks(std::vector<std::unique_ptr<Communicator>>& ranks, Body body) {
   for (std::thread& thread : threads) thread.join();
 }
 
-std::vector<std::unique_ptr<Communicator>> tcp_ranks(int64_t count, int port) {
+// Ranks of the process's own `job`, at a port below those that a system gives to connections. Other processes may run
+// these tests at the same time.
+std::vector<std::unique_ptr<Communicator>> tcp_ranks(int64_t count, int job) {
+  constexpr int first_port = 15000, ports = 16000, jobs = 8;
+  const int port = first_port + (getpid() * jobs + job) % ports;
   std::vector<std::unique_ptr<Communicator>> ranks(static_cast<size_t>(count));
   std::vector<std::thread> threads;
   for (int64_t rank = 0; rank < count; ++rank)
     threads.emplace_back([&ranks, rank, count, port] {
-      ranks[static_cast<size_t>(rank)] = llvm::cantFail(connect_by_tcp(rank, count, "127.0.0.1", port, 20));
+      ranks[static_cast<size_t>(rank)] =
+          llvm::cantFail(connect_by_tcp(rank, count, "127.0.0.1", port, default_patience_s));
     });
   for (std::thread& thread : threads) thread.join();
   return ranks;
@@ -156,7 +163,7 @@ TEST_SUITE("unit") {
     check_collectives(make_thread_ranks(3), DType::BF16, 7);
   }
 
-  TEST_CASE("ranks that meet at an address do the same") { check_collectives(tcp_ranks(3, 29711), DType::F32, 400001); }
+  TEST_CASE("ranks that meet at an address do the same") { check_collectives(tcp_ranks(3, 0), DType::F32, 400001); }
 
   TEST_CASE("two ranks transfer by themselves, and groups of a mesh communicate at the same time") {
     const Mesh mesh = llvm::cantFail(parse_mesh("data=2,tensor=3,stage=2"));
@@ -164,7 +171,7 @@ TEST_SUITE("unit") {
     CHECK(mesh.group_of(7, MeshAxis::Data) == std::vector<int64_t>{7, 10});
     CHECK(mesh.group_of(7, MeshAxis::Tensor) == std::vector<int64_t>{6, 7, 8});
     check_transfers_and_groups(make_thread_ranks(mesh.ranks()), mesh);
-    check_transfers_and_groups(tcp_ranks(4, 29713), llvm::cantFail(parse_mesh("data=2,stage=2")));
+    check_transfers_and_groups(tcp_ranks(4, 1), llvm::cantFail(parse_mesh("data=2,stage=2")));
   }
 
   TEST_CASE("a rank that goes away makes the others fail") {
@@ -258,7 +265,7 @@ TEST_SUITE("unit") {
   TEST_CASE("a watch names a rank that stands still, one that fails and one that goes") {
     enum class End { StandsStill, Fails, Goes };
     for (End end : {End::StandsStill, End::Fails, End::Goes}) {
-      auto ranks = tcp_ranks(3, 29720 + static_cast<int>(end));
+      auto ranks = tcp_ranks(3, 2 + static_cast<int>(end));
       std::vector<RankProgress> progress(3);
       std::vector<std::string> failures(3);
       on_ranks(ranks, [&](Communicator& own) {
@@ -277,7 +284,7 @@ TEST_SUITE("unit") {
         CHECK_FALSE(interrupted);
         if (rank == 2 && end == End::Fails) return watch->report_own_failure();
         if (rank == 2 && end == End::Goes) return watch.reset();  // in good order: not noticed
-        for (int i = 0; i < 300 && !interrupted; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        for (int i = 0; i < 3000 && !interrupted; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
         if (Status s = watch->failure()) failures[rank] = take_diag(std::move(s)).text();
       });
       const std::string still = "rank 2 has stood still for 1 s, last seen at place 0.7",
@@ -482,6 +489,58 @@ graph @positions(%position_ids: i64[1,3], %ids: i64[4,3], %labels: i64[4,3]) sta
           for (PlanState& state : p.states) state.divisions.clear();
         },
         "ranks would drift apart");
+  }
+
+  // Each collective of each plan by itself.
+  TEST_CASE("plans in which any one collective is dropped, resized or not waited for are rejected") {
+    for (const auto& [mesh, zero] : {std::pair("data=2", 1), {"data=2", 3}, {"tensor=2", 0}, {"data=2,tensor=2", 3}}) {
+      CAPTURE(mesh);
+      CAPTURE(zero);
+      const Plan good = plan_for(mesh, zero, 1);
+      REQUIRE_FALSE(bool(check_plan(good)));
+      const auto& instructions = good.functions[0].instructions;
+      size_t collectives = 0, waits = 0;
+      for (size_t i = 0; i < instructions.size(); ++i) {
+        const Instruction& collective = instructions[i];
+        if (!communicates(collective)) continue;
+        ++collectives;
+        CAPTURE(i);
+        CAPTURE(collective.op);
+        auto mutated = [&](llvm::StringRef how, auto change) {
+          CAPTURE(how.str());
+          Plan plan = good;
+          change(plan.functions[0].instructions[i], plan);
+          check_refused(plan, "");
+        };
+        // Without the sum of the samples' weights, one number, ranks stay alike, with losses of another scale.
+        const bool is_one_number = good.slots[static_cast<size_t>(collective.results[0])].type.elements() == 1;
+        if (collective.op == "reduce_all" && !is_one_number)
+          mutated("dropped", [](Instruction& each, Plan&) { each.op = "neg", each.attrs = {}, each.done = -1; });
+        if (collective.op != "reduce_all")
+          mutated("resized", [](Instruction& each, Plan&) {
+            const llvm::ArrayRef<int64_t> now = each.attrs.get_ints("shape");
+            Ints shape(now.begin(), now.end());
+            shape[0] *= 2;
+            each.attrs.set("shape", shape);
+          });
+        mutated("of other ranks",
+                [](Instruction& each, Plan&) { each.attrs.set("ranks", each.attrs.get_int("ranks") + 1); });
+        mutated("along another axis", [](Instruction& each, Plan&) { each.attrs.set("axis", std::string("stage")); });
+        if (collective.done < 0 || collective.done == static_cast<int32_t>(instructions.size())) continue;
+        ++waits;
+        // Somebody reads what has not come, or writes what is still sent. Neighbours of one kind are one launch, for
+        // all of which one wait stands.
+        mutated("not waited for", [&](Instruction&, Plan& plan) {
+          auto& all = plan.functions[0].instructions;
+          size_t first = i, last = i;
+          while (first > 0 && all[first - 1].op == collective.op) --first;
+          while (last + 1 < all.size() && all[last + 1].op == collective.op) ++last;
+          for (size_t each = first; each <= last; ++each) all[each].done = static_cast<int32_t>(all.size());
+        });
+      }
+      CHECK(collectives > 2);
+      CHECK(waits > 0);
+    }
   }
 
   TEST_CASE("mutated plans of ranks with parts of tensors are rejected") {
