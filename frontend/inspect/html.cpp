@@ -264,7 +264,7 @@ class HtmlReport {
     for (Phase phase : {Phase::Forward, Phase::Backward, Phase::Update})
       time_row(phase_name(phase), time.by_phase_us[static_cast<size_t>(phase)]);
     time_row("recompute, counted above", time.recompute_us);
-    time_row("waiting for copies", time.stalled_us);
+    time_row(plan_.mesh.ranks() > 1 ? "waiting for copies and ranks" : "waiting for copies", time.stalled_us);
     time_row("parallel copies to host", time.to_host_us);
     time_row("parallel copies to device", time.to_device_us);
     time_row("sums and gathers over ranks", time.ranks_us);

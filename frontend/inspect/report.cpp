@@ -182,7 +182,8 @@ class Report {
     if (const double share = model_flops_utilisation(plan_); share > 0)
       table_.line("  " + left("model FLOPs utilisation (MFU)", label_columns_) +
                   right(format_share(share), bytes_columns));
-    for (auto [what, us] : {std::pair{"waiting for copies", time.stalled_us},
+    const char* waiting = plan_.mesh.ranks() > 1 ? "waiting for copies and ranks" : "waiting for copies";
+    for (auto [what, us] : {std::pair{waiting, time.stalled_us},
                             {"parallel copies to host", time.to_host_us},
                             {"parallel copies to device", time.to_device_us},
                             {"sums and gathers over ranks", time.ranks_us}})

@@ -104,7 +104,7 @@ void add_time(TimeSummary& time, const Plan& plan, size_t function, const Timeli
   for (const Instruction& instruction : plan.functions[function].instructions) {
     double us = calls * instruction.predicted_us;
     const OpDef* op = find_op(instruction.op);
-    if (op && is_copy(op->engine)) continue;
+    if (op && op->engine != Engine::Compute) continue;
     time.roofline_us += calls * roofline_us(plan, instruction);
     time.by_phase_us[static_cast<size_t>(instruction.phase)] += us;
     if (is_remat(plan, instruction)) {
