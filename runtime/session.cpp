@@ -3,6 +3,7 @@
 #include "ir/evaluate.h"
 #include "ir/plan/lengths.h"
 #include "ir/plan/serialize.h"
+#include "ir/support/build_id.h"
 #include "ir/support/philox.h"
 #include "ir/support/strings.h"
 
@@ -17,7 +18,8 @@
 namespace plimsoll {
 namespace {
 
-// Ranks with different plans would wait for each other for ever.
+// Ranks with different plans would wait for each other for ever, and those of different builds might compute other
+// bits.
 Status check_ranks(const Plan& plan, Communicator* ranks) {
   const int64_t planned = plan.mesh.ranks(), here = ranks ? ranks->ranks() : 1;
   if (planned != here)
@@ -27,12 +29,19 @@ Status check_ranks(const Plan& plan, Communicator* ranks) {
   if (here == 1) return Status::success();
   Result<std::string> bytes = plan_to_bytes(plan);
   if (!bytes) return bytes.takeError();
-  const uint64_t own = llvm::xxHash64(*bytes);
-  std::vector<uint64_t> all(static_cast<size_t>(here));
+  struct Identity {
+    uint64_t build, plan;
+  };
+  const Identity own{build_id(), llvm::xxHash64(*bytes)};
+  std::vector<Identity> all(static_cast<size_t>(here));
   if (Status s = ranks->gather_all(&own, all.data(), sizeof own)) return s;
-  for (size_t rank = 0; rank < all.size(); ++rank)
-    if (all[rank] != own)
-      return usage_error("rank " + llvm::Twine(rank) + " has another plan than rank " + llvm::Twine(ranks->rank()));
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    const char* other = all[rank].build != own.build ? "runs another build of this program"
+                        : all[rank].plan != own.plan ? "has another plan"
+                                                     : nullptr;
+    if (other)
+      return usage_error("rank " + llvm::Twine(rank) + " " + other + " than rank " + llvm::Twine(ranks->rank()));
+  }
   return Status::success();
 }
 
