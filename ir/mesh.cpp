@@ -2,6 +2,8 @@
 
 #include "llvm/ADT/SmallVector.h"
 
+#include <set>
+
 namespace plimsoll {
 namespace {
 
@@ -45,12 +47,14 @@ std::string to_string(const Mesh& mesh) {
 
 Result<Mesh> parse_mesh(llvm::StringRef text) {
   Mesh mesh;
+  std::set<MeshAxis> named;
   llvm::SmallVector<llvm::StringRef, 3> axes;
   text.split(axes, ',');
   for (llvm::StringRef each : axes) {
     const auto [name, size] = each.split('=');
     const std::optional<MeshAxis> axis = parse_axis(name.trim());
     if (!axis) return usage_error("a mesh has the axes data, tensor and stage, not '" + name.trim() + "'");
+    if (!named.insert(*axis).second) return usage_error("a mesh has the axis " + name.trim() + " once");
     int64_t count = 0;
     if (size.trim().getAsInteger(10, count) || count < 1 || count > max_ranks)
       return usage_error("mesh axis " + name.trim() + ": '" + size.trim() + "' is no number of ranks from 1 to " +

@@ -73,6 +73,14 @@ Status read_pipeline(const JobOptions& options, TrainingRequest& request) {
   return Status::success();
 }
 
+// Some options are about ranks that compute different rows of the batch.
+Status check_shares_rows(llvm::StringRef option, bool is_set, const JobOptions& options,
+                         const TrainingRequest& request) {
+  const bool may_share_rows = request.mesh[MeshAxis::Data] > 1 || (options.mesh == "auto" && request.mesh.ranks() > 1);
+  if (!is_set || may_share_rows) return Status::success();
+  return usage_error(option + ": only ranks that share the batch have a use for it; give them, such as --mesh data=2");
+}
+
 Status read_ranks(const JobOptions& options, CompileRequest& job) {
   TrainingRequest& request = job.training;
   if (options.mesh == "auto") {
@@ -88,8 +96,8 @@ Status read_ranks(const JobOptions& options, CompileRequest& job) {
     request.mesh = *mesh;
   }
   if (options.gpus > 0 && request.mesh.ranks() != options.gpus)
-    return usage_error("--mesh " + options.mesh + " has " + llvm::Twine(request.mesh.ranks()) + " ranks, --gpus says " +
-                       llvm::Twine(options.gpus));
+    return usage_error((options.mesh == "auto" ? "--devices names " : "--mesh " + options.mesh + " has ") +
+                       llvm::Twine(request.mesh.ranks()) + " ranks, --gpus says " + llvm::Twine(options.gpus));
   if (const size_t devices = job.devices.size(); devices > 0 && request.mesh.ranks() != static_cast<int64_t>(devices))
     return usage_error("--mesh " + options.mesh + " has " + llvm::Twine(request.mesh.ranks()) +
                        " ranks, --devices names " + llvm::Twine(devices));
@@ -97,6 +105,9 @@ Status read_ranks(const JobOptions& options, CompileRequest& job) {
   if (options.zero != "auto" &&
       (llvm::StringRef(options.zero).getAsInteger(10, request.zero) || request.zero < 0 || request.zero > 3))
     return usage_error("--zero " + options.zero + ": expected auto, 0, 1, 2 or 3");
+  if (Status s =
+          check_shares_rows("--zero " + options.zero, options.zero != "auto" && request.zero > 0, options, request))
+    return s;
   if (options.zero == "auto") {
     job.any_zero = !needs_whole_parameters(request.optimizer.kind);
     request.zero = job.any_zero ? 1 : 0;
@@ -126,10 +137,15 @@ Status read_budgets(llvm::StringRef text, CompileRequest& request) {
   return Status::success();
 }
 
-void read_devices(llvm::StringRef text, CompileRequest& request) {
+Status read_devices(llvm::StringRef text, CompileRequest& request) {
+  if (text.empty()) return Status::success();
   llvm::SmallVector<llvm::StringRef, 8> names;
-  text.split(names, ',', -1, /*KeepEmpty=*/false);
-  for (llvm::StringRef name : names) request.devices.push_back(name.trim().str());
+  text.split(names, ',');
+  for (llvm::StringRef name : names) {
+    if (name.trim().empty()) return usage_error("--devices " + text + ": a name is missing");
+    request.devices.push_back(name.trim().str());
+  }
+  return Status::success();
 }
 
 Status read_dims(llvm::ArrayRef<std::string> dims, ImportOptions& import) {
@@ -271,7 +287,7 @@ Result<size_t> read_choice(llvm::StringRef option, llvm::StringRef text, llvm::A
 
 Result<CompileRequest> compile_request(const JobOptions& options) {
   CompileRequest request = options.request;
-  read_devices(options.devices, request);
+  if (Status s = read_devices(options.devices, request)) return s;
   TrainingRequest& training = request.training;
   EvaluationRequest& evaluation = training.evaluation;
   evaluation.wanted |= evaluation.batch > 0 || !evaluation.metrics.empty();
@@ -288,6 +304,8 @@ Result<CompileRequest> compile_request(const JobOptions& options) {
   if (!batch_norm) return batch_norm.takeError();
   Result<size_t> sums = read_choice("--gradient-sums", options.gradient_sums, {"fp32", "bf16"});
   if (!sums) return sums.takeError();
+  if (Status s = check_shares_rows("--batch-norm local", *batch_norm == 1, options, training)) return s;
+  if (Status s = check_shares_rows("--gradient-sums bf16", *sums == 1, options, training)) return s;
   Result<size_t> layout = read_choice("--layout", options.layout, {"auto", "channels-first", "channels-last"});
   if (!layout) return layout.takeError();
   Result<size_t> recompute = read_choice("--recompute", options.recompute, {"off", "auto"});

@@ -55,12 +55,22 @@ std::vector<int64_t> counts_up_to(int64_t cards) {
   return counts;
 }
 
-// The job for so many cards, whatever else was asked for.
-Result<CompileRequest> request_for(int64_t cards, const Job& model, const FitCommandOptions& options) {
-  JobOptions job = options.job;
+// Options that say how cards share the job have nothing to say of one.
+JobOptions on_cards(JobOptions job, int64_t cards) {
   job.gpus = cards;
-  job.mesh = "auto";
-  Result<CompileRequest> request = compile_request(job);
+  if (cards > 1) return job;
+  const JobOptions defaults;
+  job.zero = defaults.zero;
+  job.schedule = defaults.schedule;
+  job.runs_per_stage = defaults.runs_per_stage;
+  job.micro_batches = defaults.micro_batches;
+  job.gradient_sums = defaults.gradient_sums;
+  job.batch_norm = defaults.batch_norm;
+  return job;
+}
+
+Result<CompileRequest> request_for(int64_t cards, const Job& model, const FitCommandOptions& options) {
+  Result<CompileRequest> request = compile_request(on_cards(options.job, cards));
   if (request) request->device = model.request().device;
   return request;
 }
@@ -72,7 +82,7 @@ Status print_cards(const Job& model, const DeviceDescription& device, const FitC
   for (int64_t cards : counts_up_to(options.cards)) {
     Result<CompileRequest> request = request_for(cards, model, options);
     if (!request) return request.takeError();
-    console.progress.phase(device.name + " x " + std::to_string(cards));
+    console.progress.phase(std::to_string(cards) + " x " + device.name);
     Result<DeviceAnswer> answer = fit_on(model.with(*request), device);
     if (answer) {
       rows.push_back(cards_row_of(cards, *answer));
@@ -94,7 +104,11 @@ Status print_cards(const Job& model, const DeviceDescription& device, const FitC
 }  // namespace
 
 Status fit_command(const FitCommandOptions& options, Console& console) {
-  Result<CompileRequest> request = compile_request(options.job);
+  const bool asks_for_cards = options.cards > 1;
+  if (asks_for_cards && (options.job.mesh != "auto" || options.job.gpus > 0))
+    return usage_error("--cards chooses a mesh for 1, 2, 4 and more cards; leave out " +
+                       llvm::Twine(options.job.gpus > 0 ? "--gpus" : "--mesh"));
+  Result<CompileRequest> request = compile_request(asks_for_cards ? on_cards(options.job, 1) : options.job);
   if (!request) return request.takeError();
   Result<std::vector<DeviceDescription>> devices = devices_named(options.devices, options.job.request.device_file);
   if (!devices) return devices.takeError();
@@ -115,7 +129,7 @@ Status fit_command(const FitCommandOptions& options, Console& console) {
   TextTable table(console.out, {console.columns, console.out_is_terminal});
   table.line(table.styled(Style::Strong, table_row("device", "budget", "fits", "needs", "step", "with")));
   for (const std::string& row : rows) table.line(row);
-  if (options.cards > 1)
+  if (asks_for_cards)
     for (const DeviceDescription& device : *devices)
       if (Status s = print_cards(*model, device, options, console)) return s;
   if (closest->result.fits) return Status::success();

@@ -79,7 +79,7 @@ void add_ranks(CLI::App& command, JobOptions& options) {
   add_setting(
       command, "--zero", options.zero, "STAGE",
       "what ranks with different rows divide: 0 nothing, 1 the optimizer's states, 2 also accumulated gradients, "
-      "3 also parameters; auto: 1");
+      "3 also parameters; auto: the fastest that fits");
   add_setting(command, "--gradient-sums", options.gradient_sums, "TYPE",
               "in what ranks with different rows send and add up gradients: fp32, or bf16, which is half the bytes");
   add_option(command, "--cluster", options.request.cluster, "FILE",

@@ -34,8 +34,8 @@ void print_mesh_search(TextTable& table, const Plan& plan) {
              " need more than the budget, " + format_count(search.over_time) + " more time than the chosen one, " +
              format_count(slower) + " were estimated to be slower");
   if (const int64_t idle = search.cards - plan.mesh.ranks(); idle > 0)
-    table.line("  " + format_count(idle) + (idle == 1 ? " card is" : " cards are") +
-               " left idle: no mesh with them is faster. The batch is " + std::to_string(plan.training.batch) +
+    table.line("  " + format_count(idle) + (idle == 1 ? " card is" : " cards are") + " left idle: no mesh with " +
+               (idle == 1 ? "it" : "them") + " is faster. The batch is " + std::to_string(plan.training.batch) +
                " samples");
   table.line("  no candidate takes less than " + format_us(search.bound_us));
 }

@@ -38,7 +38,7 @@ TEST_SUITE("unit") {
     CHECK(mesh.coordinate(7, MeshAxis::Tensor) == 1);
     CHECK(mesh.coordinate(7, MeshAxis::Data) == 0);
     CHECK(mesh.coordinate(7, MeshAxis::Stage) == 1);
-    for (const char* wrong : {"rows=2", "data=0", "data=x", "data=70000", "data=512,tensor=512"}) {
+    for (const char* wrong : {"rows=2", "data=0", "data=x", "data=70000", "data=512,tensor=512", "data=2,data=2"}) {
       Result<Mesh> refused = parse_mesh(wrong);
       CHECK_FALSE(bool(refused));
       llvm::consumeError(refused.takeError());
