@@ -5,6 +5,7 @@
 #include "ir/support/parallel.h"
 #include "ir/support/units.h"
 #include "passes/budget/budget_report.h"
+#include "passes/train/update_rules.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/Regex.h"
@@ -130,18 +131,24 @@ class Alternatives {
     if (!plan(bf16, training)) estimate(bf16, transient() / 2, smallest_.predicted_step_us / 2, samples_of(smallest_));
   }
 
+  // The dimension that the caller bound to the batch, or the batch itself.
+  void change_batch(Alternative& alternative, int64_t batch) const {
+    CompileRequest& request = alternative.request;
+    request.max_batch = request.best_batch = false, request.global_batch = 0;
+    for (auto& [name, size] : request.import.dims)
+      if (size == smallest_.training.batch && llvm::StringRef(name).contains_insensitive("batch"))
+        size = batch, alternative.dimension = name;
+    if (alternative.dimension.empty()) request.training.batch = batch;
+  }
+
   void half_batch() {
     const int64_t half = smallest_.training.batch / 2;
     if (half < 1) return;
     Alternative halved = changed(Change::Batch);
     halved.number = half;
-    halved.request.max_batch = halved.request.best_batch = false, halved.request.global_batch = 0;
-    for (auto& [name, size] : halved.request.import.dims)
-      if (size == smallest_.training.batch && llvm::StringRef(name).contains_insensitive("batch"))
-        size = half, halved.dimension = name;
     TrainingRequest training = training_;
     training.batch = half;
-    if (halved.dimension.empty()) halved.request.training.batch = half;
+    change_batch(halved, half);
     const double samples = static_cast<double>(half * smallest_.training.accumulate),
                  update_us = summarize_time(smallest_).by_phase_us[static_cast<size_t>(Phase::Update)];
     if (!plan(halved, training))
@@ -244,37 +251,53 @@ class Alternatives {
     add(std::move(chunks), *result);
   }
 
-  // Divides parameters, gradients and optimizer state among N cards (Rajbhandari et al. 2020), each with this batch.
-  // The time per sample on each card stays the same.
-  // Cards that divide all states, each with this batch.
+  // Cards that divide parameters, gradients and optimizer state (Rajbhandari et al. 2020), each with this batch.
   void several_cards() {
     if (smallest_.device.backend == "cpu" || training_.mesh.ranks() > 1) return;
-    if (plans_ && smallest_.training.batch > 0) return planned_cards();
-    const int64_t states =
-        persistent(Category::Parameters) + persistent(Category::Gradients) + persistent(Category::Optimizer);
+    if (needs_whole_parameters(training_.optimizer.kind)) return;
     for (int64_t cards = 2; cards <= max_cards; cards *= 2) {
-      if (smallest_.promised_bytes() - states + states / cards > budget()) continue;
-      Alternative shared = changed(Change::Cards);
-      shared.number = cards;
-      return estimate(shared, states - states / cards, smallest_.predicted_step_us, samples_of(smallest_));
+      const bool is_planned = cards <= max_planned_cards && smallest_.training.batch > 0;
+      if (is_planned ? plan_cards(cards) : estimate_cards(cards)) return;
     }
   }
 
-  // The ZeRO stage is chosen as for a job on so many cards; the mesh is not, since each tried one is planned.
-  void planned_cards() {
-    for (int64_t cards = 2; cards <= max_planned_cards; cards *= 2) {
-      Alternative shared = changed(Change::Cards);
-      TrainingRequest training = training_;
-      shared.number = training.mesh[MeshAxis::Data] = cards;
-      training.batch = smallest_.training.batch * cards;
-      Result<CompileResult> result = choose_mesh(job_, training, {.cards = cards, .mesh = training.mesh});
-      if (!result) return llvm::consumeError(result.takeError());
-      shared.request.training.mesh = training.mesh;
-      shared.request.training.zero = with_mesh_of(result->plan, training).zero;
-      shared.request.training.batch = training.batch;
-      shared.request.max_batch = shared.request.best_batch = false, shared.request.global_batch = 0;
-      if (result->fits || 2 * cards > max_planned_cards) return add(shared, *result);
+  int64_t bytes_that_cards_free(int64_t cards) const {
+    const int64_t states =
+        persistent(Category::Parameters) + persistent(Category::Gradients) + persistent(Category::Optimizer);
+    return states - states / cards;
+  }
+
+  // Where the job fits so; the time per sample on each card stays the same.
+  bool estimate_cards(int64_t cards) {
+    const int64_t freed_bytes = bytes_that_cards_free(cards);
+    if (smallest_.promised_bytes() - freed_bytes > budget()) return false;
+    Alternative shared = changed(Change::Cards);
+    shared.number = cards;
+    estimate(shared, freed_bytes, smallest_.predicted_step_us, samples_of(smallest_));
+    return true;
+  }
+
+  // Returns false where more cards may do. The ZeRO stage of a small job is chosen as for a job on so many cards. A
+  // large one divides all that can be divided, on as many cards as could be enough, since each plan takes seconds.
+  bool plan_cards(int64_t cards) {
+    if (!plans_ && smallest_.promised_bytes() - bytes_that_cards_free(cards) > budget()) return false;
+    Alternative shared = changed(Change::Cards);
+    TrainingRequest training = training_;
+    shared.number = training.mesh[MeshAxis::Data] = cards;
+    training.batch = smallest_.training.batch * cards;
+    training.zero = 3;
+    Result<CompileResult> result =
+        plans_ ? choose_mesh(job_, training, {.cards = cards, .mesh = training.mesh}) : job_.compile(training);
+    if (!result) {
+      llvm::consumeError(result.takeError());
+      return true;
     }
+    change_batch(shared, training.batch);
+    shared.request.training.mesh = training.mesh;
+    shared.request.training.zero = with_mesh_of(result->plan, training).zero;
+    if (!result->fits && 2 * cards <= max_planned_cards) return false;
+    add(shared, *result);
+    return true;
   }
 
   const Job& job_;

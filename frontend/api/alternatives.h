@@ -10,7 +10,7 @@ struct Alternative {
   enum class Change : uint8_t { Precision, Batch, Dimension, TrainedWeights, Optimizer, HostMemory, Chunks, Cards };
   Change change;
   CompileRequest request;  // the job with the change; Cards that were estimated: unchanged
-  std::string dimension;   // the symbolic dimension that is halved; Batch: empty where training.batch is changed
+  std::string dimension;   // the symbolic dimension that is changed; Batch, Cards: empty where training.batch is
   int64_t number = 0;      // the new size of the batch or dimension; bytes of host memory; number of cards
   FitSummary fit;          // Chunks alone: how the plan splits the batch
   int64_t needs_bytes = 0;

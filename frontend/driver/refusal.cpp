@@ -21,6 +21,12 @@ std::string typed(int64_t bytes) {
   return text;
 }
 
+std::string size_option_of(const Alternative& alternative) {
+  const CompileRequest& request = alternative.request;
+  if (alternative.dimension.empty()) return "--batch " + std::to_string(request.training.batch);
+  return "--dim " + alternative.dimension + "=" + std::to_string(request.import.dims.at(alternative.dimension));
+}
+
 // The options to type.
 std::string options_of(const Alternative& alternative, const CompileRequest& refused) {
   using Change = Alternative::Change;
@@ -29,8 +35,7 @@ std::string options_of(const Alternative& alternative, const CompileRequest& ref
   switch (alternative.change) {
     case Change::Precision: return "--precision " + training.precision;
     case Change::Batch:
-    case Change::Dimension:
-      return alternative.dimension.empty() ? "--batch " + number : "--dim " + alternative.dimension + "=" + number;
+    case Change::Dimension: return size_option_of(alternative);
     case Change::TrainedWeights: return "the last blocks alone (--train '" + training.train.front() + "')";
     case Change::Optimizer: return "--optimizer sgd";
     case Change::HostMemory:
@@ -39,8 +44,8 @@ std::string options_of(const Alternative& alternative, const CompileRequest& ref
     case Change::Chunks: return "--split auto (" + chunks_of(alternative.fit) + ")";
     case Change::Cards:
       if (alternative.estimated) return number + " cards that share the states, each with this batch";
-      return "--gpus " + number + " --zero " + std::to_string(training.zero) + " --batch " +
-             std::to_string(training.batch);
+      return "--mesh " + to_string(training.mesh) + " --zero " + std::to_string(training.zero) + " " +
+             size_option_of(alternative);
   }
   return "";
 }

@@ -482,6 +482,25 @@ def test_refusals_name_changes_of_the_job_that_do_what_they_say(folder):
     expect(len(alternatives) == 3 and "--optimizer sgd" in text, text)
 
 
+def test_refusals_name_cards_that_are_enough(folder):
+    card = {"name": "small_card", "title": "a card", "backend": "cuda", "compute_capability": 90, "multiprocessors": 100, "memory_bytes": 1 << 30, "reserves": [], "matmul_tflops": {"f32": 10},
+            "vector_tflops": 1, "memory_gb_per_s": 1000, "launch_us": 5, "to_host_gb_per_s": 20, "from_host_gb_per_s": 20,
+            "product_workspace_bytes": 1024, "convolution_workspace_bytes": 1024, "collective_reserve_bytes": 1, "collective_graph_bytes": 1, "graph_launch_bytes": 1}
+    (folder / "card.json").write_text(json.dumps({"devices": [card]}))
+    job = ["compile", QUICKSTART / "small_gpt.onnx", "--device-file", folder / "card.json", "--device", "small_card", "--offload", "off", "-o", folder / "p.plan"]
+    # Parameters and moments are 14.4 MiB; half of the moments are freed.
+    text = run(*job, "--dim", "batch=1", "--budget", "15MiB").stderr.splitlines()[-1]
+    found = re.search(r"would fit: .*?--mesh (data=\d) --zero (\d) --dim (batch=\d) ([\d.]+ \w+) \(", text)
+    expect(found, text)
+    mesh, zero, batch, needs = found.groups()
+    expect(mesh[4:] == batch[5:], text)
+    row = succeed(*job, "--dim", batch, "--mesh", mesh, "--zero", zero, "--budget", needs)
+    expect(f"of {needs} on small_card" in row, row)
+    # Muon reads whole matrices, so more cards hold no less each.
+    text = run(*job, "--dim", "batch=1", "--budget", "10MiB", "--optimizer", "muon").stderr.splitlines()[-1]
+    expect("needs" in text and "--mesh" not in text and "cards" not in text, text)
+
+
 def test_refusals_say_how_much_host_memory_would_do(folder):
     job = ["compile", QUICKSTART / "small_gpt.onnx", "--dim", "batch=8", "--device", "cpu", "--device-file", MODELS.parents[1] / "golden" / "cpu_with_host.json",
            "--budget", "114MiB", "--recompute", "off", "--split", "off", "-o", folder / "p.plan"]
