@@ -92,14 +92,14 @@ def worst(got, want, tied, smallest=1e-12):
 
 
 def without_noise(got, want, got_gradients, want_gradients, noise, reach):
-    """Adam divides a gradient by its own size. If a gradient is pure rounding (a key's bias, whose true gradient is zero),
-    the step has a length but no direction, so such elements count as equal within `reach`. Elements whose gradients are
-    both exactly zero must be equal."""
+    """Adam divides a gradient by its own size, so it magnifies rounding of small ones: an error of `noise` in a gradient g moves
+    a parameter by up to noise / |g| of its `reach`, and by all of it where the gradient is pure rounding (a key's bias, whose
+    true gradient is zero). Elements count as equal within that. Those whose gradients are both exactly zero must be equal."""
     settled = {}
     for name, values in got.items():
         columns = (values, want.get(name, ()), got_gradients.get(name, ()), want_gradients.get(name, ()))
         if len({len(column) for column in columns}) == 1:
-            values = array.array("d", (w if 0 < max(abs(g), abs(h)) < noise and abs(v - w) <= reach else v
+            values = array.array("d", (w if abs(v - w) <= reach * min(1, noise / (max(abs(g), abs(h)) or math.inf)) else v
                                        for v, w, g, h in zip(*columns)))
         settled[name] = values
     return settled
