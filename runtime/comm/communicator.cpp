@@ -5,6 +5,8 @@
 #include "runtime/comm/tcp_ranks.h"
 
 #include <dlfcn.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -19,6 +21,16 @@ std::optional<int64_t> number_in(const char* variable) {
   int64_t number = 0;
   if (!text || llvm::StringRef(text).getAsInteger(10, number)) return std::nullopt;
   return number;
+}
+
+// MPICH's launcher ends the ranks without reading what they printed last, the reason among it. So this waits until the
+// pipe to it is empty, and a little longer, since the launcher then passes on what it read.
+void wait_for_reader(int file) {
+  constexpr int most_waits = 500;
+  int unread = 0;
+  for (int i = 0; i < most_waits && ioctl(file, FIONREAD, &unread) == 0 && unread > 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
 }
 
 // MPI ends with the process, once, however many ranks objects there were.
@@ -51,8 +63,7 @@ class MpiCommunicator : public Communicator {
   }
   void interrupt() override { mpi_.interrupt(); }
   void abort() override {
-    // MPICH's launcher ends the ranks without reading what they printed last, the reason among it.
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    wait_for_reader(STDERR_FILENO);
     aborted_ = true;
     mpi_.abort();
   }

@@ -23,7 +23,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr double longest_interval_s = 0.5;
-constexpr double connect_patience_s = 30;
+constexpr double connect_patience_s = default_patience_s;
 constexpr double patience_outside_steps = 10;  // times the patience within a step
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
@@ -54,12 +54,28 @@ struct Sign {
   auto order() const { return std::tuple(runs, function, instruction); }
 };
 
+// The time that patience is counted in, in seconds. It goes on while the watch's thread does: a rank that was itself
+// stopped, such as a job that its cluster suspends, or that waited long for a processor, blames no other for it.
+class WatchTime {
+ public:
+  double seconds() const { return seconds_; }
+  void advance(double at_most_s) {
+    seconds_ += std::min(at_most_s, seconds_since(last_));
+    last_ = Clock::now();
+  }
+
+ private:
+  Clock::time_point last_ = Clock::now();
+  double seconds_ = 0;
+};
+
 // One connection as its reader sees it.
 struct Peer {
   Socket socket;
   Sign last;
-  Clock::time_point heard = Clock::now(), moved = Clock::now();
+  double heard_s = 0, moved_s = 0;  // times of the watch
   bool done = false;
+  bool still = false;  // it gave no sign of life, and does not answer either
   std::array<char, sizeof(Sign)> partial{};
   size_t received = 0;
 };
@@ -91,7 +107,6 @@ class SocketWatch : public RankWatch {
     if (!fine) return system_error(failure);
     if (std::find(fines.begin(), fines.end(), 0) != fines.end())
       return system_error("another rank cannot reach rank 0 to watch it");
-    for (Peer& peer : peers_) peer.heard = peer.moved = Clock::now();
     thread_ = std::thread([this] { watch(); });
     return Status::success();
   }
@@ -121,16 +136,20 @@ class SocketWatch : public RankWatch {
   Status accept_all(const Socket& listener) {
     peers_.resize(static_cast<size_t>(ranks_));
     const Clock::time_point start = Clock::now();
-    for (int64_t count = 1; count < ranks_; ++count) {
+    for (int64_t joined = 1; joined < ranks_;) {
       pollfd ready{listener.fd(), POLLIN, 0};
       const double left = connect_patience_s - seconds_since(start);
       if (left <= 0 || poll(&ready, 1, static_cast<int>(1e3 * left)) <= 0)
         return system_error("a rank does not connect to be watched");
       Socket peer(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+      const timeval longest{5, 0};  // a stranger that says nothing is let go
+      if (peer) setsockopt(peer.fd(), SOL_SOCKET, SO_RCVTIMEO, &longest, sizeof longest);
       int32_t rank = 0;
-      if (!peer || recv(peer.fd(), &rank, sizeof rank, MSG_WAITALL) != sizeof rank || rank < 1 || rank >= ranks_)
-        return system_error("a rank does not say who it is");
+      if (!peer || recv(peer.fd(), &rank, sizeof rank, MSG_WAITALL) != sizeof rank || rank < 1 || rank >= ranks_ ||
+          peers_[static_cast<size_t>(rank)].socket)
+        continue;
       peers_[static_cast<size_t>(rank)].socket = std::move(peer);
+      ++joined;
     }
     return Status::success();
   }
@@ -156,15 +175,28 @@ class SocketWatch : public RankWatch {
 
   void watch() {
     const double interval_s = std::min(longest_interval_s, options_.patience_s / 4);
-    own_moved_ = Clock::now();
+    time_ = WatchTime();
     while (!stop_ && !own_failure_) {
       const Sign own = sign(Kind::Alive);
-      if (!own.same_place(own_)) own_moved_ = Clock::now();
+      if (!own.same_place(own_)) own_moved_s_ = time_.seconds();
       own_ = own;
       for (Peer& peer : peers_) send_sign(peer, own);
-      if (listen_for(interval_s) || check_times()) return end();
+      const bool has_to_end = listen_for(interval_s);
+      time_.advance(1.5 * interval_s);
+      if (has_to_end || check_times()) return end();
     }
-    for (Peer& peer : peers_) send_sign(peer, sign(own_failure_ ? Kind::Failed : Kind::Done));
+    say_last(sign(own_failure_ ? Kind::Failed : Kind::Done));
+  }
+
+  void say_last(const Sign& sign) {
+    for (const Peer& peer : peers_) send_sign(peer, sign);
+    end_sending();
+  }
+
+  // The other ends need not wait for more.
+  void end_sending() {
+    for (const Peer& peer : peers_)
+      if (peer.socket) shutdown(peer.socket.fd(), SHUT_WR);
   }
 
   Sign sign(Kind kind) const {
@@ -206,13 +238,15 @@ class SocketWatch : public RankWatch {
       peer.received = 0;
       Sign sign;
       std::memcpy(&sign, peer.partial.data(), sizeof sign);
-      peer.heard = Clock::now();
+      peer.heard_s = time_.seconds();
       if (sign.kind == Kind::Done) {
+        // It waits until this rank sends no more, and this rank may go on for long.
+        shutdown(peer.socket.fd(), SHUT_WR);
         peer.done = true;
         return false;
       }
       if (sign.kind != Kind::Alive) return found(sign);
-      if (!sign.same_place(peer.last)) peer.moved = peer.heard;
+      if (!sign.same_place(peer.last)) peer.moved_s = peer.heard_s;
       peer.last = sign;
     }
   }
@@ -227,8 +261,9 @@ class SocketWatch : public RankWatch {
   // Rank 0 knows of all ranks, the others of rank 0 alone.
   bool check_times() {
     for (size_t i = 0; i < peers_.size(); ++i) {
-      const Peer& peer = peers_[i];
-      if (!peer.socket || peer.done || seconds_since(peer.heard) < options_.patience_s) continue;
+      Peer& peer = peers_[i];
+      if (!peer.socket || peer.done || time_.seconds() - peer.heard_s < options_.patience_s) continue;
+      peer.still = true;
       Sign sign = peer.last;
       sign.kind = Kind::Still;
       sign.rank = static_cast<int32_t>(i);
@@ -242,23 +277,26 @@ class SocketWatch : public RankWatch {
   bool check_progress() {
     Sign least = own_;
     bool in_step = own_.function >= 0;
-    double still_s = seconds_since(own_moved_);
+    double moved_s = own_moved_s_;
     for (size_t i = 1; i < peers_.size(); ++i) {
       const Peer& peer = peers_[i];
       if (peer.done) continue;
-      still_s = std::min(still_s, seconds_since(peer.moved));
+      moved_s = std::max(moved_s, peer.moved_s);
       in_step = in_step || peer.last.function >= 0;
       if (peer.last.order() < least.order()) least = peer.last;
     }
     const double patience_s = options_.patience_s * (least.function < 0 ? patience_outside_steps : 1);
-    if (!in_step || still_s < patience_s) return false;
+    if (!in_step || time_.seconds() - moved_s < patience_s) return false;
     least.kind = Kind::Still;
     return found(least);
   }
 
   bool found(const Sign& sign) {
+    // Rank 0 waits until the others have read why the job ends; they have nothing more to say.
     if (rank_ == 0)
-      for (Peer& peer : peers_) send_sign(peer, sign);
+      say_last(sign);
+    else
+      end_sending();
     std::string text = "rank " + std::to_string(sign.rank);
     switch (sign.kind) {
       case Kind::Lost: text += " has gone"; break;
@@ -278,15 +316,15 @@ class SocketWatch : public RankWatch {
     if (!stop_ && options_.give_up) options_.give_up(failure_);
   }
 
-  // A connection that is closed with bytes unread takes those on their way with it, the reason of an end among them.
+  // A connection that is closed with bytes unread takes those on their way with it, the reason of an end among them. So
+  // each end waits until the other has read its last sign, which on a busy machine takes a while.
   void drain() {
-    constexpr double longest_s = 0.3;
+    constexpr double longest_s = 3;
     const Clock::time_point start = Clock::now();
-    for (Peer& peer : peers_)
-      if (peer.socket) shutdown(peer.socket.fd(), SHUT_WR);
+    end_sending();
     std::array<char, 1024> unread;
     for (Peer& peer : peers_)
-      while (peer.socket) {
+      while (peer.socket && !peer.still) {
         pollfd ready{peer.socket.fd(), POLLIN, 0};
         const double left = longest_s - seconds_since(start);
         if (left <= 0 || poll(&ready, 1, static_cast<int>(1e3 * left)) <= 0) return;
@@ -303,8 +341,9 @@ class SocketWatch : public RankWatch {
   const RankProgress& progress_;
   WatchOptions options_;
   std::vector<Peer> peers_;  // on rank 0 by rank, without its own; elsewhere rank 0 alone
+  WatchTime time_;
   Sign own_;
-  Clock::time_point own_moved_ = Clock::now();
+  double own_moved_s_ = 0;
   std::atomic<bool> stop_{false}, own_failure_{false};
   mutable std::mutex mutex_;
   std::string failure_;  // guarded by mutex_

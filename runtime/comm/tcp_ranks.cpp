@@ -205,7 +205,7 @@ class TcpRanks : public Communicator {
     Socket peer;
     for (;;) {
       peer = Socket(socket(AF_INET, SOCK_STREAM, 0));
-      if (::connect(peer.fd(), found->ai_addr, found->ai_addrlen) == 0) break;
+      if (::connect(peer.fd(), found->ai_addr, found->ai_addrlen) == 0 && !is_connected_to_itself(peer)) break;
       if (seconds_left(start) < 0) {
         freeaddrinfo(found);
         return failed("rank 0 does not answer at " + host + ":" + llvm::Twine(port));
@@ -217,6 +217,16 @@ class TcpRanks : public Communicator {
     const Hello hello{rank_, ranks_, own_port};
     peers_[0] = std::move(peer);
     return send_bytes(0, &hello, sizeof hello);
+  }
+
+  // Nobody listens yet at a port from which connections start too: the kernel may then give this one to the socket that
+  // asks, and TCP connects it with itself.
+  static bool is_connected_to_itself(const Socket& socket) {
+    sockaddr_storage own{}, other{};
+    socklen_t own_size = sizeof own, other_size = sizeof other;
+    return getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&own), &own_size) == 0 &&
+           getpeername(socket.fd(), reinterpret_cast<sockaddr*>(&other), &other_size) == 0 && own_size == other_size &&
+           std::memcmp(&own, &other, own_size) == 0;
   }
 
   static void prepare(const Socket& socket) {

@@ -2,6 +2,7 @@
 
 #include <mpi.h>
 #include <sched.h>
+#include <time.h>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -15,15 +16,25 @@ using Clock = std::chrono::steady_clock;
 
 std::atomic<bool> interrupted{false};
 
+// Ranks may be more than processors, and others may need these too. So what is not there soon is asked for less often.
+void leave_processor(double waited_s) {
+  constexpr double soon_s = 1e-3;
+  constexpr timespec pause{0, 50'000};
+  if (waited_s < soon_s)
+    sched_yield();
+  else
+    nanosleep(&pause, nullptr);
+}
+
 const char* wait(MPI_Request& request, double patience_s) {
   const Clock::time_point start = Clock::now();
   for (int done = 0; !done;) {
     if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return "MPI failed";
     if (done) break;
     if (interrupted) return "interrupted";
-    if (std::chrono::duration<double>(Clock::now() - start).count() > patience_s)
-      return "the other ranks did not come in time";
-    sched_yield();
+    const double waited_s = std::chrono::duration<double>(Clock::now() - start).count();
+    if (waited_s > patience_s) return "the other ranks did not come in time";
+    leave_processor(waited_s);
   }
   return nullptr;
 }
