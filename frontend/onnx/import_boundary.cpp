@@ -151,7 +151,10 @@ Item Importer::initializer_item(const Weight& weight) {
       return Item::of(builder_.transpose(source->tensor, {1, 0}));
     }
   bool constant = inside || (weight.place == Weight::Place::External && type.elements() <= max_constant_elements);
-  if (is_float(type.dtype)) constant = inside && !parameter && type.elements() <= (unlisted ? max_folded_elements : 1);
+  if (is_float(type.dtype)) {
+    const bool computed = unlisted || signature_.is_computed(weight.name);
+    constant = inside && !parameter && type.elements() <= (computed ? max_folded_elements : 1);
+  }
   if (constant) {
     Result<Tensor> value = weights_->load(weight.name);
     if (value) return Item::of(builder_.constant(std::move(*value), weight.name));

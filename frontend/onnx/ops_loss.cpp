@@ -1,4 +1,5 @@
 #include "frontend/onnx/import_rows.h"
+#include "frontend/onnx/provenance.h"
 
 // Imports classification losses. Ours compute in f32 or more; a cast restores the model's dtype at the end.
 
@@ -21,7 +22,10 @@ void import_cross_entropy(NodeContext& n) {
   ValueList operands = loss_operands(n);
   DType dtype = n.type(operands[0]).dtype;
   if (n.wants(1)) n.output(1, n.emit("log_softmax", {operands[0]}, {{"axis", 1}}));
-  n.output(0, n.cast(n.emit("cross_entropy", operands, loss_attrs(n)), dtype));
+  Attrs attrs = loss_attrs(n);
+  if (const double smoothing = recorded_label_smoothing(n.node()); smoothing > 0)
+    attrs.set("label_smoothing", smoothing);
+  n.output(0, n.cast(n.emit("cross_entropy", operands, attrs), dtype));
 }
 
 void import_nll(NodeContext& n) {

@@ -67,10 +67,27 @@ Origin origin_of(const onnx::NodeProto& node) {
   return origin;
 }
 
+// Parses `... call_function[target=torch.ops.aten.cross_entropy_loss.default](args = (%x, %labels, None, 1, -100, 0.1),
+// kwargs = {})`: logits, labels, weights, reduction, ignored label and smoothing, each of which may be named instead.
+double recorded_label_smoothing(const onnx::NodeProto& node) {
+  const llvm::StringRef call = metadata(node.metadata_props(), "pkg.torch.onnx.fx_node");
+  const llvm::StringRef given = call.split("aten.cross_entropy_loss.default](args = (").second;
+  const auto [by_place, by_name] = given.split("), kwargs = {");
+  llvm::SmallVector<llvm::StringRef, 6> arguments;
+  by_place.split(arguments, ',');
+  constexpr size_t place = 5;
+  const llvm::StringRef named = by_name.split("label_smoothing: ").second;
+  const llvm::StringRef text =
+      arguments.size() > place ? arguments[place] : named.take_until([](char c) { return c == ',' || c == '}'; });
+  double smoothing = 0;
+  return text.trim().getAsDouble(smoothing) ? 0 : smoothing;
+}
+
 // Parses lines such as `p_lm_head_weight: PARAMETER target='lm_head.weight'` and
 // `getitem_3: BUFFER_MUTATION target='bn1.running_mean'`.
 ExportSignature ExportSignature::read(const onnx::GraphProto& graph) {
   ExportSignature signature;
+  llvm::StringSet<> mutated;
   llvm::SmallVector<llvm::StringRef, 64> lines;
   metadata(graph.metadata_props(), "pkg.torch.export.ExportedProgram.graph_signature").split(lines, '\n');
   for (llvm::StringRef line : lines) {
@@ -79,7 +96,10 @@ ExportSignature ExportSignature::read(const onnx::GraphProto& graph) {
     bool parameter = kind == "PARAMETER";
     if (!target.empty() && (parameter || starts_with(kind, "BUFFER") || starts_with(kind, "CONSTANT")))
       signature.is_parameter_[target] = parameter;
+    if (kind == "BUFFER" && line.endswith("persistent=False")) signature.computed_.insert(target);
+    if (kind == "BUFFER_MUTATION") mutated.insert(target);
   }
+  for (const auto& name : mutated) signature.computed_.erase(name.first());
   return signature;
 }
 

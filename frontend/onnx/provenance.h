@@ -5,9 +5,15 @@
 #include "frontend/onnx/model.h"
 #include "ir/graph.h"
 
+#include "llvm/ADT/StringSet.h"
+
 namespace plimsoll {
 
 Origin origin_of(const onnx::NodeProto& node);
+
+// The label smoothing of the PyTorch call that a SoftmaxCrossEntropyLoss stands for, 0 where none is recorded. ONNX has
+// none: PyTorch's exporter drops it without a word and keeps the call as metadata.
+double recorded_label_smoothing(const onnx::NodeProto& node);
 
 // torch.export's lists of parameters and buffers.
 class ExportSignature {
@@ -16,11 +22,14 @@ class ExportSignature {
 
   bool empty() const { return is_parameter_.empty(); }
   std::optional<bool> is_parameter(llvm::StringRef initializer) const;
+  // A buffer that no step changes and that no file of weights holds: the model computes it when it is made.
+  bool is_computed(llvm::StringRef initializer) const { return computed_.contains(initializer); }
   std::vector<std::string> parameters() const;  // sorted
   std::vector<std::string> names() const;       // of parameters, buffers and constants, sorted
 
  private:
   llvm::StringMap<bool> is_parameter_;
+  llvm::StringSet<> computed_;
 };
 
 // Decides by name if there is no signature. Buffers end in a well-known name; constants are single numbers with a name

@@ -96,6 +96,40 @@ TEST_CASE("an export signature says what is a parameter") {
   CHECK(state_named(graph, "table").role == StateRole::Buffer);
 }
 
+TEST_CASE("a buffer that the model computes is a constant, unless a step changes it") {
+  ModelMaker maker;
+  maker.input("x", {"3"}).output("y", {"3"}).weight("table", zeros({3})).weight("mean", zeros({3}));
+  maker.node("Mul", {"x", "table"}, {"a"}).node("Add", {"a", "mean"}, {"y"});
+  auto* entry = maker.graph().add_metadata_props();
+  entry->set_key("pkg.torch.export.ExportedProgram.graph_signature");
+  entry->set_value(
+      "# inputs\nb_table: BUFFER target='table' persistent=False\nb_mean: BUFFER target='mean' persistent=False\n"
+      "# outputs\nadd: BUFFER_MUTATION target='mean'\n");
+  Graph graph = import_graph(maker);
+  CHECK(graph.states.size() == 1);
+  CHECK(state_named(graph, "mean").role == StateRole::Buffer);
+}
+
+TEST_CASE("the label smoothing that PyTorch's exporter leaves out is read from its record of the call") {
+  const auto smoothing_of = [](const std::string& call) {
+    ModelMaker maker;
+    maker.input("x", {"2", "3"}).input("labels", {"2"}, DType::I64).output("loss", {});
+    maker.node("SoftmaxCrossEntropyLoss", {"x", "labels"}, {"loss"}, [&](onnx::NodeProto& node) {
+      auto* entry = node.add_metadata_props();
+      entry->set_key("pkg.torch.onnx.fx_node");
+      entry->set_value("%loss : call_function[target=torch.ops.aten.cross_entropy_loss.default](args = (" + call +
+                       "})");
+    });
+    const Graph graph = import_graph(maker);
+    const Node& loss = graph.node(graph.value(graph.outputs[0].value).producer);
+    REQUIRE(loss.op->name == "cross_entropy");
+    return loss.attrs.get_float("label_smoothing");
+  };
+  CHECK(smoothing_of("%x, %labels, None, 1, -100, 0.1), kwargs = {") == 0.1);
+  CHECK(smoothing_of("%x, %labels), kwargs = {reduction: 1, label_smoothing: 0.2") == 0.2);
+  CHECK(smoothing_of("%x, %labels, None, 1, -100), kwargs = {") == 0);
+}
+
 TEST_CASE("shape arithmetic is gone after import") {
   ModelMaker maker;
   maker.input("x", {"batch", "6"}).output("y", {"batch", "2", "3"}).weight("tail", Tensor::of_ints({2, 3}));
