@@ -65,14 +65,32 @@ class ScoreTaker {
     if (const Node* reshape = producer_of(graph_, scores, "reshape")) {
       const ValueId below = reshape->operands[0];
       const std::optional<Shape> apart = heads_apart(graph_, below, a_);
-      return apart && graph_.type(scores).shape.size() == 4 && *apart == graph_.type(scores).shape ? below
-                                                                                                   : ValueId::None;
+      const bool splits_heads = apart && graph_.type(scores).shape.size() == 4 && *apart == graph_.type(scores).shape;
+      return splits_heads ? below : take_window_segments(scores, below);
     }
     // A factor above a mask would scale the mask too, and a cap would bend it.
     if (factor_ != 1 || a_.softcap > 0) return ValueId::None;
     if (const Node* add = producer_of(graph_, scores, "add")) return take_added(*add, scores);
     const Node* where = producer_of(graph_, scores, "where");
     return where ? take_chosen(*where) : ValueId::None;
+  }
+
+  // reshape(add(reshape(scores below) [images, windows, heads, rows, rows], mask)): each window of an image has a mask,
+  // and all images the same ones.
+  ValueId take_window_segments(ValueId scores, ValueId by_image) {
+    const Shape shape = graph_.type(by_image).shape;
+    const Node* add = producer_of(graph_, by_image, "add");
+    if (!add || shape.size() != 5 || a_.rows != a_.columns || factor_ != 1 || a_.softcap > 0 || a_.window_segments)
+      return ValueId::None;
+    for (size_t side : {size_t{0}, size_t{1}}) {
+      const Node* reshape = producer_of(graph_, add->operands[side], "reshape");
+      if (!reshape || graph_.type(add->operands[side]).shape != shape ||
+          graph_.type(reshape->operands[0]) != graph_.type(scores) || shape[0] * shape[1] != a_.batch)
+        continue;
+      a_.window_segments = segments_of_windows(graph_, add->operands[1 - side], shape[1], a_.rows);
+      if (a_.window_segments) return reshape->operands[0];
+    }
+    return ValueId::None;
   }
 
   ValueId take_cap(const Node& tanh) {

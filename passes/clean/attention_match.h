@@ -23,7 +23,9 @@ struct AttentionMatch {
   double scale = 1, softcap = 0, dropout = 0;
   int64_t dropout_id = 0;
   ClosedForm closed;
-  ValueId result;  // what the op replaces: [batch, heads, rows, dim]
+  std::optional<Tensor>
+      window_segments;  // i64 [windows, rows], where samples are windows of images one after the other
+  ValueId result;       // what the op replaces: [batch, heads, rows, dim]
 };
 
 std::optional<AttentionMatch> match_attention(const Graph& graph, const Node& softmax);

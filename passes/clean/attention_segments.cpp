@@ -1,5 +1,7 @@
 #include "passes/clean/attention_segments.h"
 
+#include <vector>
+
 namespace plimsoll {
 namespace {
 
@@ -71,6 +73,33 @@ std::optional<Segments> segments_of(const Graph& graph, ValueId mask, int64_t ro
       return of_rows;
   }
   return std::nullopt;
+}
+
+std::optional<Tensor> segments_of_windows(const Graph& graph, ValueId mask, int64_t windows, int64_t rows) {
+  const Tensor* tensor = constant_behind(graph, mask);
+  const Shape shape = graph.type(mask).shape;
+  const Shape wanted{windows, 1, rows, rows};
+  if (!tensor || !is_float(tensor->type().dtype) || shape.size() < wanted.size()) return std::nullopt;
+  const llvm::ArrayRef<int64_t> dims(shape);
+  const bool leads_with_ones = llvm::all_of(dims.drop_back(wanted.size()), [](int64_t dim) { return dim == 1; });
+  if (!leads_with_ones || dims.take_back(wanted.size()) != llvm::ArrayRef<int64_t>(wanted) ||
+      tensor->type().elements() != windows * rows * rows)
+    return std::nullopt;
+  std::vector<int64_t> numbers;  // a segment has the number of its first row
+  for (int64_t window = 0; window < windows; ++window) {
+    const auto added = [&](int64_t row, int64_t column) { return tensor->get((window * rows + row) * rows + column); };
+    for (int64_t row = 0; row < rows; ++row) {
+      int64_t first = 0;
+      while (first < row && added(row, first) != 0) ++first;
+      numbers.push_back(first);
+    }
+    const auto of_window = llvm::makeArrayRef(numbers).take_back(static_cast<size_t>(rows));
+    for (int64_t row = 0; row < rows; ++row)
+      for (int64_t column = 0; column < rows; ++column)
+        if (of_window[row] == of_window[column] ? added(row, column) != 0 : !(added(row, column) <= apart_from))
+          return std::nullopt;
+  }
+  return Tensor(Type(DType::I64, {windows, rows}), numbers.data());
 }
 
 bool orders_segments(const Graph& graph, ValueId mask, const Segments& segments, int64_t rows, int64_t columns) {

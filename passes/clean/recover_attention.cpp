@@ -5,10 +5,10 @@
 // [batch, time, heads * dim]. Backward then keeps a row of sums instead of two matrices of time x time.
 //
 // Exports put several things around the softmax: factors on q, k or the scores; a cap tanh(s / c) * c; additive or
-// boolean masks, also with batch and heads as one dimension; sinks as one more column; a where(isnan(p), 0, p) guard
-// for rows that may attend to nothing (the op gives zeros there by definition); dropout on p. It does not apply when
-// anything else reads the probabilities, or when a learned mask has not a number for each row and column: no kernel
-// makes the gradient of others.
+// boolean masks, also with batch and heads as one dimension; masks of Swin's shifted windows, which images share; sinks
+// as one more column; a where(isnan(p), 0, p) guard for rows that may attend to nothing (the op gives zeros there by
+// definition); dropout on p. It does not apply when anything else reads the probabilities, or when a learned mask has
+// not a number for each row and column: no kernel makes the gradient of others.
 
 #include <cmath>
 
@@ -63,6 +63,14 @@ ValueId sinks_of(Builder& b, const AttentionMatch& match) {
   return b.constant(Tensor::of_floats(numbers, type.dtype, {match.heads}));
 }
 
+// The segments of all windows of all images.
+ValueId segments_of(Builder& b, const AttentionMatch& match) {
+  if (!match.window_segments) return ValueId::None;
+  const int64_t windows = match.window_segments->type().shape[0];
+  const ValueId of_image = b.reshape(b.constant(*match.window_segments), {1, windows, match.rows});
+  return b.reshape(b.expand(of_image, {match.batch / windows, windows, match.rows}), {match.batch, match.rows});
+}
+
 bool try_attention(Graph& graph, NodeId id) {
   std::optional<AttentionMatch> a = match_attention(graph, graph.node(id));
   if (!a) return false;
@@ -81,7 +89,9 @@ bool try_attention(Graph& graph, NodeId id) {
     attrs.set("id", a->dropout_id);
   }
   llvm::SmallVector<ValueId, 8> operands{q, k, v, joined_mask(b, *a), a->rng};
-  if (a->sinks != ValueId::None) operands.append({ValueId::None, ValueId::None, sinks_of(b, *a)});
+  const ValueId segments = segments_of(b, *a), sinks = sinks_of(b, *a);
+  if (segments != ValueId::None || sinks != ValueId::None) operands.append({ValueId::None, segments});
+  if (sinks != ValueId::None) operands.push_back(sinks);
   ValueId y = b.emit_all("attention", operands, attrs).front();
   ValueId back = b.transpose(b.reshape(y, {a->batch, a->rows, a->heads, depth}), {0, 2, 1, 3});
   const Shape shape = graph.type(a->result).shape;
