@@ -2,8 +2,8 @@
 
 // Moves reshapes, transposes and slices past ops that do not depend on the layout, so that pairs meet and cancel
 // (simplify removes them). Each rule is local and moves a layout change in one direction only, so the rules end:
-// reshapes move down past linear layers, transposes down past ops on rows and elements and up through merging reshapes,
-// expands and resizes that enlarge, slices up towards the value they cut.
+// reshapes move down past linear layers, transposes down past ops on rows and elements and concats, and up through
+// merging reshapes, expands and resizes that enlarge, slices up towards the value they cut.
 
 #include <algorithm>
 
@@ -87,6 +87,27 @@ bool transpose_below_rows(Graph& graph, NodeId id) {
   Builder b = builder_at(graph, id);
   replace_and_rename(graph, node.results[0],
                      b.transpose(b.emit_all(node.op->name, operands, node.attrs).front(), perm));
+  return true;
+}
+
+// concat(transpose(x), transpose(y)) -> transpose(concat(x, y)) where nothing else reads what is transposed, as in
+// models that rotate some of a head's dims.
+bool transpose_below_concat(Graph& graph, NodeId id) {
+  const Node& node = graph.node(id);
+  const Node* first = producer_of(graph, node.operands[0], "transpose");
+  if (!first) return false;
+  const llvm::ArrayRef<int64_t> of_first = first->attrs.get_ints("perm");
+  const Ints perm(of_first.begin(), of_first.end());
+  llvm::SmallVector<ValueId, 4> operands;
+  for (ValueId operand : node.operands) {
+    const Node* transpose = producer_of(graph, operand, "transpose");
+    const bool alike = transpose && transpose->attrs.get_ints("perm") == of_first && has_one_reader(graph, operand);
+    if (!alike) return false;
+    operands.push_back(transpose->operands[0]);
+  }
+  const int64_t axis = perm[static_cast<size_t>(node.attrs.get_int("axis"))];
+  Builder b = builder_at(graph, id);
+  replace_and_rename(graph, node.results[0], b.transpose(b.emit("concat", operands, {{"axis", axis}}), perm));
   return true;
 }
 
@@ -222,6 +243,7 @@ Result<bool> run(Graph& graph, PassContext& context) {
                          {"transpose", "moved", above_resize},
                          {"slice", "moved", slice_above_transpose},
                          {"slice", "moved", slice_above_split},
+                         {"concat", "moved", transpose_below_concat},
                          {"", "moved", transpose_below_rows}});
 }
 
