@@ -38,21 +38,37 @@ from gpu_training import WARM_UP, compile_options, export_program, train_model
 MODES = {"compile": "default", "eager": None, "best": "max-autotune"}  # in the order in which a process runs them
 PACKAGES = {"export": ["torch", "transformers", "timm", "onnx", "onnxscript"], "warm": ["torch", "transformers", "timm", "safetensors"],
             "time": ["torch", "transformers", "timm", "safetensors"]}
+EXPORT_S = 900  # seconds of an export; a busy machine takes minutes for the largest models
 LARGE = 65536  # weights of more elements are not drawn when a model is built
 UNITS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 
 
 # -- results ----------------------------------------------------------------------------------------------------------
 
+@contextlib.contextmanager
+def locked(path):
+    with open(path, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def alone_on_gpu(folder):
+    return locked(folder / "gpu.lock")
+
+
 class Results:
-    """{model: {part: numbers or {"failed": why}}}, in a file that is whole at any time."""
+    """{model: {part: numbers or {"failed": why}}}, in a file that is whole at any time and that several runs may write."""
 
     def __init__(self, path):
         self.path, self.lock = path, threading.Lock()
-        self.of = json.loads(path.read_text()) if path.exists() else {}
+        self.of = self.read()
+
+    def read(self):
+        return json.loads(self.path.read_text()) if self.path.exists() else {}
 
     def put(self, name, part, result):
-        with self.lock:
+        with self.lock, locked(self.path.with_suffix(".lock")):
+            self.of = self.read()
             self.of.setdefault(name, {})[part] = result
             scratch = self.path.with_suffix(".tmp")
             scratch.write_text(json.dumps(self.of, indent=1))
@@ -164,13 +180,6 @@ def write_batch(case, small, folder):
         scratch.replace(folder / "batch.safetensors")
 
 
-@contextlib.contextmanager
-def alone_on_gpu(folder):
-    with open(folder / "gpu.lock", "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 def train_pytorch(args, case, folder):
     """Prints one JSON line per side. `--part warm` takes one step beside others, `--part pytorch` is timed alone."""
     import torch
@@ -207,7 +216,7 @@ def train_pytorch(args, case, folder):
 
 def export_all(args, names, results):
     def export(name):
-        results.put(name, "export", run_part(args, "export", name, args.limit)[-1])
+        results.put(name, "export", run_part(args, "export", name, max(args.limit, EXPORT_S))[-1])
 
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         list(pool.map(export, names))
@@ -375,7 +384,7 @@ def parse():
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2), help="processes at a time of --export, --compile and --warm")
     parser.add_argument("--ahead", type=int, default=2, help="models at a time in --time, of which one has the GPU")
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--limit", type=int, default=300, help="seconds of one export, one warming, or one model's sides of PyTorch on the GPU")
+    parser.add_argument("--limit", type=int, default=300, help="seconds of one warming, or one model's sides of PyTorch on the GPU")
     parser.add_argument("--minutes", type=float, default=9.0, help="--time starts nothing after these")
     parser.add_argument("--gpu-gib", type=float, default=125.0, help="memory that --warm may fill")
     parser.add_argument("--json", type=pathlib.Path)

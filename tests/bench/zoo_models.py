@@ -161,7 +161,8 @@ class DiffusionUNet(nn.Module):
         self.last = nn.Sequential(nn.GroupNorm(math.gcd(32, current), current), nn.SiLU(), nn.Conv2d(current, 3, 3, padding=1))
 
     def forward(self, x, step):
-        angle = step[:, None].float() * torch.exp(torch.arange(self.width // 2, device=x.device) * (-math.log(10000) / (self.width // 2)))
+        rates = torch.exp(torch.arange(self.width // 2, device=x.device, dtype=x.dtype) * (-math.log(10000) / (self.width // 2)))
+        angle = step[:, None].to(x.dtype) * rates
         time = self.time(torch.cat([angle.sin(), angle.cos()], 1))
         x = self.first(x)
         skips = [x]
