@@ -77,7 +77,7 @@ class Executor {
   static constexpr int64_t runs_kept = 16;
   virtual Result<llvm::ArrayRef<double>> outputs(size_t function, int64_t run) = 0;
 
-  // Microseconds of each instruction of a function, in order: of its last run, or of one more made to measure.
+  // Microseconds of each instruction of a function, in order: the least of its runs, or of one more made to measure.
   virtual Result<llvm::ArrayRef<double>> times(size_t function) = 0;
 
   // Does run() return before its work is done? Then it pays to start the next step before reading this one's outputs.

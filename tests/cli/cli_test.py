@@ -203,7 +203,7 @@ def test_compile_inspect_run(folder):
     to_us = {"us": 1, "ms": 1e3, "s": 1e6}
     measured_us, predicted_us = (float(found[i].replace(",", "")) * to_us[found[i + 1]] for i in (1, 3))
     wanted_us = report["time"]["predicted_step_us"]
-    expect(abs(predicted_us - wanted_us) <= 0.01 * wanted_us, f"predicted {predicted_us} us, the plan says {wanted_us}")
+    expect(abs(predicted_us - wanted_us) <= 0.02 * wanted_us, f"predicted {predicted_us} us, the plan says {wanted_us}")
     ratio = measured_us / predicted_us
     expect(abs(float(found[5]) - ratio) <= 0.02 * ratio + 0.01, f"{found[5]} times, but {ratio:.3f}: {text}")
     rows = [json.loads(line) for line in metrics.read_text().splitlines()]

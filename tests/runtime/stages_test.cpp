@@ -299,7 +299,7 @@ TEST_SUITE("unit") {
           for (const TimeSummary& stage : summarize_stages(plan))
             worst = std::max(worst, stage.awaited_us / plan.predicted_step_us);
           // Of zero-bubble the greedy order sees no transfers.
-          const double limit = schedule == PipelineSchedule::ZeroBubble ? 0.03 : 0.02;
+          const double limit = schedule == PipelineSchedule::ZeroBubble ? 0.04 : 0.02;
           CHECK(std::abs(worst - bubble / (1 + bubble)) < limit);
           const double run_bytes = 4096.0 * 8192 * 4 / all * layer_count / static_cast<double>(stages * per_stage);
           for (const Plan* stage : wide.stages())
