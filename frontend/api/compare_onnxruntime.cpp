@@ -135,7 +135,9 @@ Result<NamedTensors> imported_values(const Graph& graph, const std::string& mode
   if (!weights) return weights.takeError();
   StepStart own = start;
   own.load = weights->load;
-  return run_reference_values(graph, own);
+  Result<NamedTensors> given = start_values(graph, own);
+  if (!given) return given.takeError();
+  return run_reference_values(graph, *given);
 }
 
 // Adds the values of `names` that both have.

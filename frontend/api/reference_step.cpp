@@ -146,7 +146,8 @@ Result<Program> make_reference_program(Graph forward, const TrainingRequest& req
   return make_training_program(std::move(forward), request);
 }
 
-Result<StepResults> run_reference_step(const Program& program, const StepStart& start) {
+// What calls of the first function for all batches make: the loss, and the gradients of the last call.
+static Result<StepResults> run_batches(const Program& program, const StepStart& start) {
   const Graph& of_model = program.functions.front();  // a gradient may have the name of its outputs
   const Graph step = with_gradient_outputs(of_model);
   StepResults results;
@@ -165,15 +166,20 @@ Result<StepResults> run_reference_step(const Program& program, const StepStart& 
   }
   results.loss = loss / weight;
   results.weight = weight;
-  if (program.functions.size() == 1) return results;
+  return results;
+}
+
+Result<StepResults> run_reference_step(const Program& program, const StepStart& start) {
+  Result<StepResults> results = run_batches(program, start);
+  if (!results || program.functions.size() == 1) return results;
   const Graph& update = program.functions[1];
-  if (Status s = add_first_values(update, start, results.states)) return s;
+  if (Status s = add_first_values(update, start, results->states)) return s;
   for (const StateGradient& gradient : update.gradients)
-    results.gradients[update.value(gradient.state).name] =
-        divided(results.states.at(update.value(gradient.value).name), weight);
-  Result<Evaluation> evaluation = evaluate(update, bindings_of(update, results.states, {}));
+    results->gradients[update.value(gradient.state).name] =
+        divided(results->states.at(update.value(gradient.value).name), results->weight);
+  Result<Evaluation> evaluation = evaluate(update, bindings_of(update, results->states, {}));
   if (!evaluation) return evaluation.takeError();
-  apply_updates(update, *evaluation, results.states);
+  apply_updates(update, *evaluation, results->states);
   return results;
 }
 
@@ -209,24 +215,31 @@ Result<NamedTensors> run_reference_update(const Program& program, const StepStar
   return updated;
 }
 
-Result<NamedTensors> run_reference_values(const Graph& graph, const StepStart& start) {
-  NamedTensors states;
-  if (Status s = add_first_values(graph, start, states)) return s;
-  Result<Evaluation> evaluation = evaluate(graph, bindings_of(graph, states, start.batches.front()), Keep::EveryValue);
-  if (!evaluation) return evaluation.takeError();
-  NamedTensors values;
-  for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id))
-    for (ValueId result : graph.node(id).results)
-      values.emplace(graph.value(result).name, std::move(evaluation->values[index_of(result)]));
-  return values;
-}
-
 Result<NamedTensors> start_values(const Graph& graph, const StepStart& start) {
   NamedTensors values;
   if (Status s = add_first_values(graph, start, values)) return s;
   for (ValueId input : graph.inputs)
     if (const auto found = start.batches.front().find(graph.value(input).name); found != start.batches.front().end())
       values.insert(*found);
+  return values;
+}
+
+Result<NamedTensors> start_values(const Program& program, size_t function, const StepStart& start) {
+  const Graph& graph = program.functions[function];
+  if (function == 0) return start_values(graph, start);
+  Result<StepResults> results = run_batches(program, start);
+  if (!results) return results.takeError();
+  if (Status s = add_first_values(graph, start, results->states)) return s;
+  return std::move(results->states);
+}
+
+Result<NamedTensors> run_reference_values(const Graph& graph, const NamedTensors& given) {
+  Result<Evaluation> evaluation = evaluate(graph, bindings_of(graph, given, given), Keep::EveryValue);
+  if (!evaluation) return evaluation.takeError();
+  NamedTensors values;
+  for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id))
+    for (ValueId result : graph.node(id).results)
+      values.emplace(graph.value(result).name, std::move(evaluation->values[index_of(result)]));
   return values;
 }
 

@@ -44,10 +44,14 @@ Result<StepResults> run_reference_step(const Program& program, const StepStart& 
 Result<NamedTensors> run_reference_update(const Program& program, const StepStart& start, const NamedTensors& gradients,
                                           double weight);
 
-// Every result of the graph's nodes for the first batch, by name.
-Result<NamedTensors> run_reference_values(const Graph& graph, const StepStart& start);
-
 // Inputs of the first batch and first values of states, by name: what a reproducer needs.
 Result<NamedTensors> start_values(const Graph& graph, const StepStart& start);
+
+// The same of a function of the program. Before "update" the states are as the first function's calls for all batches
+// leave them.
+Result<NamedTensors> start_values(const Program& program, size_t function, const StepStart& start);
+
+// Every result of the graph's nodes by name, from the inputs and states in `given`.
+Result<NamedTensors> run_reference_values(const Graph& graph, const NamedTensors& given);
 
 }  // namespace plimsoll

@@ -73,14 +73,16 @@ double limit_of_instruction(const OpDef& op, const OpCall& call, const Type& res
 
 class InstructionCheck {
  public:
-  explicit InstructionCheck(Session& session)
-      : session_(session), plan_(session.plan()), function_(plan_.functions.front()) {}
+  InstructionCheck(Session& session, size_t function)
+      : session_(session), plan_(session.plan()), index_(function), function_(plan_.functions[function]) {}
 
+  // `data` give the inputs; "update" has none.
   Result<std::optional<Culprit>> run(BatchSource& data) {
     Executor& executor = session_.executor();
-    Result<llvm::ArrayRef<TensorView>> inputs = executor.next_inputs(0);
+    Result<llvm::ArrayRef<TensorView>> inputs = executor.next_inputs(index_);
     if (!inputs) return inputs.takeError();
-    if (Status s = data.next(*inputs)) return s;
+    if (!inputs->empty())
+      if (Status s = data.next(*inputs)) return s;
     for (size_t i = 0; i < inputs->size(); ++i)
       given_.emplace(function_.inputs[i].slot, Tensor((*inputs)[i].type, (*inputs)[i].data));
     if (Status s = capture(0)) return s;
@@ -89,7 +91,7 @@ class InstructionCheck {
         if (Status s = check(at)) return s;
       return capture(at + 1);
     };
-    Result<int64_t> run = executor.run(0, &observer);
+    Result<int64_t> run = executor.run(index_, &observer);
     if (!run) return run.takeError();
     return std::move(culprit_);
   }
@@ -209,6 +211,7 @@ class InstructionCheck {
 
   Session& session_;
   const Plan& plan_;
+  const size_t index_;
   const PlanFunction& function_;
   std::map<SlotId, Tensor> given_;      // inputs, by their slot
   std::vector<Tensor> operands_;        // of the next instruction
@@ -244,11 +247,18 @@ ProgramError error_of_program(const StepResults& got, const StepResults& wanted,
   return worst;
 }
 
-// The first value of the later graph that the earlier one has too, under its name, with other elements.
-Result<std::string> first_changed_value(const Graph& before, const Graph& after, const StepStart& start, double limit) {
-  Result<NamedTensors> old = run_reference_values(before, start);
+// The first value of a function that the earlier program has too, under its name, with other elements. Both start from
+// the same states.
+Result<std::string> first_changed_value(const Program& before, const Program& later, size_t function,
+                                        const StepStart& start, double limit) {
+  Result<NamedTensors> given = start_values(before, function, start);
+  if (!given) return given.takeError();
+  const Graph& after = later.functions[function];
+  for (const State& state : after.states)  // a pass may have added it
+    if (!given->count(after.value(state.value).name)) return std::string();
+  Result<NamedTensors> old = run_reference_values(before.functions[function], *given);
   if (!old) return old.takeError();
-  Result<NamedTensors> now = run_reference_values(after, start);
+  Result<NamedTensors> now = run_reference_values(after, *given);
   if (!now) return now.takeError();
   for (NodeId id : after.order())
     for (ValueId result : after.node(id).results) {
@@ -407,7 +417,15 @@ Status write_reproducer(const std::string& folder, const Culprit& culprit) {
 }
 
 Result<std::optional<Culprit>> find_wrong_instruction(Session& session, BatchSource& data) {
-  return InstructionCheck(session).run(data);
+  for (llvm::StringRef name : {train_step_function, update_function}) {
+    const std::optional<size_t> function = session.plan().find_function(name);
+    if (!function) continue;
+    for (int64_t call = 0; call < session.plan().calls_per_step(*function); ++call) {
+      Result<std::optional<Culprit>> wrong = InstructionCheck(session, *function).run(data);
+      if (!wrong || *wrong) return wrong;
+    }
+  }
+  return std::nullopt;
 }
 
 Result<std::optional<Culprit>> find_wrong_pass(llvm::ArrayRef<ProgramAfter> programs, const StepStart& start,
@@ -435,18 +453,21 @@ Result<std::optional<Culprit>> find_wrong_pass(llvm::ArrayRef<ProgramAfter> prog
       error = std::move(here);
     }
   }
-  const Graph &before = programs[right].program.functions.front(), &after = programs[wrong].program.functions.front();
-  Result<std::string> value = first_changed_value(before, after, start, limit);
-  if (!value) return value.takeError();
-  Result<NamedTensors> tensors = start_values(after, start);
+  const Program &before = programs[right].program, &after = programs[wrong].program;
+  Result<std::string> value = std::string();
+  size_t function = 0;
+  for (; function < after.functions.size() && value->empty(); ++function) {
+    value = first_changed_value(before, after, function, start, limit);
+    if (!value) return value.takeError();
+  }
+  Result<NamedTensors> tensors = start_values(after, value->empty() ? 0 : function - 1, start);
   if (!tensors) return tensors.takeError();
   return std::optional<Culprit>(
       {"pass " + programs[wrong].pass,
        error->where +
            llvm::formatv(" differs by {0:e2} of its norm after it, the limit is {1:e2}", error->error, limit).str() +
            (value->empty() ? "" : "; the first value that changed is %" + *value),
-       "// before " + programs[wrong].pass + "\n" + to_text(programs[right].program) + "\n// after\n" +
-           to_text(programs[wrong].program),
+       "// before " + programs[wrong].pass + "\n" + to_text(before) + "\n// after\n" + to_text(after),
        std::move(*tensors)});
 }
 

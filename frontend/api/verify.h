@@ -42,9 +42,9 @@ struct Culprit {
 };
 Status write_reproducer(const std::string& folder, const Culprit& culprit);
 
-// The first instruction whose result differs from that of its op's reference on the same operands, or whose operands
-// are no longer what their writer left: a kernel, or the layout. None where all agree. The session has its first
-// values.
+// The first instruction of a step, "update" included, whose result differs from that of its op's reference on the same
+// operands, or whose operands are no longer what their writer left: a kernel, or the layout. None where all agree. The
+// session has its first values.
 Result<std::optional<Culprit>> find_wrong_instruction(Session& session, BatchSource& data);
 
 // A program after a pass; the first is that before all.
@@ -61,7 +61,7 @@ Result<std::optional<Culprit>> find_wrong_pass(llvm::ArrayRef<ProgramAfter> prog
 // the plan takes its batch in chunks, the split is one of them, "split-batch". `forward` is what import_model_of gave.
 Result<std::vector<ProgramAfter>> programs_of_passes(Graph forward, const Plan& plan, const TrainingRequest& request);
 
-// The first instruction of the plan's first function whose result differs from the value of the same name in the
+// The first instruction of the step, "update" included, whose result differs from the value of the same name in the
 // program it was scheduled from, the last that programs_of_passes gives: a remat, a reload, a copy or an order that is
 // wrong. None where all agree.
 Result<std::optional<Culprit>> find_wrong_schedule(const Plan& plan, const Program& scheduled, const StepStart& start,

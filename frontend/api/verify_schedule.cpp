@@ -21,12 +21,8 @@ llvm::StringRef original_name(llvm::StringRef name) {
 
 class ScheduleCheck {
  public:
-  ScheduleCheck(const Plan& plan, NamedTensors expected, NamedTensors given, double limit)
-      : plan_(plan),
-        function_(plan.functions.front()),
-        expected_(std::move(expected)),
-        given_(std::move(given)),
-        limit_(limit) {}
+  ScheduleCheck(const Plan& plan, const PlanFunction& function, NamedTensors expected, NamedTensors given, double limit)
+      : plan_(plan), function_(function), expected_(std::move(expected)), given_(std::move(given)), limit_(limit) {}
 
   Result<std::optional<Culprit>> run() {
     for (const PlanConstant& constant : plan_.constants) values_.emplace(constant.slot, *constant.value);
@@ -108,12 +104,19 @@ class ScheduleCheck {
 
 Result<std::optional<Culprit>> find_wrong_schedule(const Plan& plan, const Program& scheduled, const StepStart& start,
                                                    double limit) {
-  const Graph& step = scheduled.functions.front();
-  Result<NamedTensors> expected = run_reference_values(step, start);
-  if (!expected) return expected.takeError();
-  Result<NamedTensors> given = start_values(step, start);
-  if (!given) return given.takeError();
-  return ScheduleCheck(plan, std::move(*expected), std::move(*given), limit).run();
+  for (size_t f = 0; f < scheduled.functions.size(); ++f) {
+    const Graph& graph = scheduled.functions[f];
+    const std::optional<size_t> planned = plan.find_function(graph.name);
+    if (!planned) return model_error("the plan has no function " + graph.name);
+    Result<NamedTensors> given = start_values(scheduled, f, start);
+    if (!given) return given.takeError();
+    Result<NamedTensors> expected = run_reference_values(graph, *given);
+    if (!expected) return expected.takeError();
+    Result<std::optional<Culprit>> wrong =
+        ScheduleCheck(plan, plan.functions[*planned], std::move(*expected), std::move(*given), limit).run();
+    if (!wrong || *wrong) return wrong;
+  }
+  return std::nullopt;
 }
 
 }  // namespace plimsoll

@@ -252,6 +252,45 @@ graph @deep(%x: f32[8,16], %labels: i64[8]) state(%w1: f32[16,16] parameter trai
     CHECK(culprit->what == "pass split-batch");
   }
 
+  TEST_CASE("with accumulation a wrong update is found, in its instruction and by its pass") {
+    const RandomValues values = values_of_model();
+    TrainingRequest request;
+    request.accumulate = 2;
+    Plan plan = compiled(request);
+    const StepStart start = start_of(values, request.accumulate);
+    std::vector<ProgramAfter> programs = llvm::cantFail(programs_of_passes(parsed(model), plan, request));
+    CHECK_FALSE(llvm::cantFail(find_wrong_schedule(plan, programs.back().program, start, 1e-5)).has_value());
+    PlanFunction& update = plan.functions[*plan.find_function(update_function)];
+    const auto counts = llvm::find_if(update.instructions, [&](const Instruction& instruction) {
+      return plan.slots[static_cast<size_t>(instruction.results.front())].name == "step.next";
+    });
+    REQUIRE(counts != update.instructions.end());
+    counts->op = "mul";
+    std::optional<Culprit> culprit = llvm::cantFail(find_wrong_schedule(plan, programs.back().program, start, 1e-5));
+    REQUIRE(culprit.has_value());
+    CHECK_MESSAGE(
+        culprit->what == "instruction " + std::to_string(counts - update.instructions.begin()) + " of update, mul",
+        culprit->what);
+
+    const size_t planted = programs.size() / 2;
+    std::string changed;
+    for (size_t i = planted; i < programs.size(); ++i) {
+      Graph& graph = *programs[i].program.find(update_function);
+      for (NodeId id : graph.order())
+        if (graph.node(id).op->name == "reciprocal") {
+          Builder b(graph, id);
+          changed = graph.value(graph.node(id).results[0]).name;
+          graph.replace_uses(graph.node(id).results[0], b.emit("neg", graph.node(id).operands));
+          break;
+        }
+    }
+    REQUIRE_FALSE(changed.empty());
+    culprit = llvm::cantFail(find_wrong_pass(programs, start, 1e-4));
+    REQUIRE(culprit.has_value());
+    CHECK_MESSAGE(culprit->what == "pass " + programs[planted].pass, culprit->what);
+    CHECK_MESSAGE(llvm::StringRef(culprit->detail).contains("the first value that changed is %"), culprit->detail);
+  }
+
   TEST_CASE("a layout that writes over a value is found at the instruction that reads it") {
     const RandomValues values = values_of_model();
     Plan plan = compiled({});
