@@ -52,6 +52,14 @@ void specialise(Plan& plan, int64_t rank) {
       instruction.attrs = attrs_of_rank(instruction.attrs, plan.mesh, rank);
 }
 
+Plan plan_of_stage(Plan plan, int64_t stage) {
+  if (stage > 0) return std::move(plan.later_stages[static_cast<size_t>(stage - 1)]);
+  plan.later_stages.clear();
+  return plan;
+}
+
+}  // namespace
+
 std::vector<WholeState> whole_states_of(const Plan& plan) {
   std::vector<WholeState> states;
   llvm::StringSet<> listed;
@@ -61,14 +69,6 @@ std::vector<WholeState> whole_states_of(const Plan& plan) {
         states.push_back(whole_state_of(*stage, state));
   return states;
 }
-
-Plan plan_of_stage(Plan plan, int64_t stage) {
-  if (stage > 0) return std::move(plan.later_stages[static_cast<size_t>(stage - 1)]);
-  plan.later_stages.clear();
-  return plan;
-}
-
-}  // namespace
 
 std::vector<InputSpec> inputs_of(const Plan& plan, size_t function) {
   std::vector<InputSpec> specs;

@@ -44,6 +44,8 @@ struct WholeState {
 };
 
 WholeState whole_state_of(const Plan& stage, const PlanState& state);
+// Those of all stages, each once.
+std::vector<WholeState> whole_states_of(const Plan& plan);
 
 // States as an earlier session left them.
 struct SavedStates {

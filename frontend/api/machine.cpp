@@ -7,7 +7,9 @@
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
+#include <algorithm>
 
 namespace plimsoll {
 namespace {
@@ -92,8 +94,13 @@ int64_t available_memory_here() {
   int64_t bytes = kib ? *kib * 1024 : memory_here();
   const std::optional<int64_t> limit = number_in("/sys/fs/cgroup/memory.max");
   const std::optional<int64_t> used = number_in("/sys/fs/cgroup/memory.current");
-  if (limit && used) bytes = std::min(bytes, std::max<int64_t>(0, *limit - *used));
-  return bytes;
+  const int64_t file_pages = number_in("/sys/fs/cgroup/memory.stat", "inactive_file ").value_or(0);  // given back
+  if (limit && used) bytes = std::min(bytes, std::max<int64_t>(0, *limit - *used + file_pages));
+  // ulimit -v; the first number in statm counts mapped pages.
+  struct rlimit mapped = {};
+  if (getrlimit(RLIMIT_AS, &mapped) != 0 || mapped.rlim_cur == RLIM_INFINITY) return bytes;
+  const int64_t pages = number_in("/proc/self/statm").value_or(0);
+  return std::min(bytes, std::max<int64_t>(0, static_cast<int64_t>(mapped.rlim_cur) - pages * sysconf(_SC_PAGESIZE)));
 }
 
 Result<DeviceDescription> measure_card_here() {

@@ -118,6 +118,19 @@ Status save_states(Session& session, const std::string& path, const std::string&
   return llvm::joinErrors(std::move(saved), session.end_serving());
 }
 
+Result<int64_t> min_weight_bytes(llvm::StringRef model_path) {
+  Result<Model> model = Model::read(model_path);
+  if (!model) return model.takeError();
+  Result<WeightSource> source = WeightSource::open(*model);
+  if (!source) return source.takeError();
+  constexpr int64_t min_bytes_per_element = 2;
+  int64_t bytes = 0;
+  for (const Weight& weight : source->weights())
+    if (is_float(weight.type.dtype))
+      bytes += std::min(weight.type.bytes(), min_bytes_per_element * weight.type.elements());
+  return bytes;
+}
+
 bool has_mean_weights(const Session& session) {
   return llvm::any_of(session.whole_states(),
                       [](const WholeState& state) { return ends_with(state.name, ema_suffix); });

@@ -24,6 +24,10 @@ enum class SavedWeights : uint8_t {
 Status save_states(Session& session, const std::string& path, const std::string& model_path,
                    SavedWeights which = SavedWeights::Trained);
 
+// A lower bound of what one file with the weights of a model takes, known before there is a plan: some jobs keep 32-bit
+// weights in 16 bits.
+Result<int64_t> min_weight_bytes(llvm::StringRef model_path);
+
 // Does the plan keep a running mean of the weights (--ema)?
 bool has_mean_weights(const Session& session);
 

@@ -1,6 +1,5 @@
 #include "frontend/driver/checkpoints.h"
 
-#include "frontend/api/machine.h"
 #include "frontend/driver/stop_signals.h"
 #include "ir/support/strings.h"
 #include "ir/support/units.h"
@@ -40,11 +39,6 @@ std::optional<double> parse_duration(llvm::StringRef text) {
   return factor * number;
 }
 
-int64_t free_disk_bytes(const std::string& folder) {
-  llvm::ErrorOr<llvm::sys::fs::space_info> space = llvm::sys::fs::disk_space(folder);
-  return space ? static_cast<int64_t>(space->available) : std::numeric_limits<int64_t>::max();
-}
-
 // Whether a folder can be made at `path` or written to.
 Status check_folder(const std::string& path) {
   llvm::SmallString<128> there(path);
@@ -78,13 +72,25 @@ Status Checkpoints::check_options() {
   return Status::success();
 }
 
+Status Checkpoints::open_folder() {
+  if (!writes()) return Status::success();
+  Result<CheckpointFolder> folder = CheckpointFolder::open(options_.folder);
+  if (!folder) return folder.takeError();
+  folder_ = std::move(*folder);
+  return Status::success();
+}
+
+// The newest is written before the oldest is removed.
+std::optional<DiskNeed> Checkpoints::disk_need(int64_t snapshot_bytes) const {
+  if (!folder_) return std::nullopt;
+  const auto there = std::min<int64_t>(static_cast<int64_t>(folder_->checkpoints().size()), options_.keep);
+  const int64_t more = options_.keep + 1 - there;
+  return DiskNeed{std::to_string(more) + (there > 0 ? " more" : "") + (more == 1 ? " checkpoint" : " checkpoints"),
+                  options_.folder, more * snapshot_bytes};
+}
+
 Status Checkpoints::open(Session& session, std::optional<uint64_t> seed) {
   session_ = &session;
-  if (writes() && is_first_rank()) {
-    Result<CheckpointFolder> folder = CheckpointFolder::open(options_.folder);
-    if (!folder) return folder.takeError();
-    folder_ = std::move(*folder);
-  }
   if (!options_.resume.empty())
     if (Status s = find_resumed()) return s;
   choose_seed(seed);
@@ -178,27 +184,13 @@ Status Checkpoints::restore(const Weights* weights) {
                            weights ? weights->load_range : nullptr);
 }
 
-// Takes the memory of snapshots and looks at the disk, on the first rank.
+// Takes the memory of snapshots, on the first rank.
 Status Checkpoints::reserve() {
   if (!resumed_ && !folder_->checkpoints().empty())
     return usage_error(options_.folder + ": has checkpoints up to step " +
                        llvm::Twine(folder_->checkpoints().back().record.step) +
                        " of an earlier run; go on with --resume auto, or give another folder");
-  // Pages of arenas on the host are not taken yet.
-  const Plan& plan = session_->plan();
-  const int64_t arenas = plan.device.backend == "cpu" ? plan.promised_bytes() : 0;
-  const int64_t bytes = Snapshot::bytes_for(*session_), available = available_memory_here() - arenas;
-  if (bytes > available)
-    return system_error("a checkpoint takes " + format_bytes(bytes) + " of host memory, " + format_bytes(available) +
-                        " are available");
-  // The newest is written before the oldest is removed.
-  const auto there = std::min<int64_t>(static_cast<int64_t>(folder_->checkpoints().size()), options_.keep);
-  const int64_t to_write = (options_.keep + 1 - there) * bytes, on_disk = free_disk_bytes(options_.folder);
-  if (to_write > on_disk)
-    return system_error(options_.folder + ": " + llvm::Twine(options_.keep) +
-                        " checkpoints, and the one that is "
-                        "written before the oldest is removed, take " +
-                        format_bytes(to_write) + " more, " + format_bytes(on_disk) + " are free");
+  const int64_t bytes = Snapshot::bytes_for(session_->whole_states());
   console_.progress.note("checkpoints in " + options_.folder + " every " +
                          (every_steps_ > 0 ? std::to_string(every_steps_) + " steps" : options_.every) + ", at most " +
                          std::to_string(options_.keep) + ": each " + format_bytes(bytes) +

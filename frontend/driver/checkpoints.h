@@ -4,6 +4,7 @@
 // these; the first rank writes.
 
 #include "frontend/driver/best_evaluation.h"
+#include "frontend/driver/machine_needs.h"
 #include "frontend/driver/run_data.h"
 #include "runtime/checkpoint/checkpoint_folder.h"
 #include "runtime/checkpoint/checkpoint_writer.h"
@@ -21,8 +22,13 @@ class Checkpoints {
 
   // Reads the options; before anything is loaded.
   Status check_options();
-  // Finds the checkpoint to resume, takes the memory of snapshots and looks at the disk, before the first step. The
-  // session must outlive this. `seed` is what --seed says.
+  // Makes and locks the folder, on the first rank.
+  Status open_folder();
+  // The disk for all checkpoints that are kept and the one that is written before the oldest is removed, less those
+  // that the folder has; none where it is not open.
+  std::optional<DiskNeed> disk_need(int64_t snapshot_bytes) const;
+  // Finds the checkpoint to resume and takes the memory of snapshots, before the first step. The session must outlive
+  // this. `seed` is what --seed says.
   Status open(Session& session, std::optional<uint64_t> seed);
 
   bool resumes() const { return resumed_.has_value(); }

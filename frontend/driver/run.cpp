@@ -1,6 +1,7 @@
 #include "frontend/api/save_states.h"
 #include "frontend/driver/checkpoints.h"
 #include "frontend/driver/commands.h"
+#include "frontend/driver/machine_needs.h"
 #include "frontend/driver/profile.h"
 #include "frontend/driver/run_data.h"
 #include "frontend/driver/run_evaluation.h"
@@ -128,6 +129,9 @@ class Run {
   }
 
   Status check_outputs() const;
+  Status check_machine(const Plan& plan);
+  Status check_host_budget(const Plan& own, int64_t cache_bytes, int64_t snapshot_bytes) const;
+  Status check_disk_for(llvm::ArrayRef<WholeState> states, int64_t snapshot_bytes);
   Status prepare();
   Status explain_bad_step(const StepMetrics& metrics);
   Status train();
@@ -194,11 +198,56 @@ Status Run::check_outputs() const {
   return Status::success();
 }
 
+// Before the device's memory is taken and weights are read. Every rank counts its own.
+Status Run::check_machine(const Plan& plan) {
+  const int64_t stage = ranks_ ? plan.mesh.coordinate(ranks_->rank(), MeshAxis::Stage) : 0;
+  const Plan& own = *plan.stages()[static_cast<size_t>(stage)];
+  const std::vector<WholeState> states = whole_states_of(plan);
+  const bool takes_snapshots = is_first_rank() && !options_.checkpoints.folder.empty();
+  const int64_t snapshot_bytes = takes_snapshots ? Snapshot::bytes_for(states) : 0;
+  Result<int64_t> cache = cache_bytes_of_run(options_.cache, own);
+  if (!cache) return cache.takeError();
+  if (Status s = check_host_budget(own, *cache, snapshot_bytes)) return s;
+  int64_t arena_bytes = 0;
+  for (const Arena& arena : own.arenas)
+    if (arena.space == MemorySpace::Host || own.device.backend == "cpu") arena_bytes += arena.bytes;
+  if (Status s = check_host_memory({{"arenas", arena_bytes},
+                                    {"batches read ahead", own.loading_bytes()},
+                                    {"cache", *cache},
+                                    {"snapshot for checkpoints", snapshot_bytes}}))
+    return s;
+  return is_first_rank() ? check_disk_for(states, snapshot_bytes) : Status::success();
+}
+
+// Of the memory that --host-budget gives, checkpoints take what the plan leaves.
+Status Run::check_host_budget(const Plan& own, int64_t cache_bytes, int64_t snapshot_bytes) const {
+  const int64_t budget = own.host.budget_bytes, others = own.host_bytes() - own.host.cache_bytes + cache_bytes;
+  if (budget == 0 || snapshot_bytes == 0 || others + snapshot_bytes <= budget) return Status::success();
+  return budget_error("--checkpoint: a snapshot takes " + format_bytes(snapshot_bytes) +
+                      " of host memory, and with the " + format_bytes(others) +
+                      " that the plan pins, reads ahead and caches that is more than its host " + "budget of " +
+                      format_bytes(budget) + "; a plan made with --host-budget " +
+                      format_bytes(others + snapshot_bytes) + " has room for both");
+}
+
+Status Run::check_disk_for(llvm::ArrayRef<WholeState> states, int64_t snapshot_bytes) {
+  if (Status s = checkpoints_.open_folder()) return s;
+  std::vector<DiskNeed> needs;
+  if (std::optional<DiskNeed> checkpoints = checkpoints_.disk_need(snapshot_bytes)) needs.push_back(*checkpoints);
+  int64_t weight_bytes = 0;
+  for (const WholeState& state : states)
+    if (is_weight(state)) weight_bytes += state.type.bytes();
+  for (const auto* paths : {&options_.save, &options_.save_ema})
+    for (const std::string& path : *paths) needs.push_back({path, path, weight_bytes});
+  return check_disk(needs);
+}
+
 Status Run::prepare() {
   if (Result<size_t> known = read_choice("--on-bad-loss", options_.on_bad_loss, {"stop", "continue"}); !known)
     return known.takeError();
   Result<Plan> plan = make_plan_(is_first_rank());
   if (!plan) return plan.takeError();
+  if (Status s = check_machine(*plan)) return s;
   console_.progress.phase("load");
   if (plan->mesh.ranks() > 1 && !options_.dump_gradients.empty())
     return usage_error("--dump-gradients: a plan for several ranks has no whole gradients; compile it for one");

@@ -1,6 +1,5 @@
 #include "frontend/driver/run_data.h"
 
-#include "frontend/api/machine.h"
 #include "frontend/driver/transforms_file.h"
 #include "ir/support/units.h"
 #include "runtime/comm/communicator.h"
@@ -38,24 +37,20 @@ Status read_data_options(const DataRequest& request, DataOptions& options) {
   return Status::success();
 }
 
-// What was asked for, else what the plan says; within the host's budget, and within what this machine has.
-static Result<int64_t> cache_bytes(const std::string& asked, const Plan& plan) {
+Result<int64_t> cache_bytes_of_run(const std::string& asked, const Plan& plan) {
   Result<int64_t> bytes = asked.empty() ? plan.host.cache_bytes : size_option("--cache", asked);
   if (!bytes || *bytes == 0) return bytes;
   const int64_t others = plan.host_bytes() - plan.host.cache_bytes, budget = plan.host.budget_bytes;
   if (budget > 0 && others + *bytes > budget)
     return budget_error("--cache: " + format_bytes(*bytes) + " and the " + format_bytes(others) +
                         " that the plan pins and reads ahead are more than its host budget of " + format_bytes(budget));
-  if (const int64_t available = available_memory_here(); *bytes > available)
-    return system_error("--cache: " + format_bytes(*bytes) + " of host memory, " + format_bytes(available) +
-                        " are available");
   return bytes;
 }
 
 Status RunData::open(const RunOptions& options, const RunStart& start, const Session& session, Communicator* ranks) {
   DataOptions data_options = session.rows_of_rank(start.seed);
   if (Status s = read_data_options(options.data_request, data_options)) return s;
-  Result<int64_t> cache = cache_bytes(options.cache, session.plan());
+  Result<int64_t> cache = cache_bytes_of_run(options.cache, session.plan());
   if (!cache) return cache.takeError();
   data_options.cache_bytes = *cache;
   data_options.shorter = session.shorter_inputs();

@@ -12,6 +12,9 @@ namespace plimsoll {
 // Reads the request into options that have the seed and the rank's rows.
 Status read_data_options(const DataRequest& request, DataOptions& options);
 
+// Host memory for decoded samples: what --cache asked for, else what the plan says; an error above the host's budget.
+Result<int64_t> cache_bytes_of_run(const std::string& asked, const Plan& plan);
+
 // Where a run begins: at zero, or where a checkpoint was taken.
 struct RunStart {
   uint64_t seed = 0;               // of dropout and of the order of the data

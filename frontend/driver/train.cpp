@@ -1,4 +1,6 @@
+#include "frontend/api/save_states.h"
 #include "frontend/driver/commands.h"
+#include "frontend/driver/machine_needs.h"
 #include "ir/support/strings.h"
 #include "runtime/checkpoint/checkpoint_folder.h"
 
@@ -27,6 +29,23 @@ Status check_inputs(const RunOptions& run, const std::string& model) {
   if (run.random_weights) return Status::success();
   if (Status s = check_exists("--weights", run.weights)) return s;
   return open_weights(run.weights).takeError();
+}
+
+// All checkpoints that are kept, the one that is written before the oldest is removed, and what is saved at the end
+// hold at least the weights. The run looks again once the plan says what else a checkpoint has.
+Status check_disk_for_weights(const RunOptions& run, const std::string& model) {
+  const size_t saves = run.save.size() + run.save_ema.size();
+  if (run.checkpoints.folder.empty() && saves == 0) return Status::success();
+  Result<int64_t> bytes = min_weight_bytes(model);
+  if (!bytes) return bytes.takeError();
+  std::vector<DiskNeed> needs;
+  const bool is_first_start = !llvm::sys::fs::exists(run.checkpoints.folder);
+  if (!run.checkpoints.folder.empty() && is_first_start)
+    needs.push_back({"weights of " + std::to_string(run.checkpoints.keep + 1) + " checkpoints", run.checkpoints.folder,
+                     (run.checkpoints.keep + 1) * *bytes});
+  for (const auto* paths : {&run.save, &run.save_ema})
+    for (const std::string& path : *paths) needs.push_back({path, path, *bytes});
+  return check_disk(needs);
 }
 
 // Where a dry run writes in place of the job's files: beside them, so that the same disk is tried.
@@ -95,6 +114,7 @@ Status train_command(const TrainOptions& options, Console& console) {
   run.states_job = true;
   if (run.weights.empty() && !run.random_weights) run.weights = model;
   if (Status s = check_inputs(run, model)) return s;
+  if (Status s = check_disk_for_weights(run, model)) return s;
   CompileOptions compile_options = options.compile;
   const bool evaluates = !run.evaluation.data.empty() || run.evaluation.every > 0;
   bool& wants_evaluation = compile_options.job.request.training.evaluation.wanted;

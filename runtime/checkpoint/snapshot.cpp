@@ -10,9 +10,9 @@
 namespace plimsoll {
 namespace {
 
-std::vector<const WholeState*> kept_states(const Session& session, bool weights) {
+std::vector<const WholeState*> kept_states(llvm::ArrayRef<WholeState> states, bool weights) {
   std::vector<const WholeState*> kept;
-  for (const WholeState& state : session.whole_states())
+  for (const WholeState& state : states)
     if (is_kept(state) && is_weight(state) == weights) kept.push_back(&state);
   llvm::sort(kept, [](const WholeState* a, const WholeState* b) { return name_in_file(*a) < name_in_file(*b); });
   return kept;
@@ -45,10 +45,10 @@ bool is_kept(const WholeState& state) {
   return state.role != StateRole::Gradient && state.name != "accumulated_weight" && state.name != "learning_rate";
 }
 
-int64_t Snapshot::bytes_for(const Session& session) {
+int64_t Snapshot::bytes_for(llvm::ArrayRef<WholeState> states) {
   int64_t bytes = 0;
   for (bool weights : {true, false}) {
-    const std::vector<TensorEntry> entries = entries_of(kept_states(session, weights));
+    const std::vector<TensorEntry> entries = entries_of(kept_states(states, weights));
     bytes += static_cast<int64_t>(safetensors_header(entries).size());
     for (const TensorEntry& entry : entries) bytes += entry.type.bytes();
   }
@@ -57,8 +57,8 @@ int64_t Snapshot::bytes_for(const Session& session) {
 
 Status Snapshot::allocate(const Session& session) {
   if (session.rank() != 0) return Status::success();
-  kept_weights_ = kept_states(session, true);
-  kept_states_ = kept_states(session, false);
+  kept_weights_ = kept_states(session.whole_states(), true);
+  kept_states_ = kept_states(session.whole_states(), false);
   if (Status s = weights_.allocate(entries_of(kept_weights_))) return s;
   return states_.allocate(entries_of(kept_states_));
 }

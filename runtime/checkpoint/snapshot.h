@@ -36,7 +36,7 @@ inline const std::string& name_in_file(const WholeState& state) {
 class Snapshot {
  public:
   // The bytes that the first rank's snapshot takes.
-  static int64_t bytes_for(const Session& session);
+  static int64_t bytes_for(llvm::ArrayRef<WholeState> states);
   // Takes the memory, on the first rank; the others need none.
   Status allocate(const Session& session);
   // Copies the states as they are after the steps that were started. Every rank calls it.

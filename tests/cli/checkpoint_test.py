@@ -21,7 +21,7 @@ import time
 
 QUICKSTART = pathlib.Path(__file__).resolve().parents[2] / "examples" / "quickstart"
 MODEL, TOKENS = QUICKSTART / "small_gpt.onnx", QUICKSTART / "tokens.bin"
-DONE, USAGE, BAD_MODEL, MACHINE, STOPPED = 0, 2, 3, 5, 6
+DONE, USAGE, BAD_MODEL, BUDGET, MACHINE, STOPPED = 0, 2, 3, 4, 5, 6
 
 parser = argparse.ArgumentParser()
 parser.add_argument("program")
@@ -62,6 +62,16 @@ def run(plan, steps, *more, weights=MODEL, code=DONE, file_limit=None):
                           preexec_fn=limit_files if file_limit else None)
     expect(done.returncode == code, f"exits {done.returncode} instead of {code}: {done.stderr.strip()[-300:]}")
     return done.stderr
+
+
+def refuse_to_start(words, texts, **limits):
+    def limit_memory():
+        resource.setrlimit(resource.RLIMIT_AS, (limits["memory"], limits["memory"]))
+
+    done = subprocess.run(words, capture_output=True, text=True, timeout=600, preexec_fn=limit_memory if limits else None)
+    expect(done.returncode == MACHINE, f"exits {done.returncode}: {done.stderr.strip()[-300:]}")
+    for text in texts:
+        expect(text in done.stderr, f"no '{text}' in: {done.stderr.strip()[-300:]}")
 
 
 def steps_in(folder):
@@ -322,6 +332,22 @@ def test_the_best_evaluation_stays(folder):
     expect((record["metrics"]["best_step"], record["plan"]["best_by"]) == (2, "loss"), f"{record}")
     run(plan, 20, *options, "--resume", "auto", "--early-stop", 4)
     expect(steps_in(kept) == [2, 10], f"an early stop is forgotten: {steps_in(kept)}")
+
+
+def test_disk_and_host_memory_are_looked_at_first(folder):
+    plan, saved = compile_plan(folder, "p.plan"), folder / "saved.safetensors"
+    run_words = words(plan, 2, "--checkpoint", folder / "runs", "--keep", 10**9, "--save", saved)
+    refuse_to_start(run_words, ["the run writes ", f"to the disk of {folder}", "(1000000001 checkpoints ", f"{saved} ", " are free"])
+    job = [arguments.program, "train", "--model", MODEL, "--data", TOKENS, "--device", "cpu", "--dim", "batch=1", "--steps", "2", "--checkpoint", folder / "other", "--keep", 10**9]
+    refuse_to_start(list(map(str, job)), [f"to the disk of {folder} (weights of 1000000001 checkpoints ", " are free"])
+    expect(not (folder / "other").exists(), "the disk is looked at after the search for a plan")
+    large = compile_plan(folder, "large.plan", "--dim", "batch=256", "--split", "off", "--budget", "1TiB")
+    refuse_to_start(words(large, 1), ["the run takes ", " of host memory (arenas ", "batches read ahead ", " are available"], memory=1 << 30)
+    expect(not saved.exists(), "a run that was refused saves")
+    small = compile_plan(folder, "small.plan", "--host-budget", "1MiB")
+    refused = subprocess.run(words(small, 1, "--checkpoint", folder / "runs"), capture_output=True, text=True)
+    for text in ("--checkpoint: a snapshot takes ", "more than its host budget of 1 MiB; a plan made with --host-budget "):
+        expect(refused.returncode == BUDGET and text in refused.stderr, f"exits {refused.returncode}: {refused.stderr}")
 
 
 def test_refusals(folder):

@@ -1,0 +1,69 @@
+#include "frontend/driver/machine_needs.h"
+
+#include "frontend/api/machine.h"
+#include "ir/support/units.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SmallString.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/Path.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+namespace plimsoll {
+namespace {
+
+// The folder on the disk that holds the path, or will hold it once it is made.
+std::string folder_there(llvm::StringRef path) {
+  llvm::SmallString<128> there(path);
+  llvm::sys::fs::make_absolute(there);
+  while (!there.empty() && !llvm::sys::fs::is_directory(there)) llvm::sys::path::remove_filename(there);
+  return there.str().str();
+}
+
+std::optional<uint64_t> file_system_of(const std::string& folder) {
+  llvm::sys::fs::UniqueID id;
+  if (llvm::sys::fs::getUniqueID(folder, id)) return std::nullopt;
+  return id.getDevice();
+}
+
+template <typename Need>
+std::string list_needs(llvm::ArrayRef<Need> needs) {
+  std::string list;
+  for (const Need& need : needs)
+    if (need.bytes > 0) list += (list.empty() ? "" : ", ") + need.what + " " + format_bytes(need.bytes);
+  return list;
+}
+
+}  // namespace
+
+Status check_disk(llvm::ArrayRef<DiskNeed> needs) {
+  std::map<uint64_t, std::vector<DiskNeed>> by_file_system;
+  for (const DiskNeed& need : needs)
+    if (const std::optional<uint64_t> id = file_system_of(folder_there(need.path))) by_file_system[*id].push_back(need);
+  for (const auto& [id, here] : by_file_system) {
+    const std::string folder = folder_there(here.front().path);
+    llvm::ErrorOr<llvm::sys::fs::space_info> space = llvm::sys::fs::disk_space(folder);
+    if (!space) continue;
+    int64_t bytes = 0;
+    for (const DiskNeed& need : here) bytes += need.bytes;
+    if (bytes > 0 && static_cast<uint64_t>(bytes) > space->available)
+      return system_error("the run writes " + format_bytes(bytes) + " to the disk of " + folder + " (" +
+                          list_needs<DiskNeed>(here) + "), " + format_bytes(static_cast<int64_t>(space->available)) +
+                          " are free");
+  }
+  return Status::success();
+}
+
+Status check_host_memory(llvm::ArrayRef<MemoryNeed> needs) {
+  int64_t bytes = 0;
+  for (const MemoryNeed& need : needs) bytes += need.bytes;
+  const int64_t available = available_memory_here();
+  if (bytes <= available) return Status::success();
+  return system_error("the run takes " + format_bytes(bytes) + " of host memory (" + list_needs(needs) + "), " +
+                      format_bytes(available) + " are available");
+}
+
+}  // namespace plimsoll
