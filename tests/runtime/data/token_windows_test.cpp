@@ -6,6 +6,7 @@
 
 #include <doctest/doctest.h>
 
+#include <filesystem>
 #include <map>
 #include <set>
 
@@ -103,6 +104,21 @@ TEST_SUITE("unit") {
     const std::string text = failure(file.path(), specs(0, 700));
     CHECK_MESSAGE(text.find(" is 700, but 'input_ids' of the model has 700 different tokens") != std::string::npos,
                   text);
+  }
+
+  TEST_CASE("token windows: a file that is cut short while it is read is an error with its place") {
+    const TokenFile file(counting(0, 600));
+    const std::unique_ptr<BatchSource> source = open(file.path(), {.labels = LabelTokens::Next});
+    next_batch(*source);
+    std::filesystem::resize_file(file.path(), 64);
+    std::string text;
+    for (int i = 0; i < 8 && text.empty(); ++i) {  // some batches were read ahead
+      Batch batch;
+      Status read = source->next({batch.tokens.view(), batch.mask.view(), batch.labels.view()});
+      if (read) text = take_diag(std::move(read)).text();
+    }
+    CHECK_MESSAGE(text.find(file.path() + ": ends ") == 0, text);
+    CHECK_MESSAGE(text.find(" bytes early, at byte ") != std::string::npos, text);
   }
 
   // 65 tokens are 8 windows of 8, and the label of the last.
