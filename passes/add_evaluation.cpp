@@ -5,6 +5,7 @@
 #include "passes/evaluate/metrics.h"
 #include "passes/lower_to_plan.h"
 #include "passes/offload/offload_rewrite.h"
+#include "passes/partition/divide_as_planned.h"
 #include "passes/pipelines.h"
 #include "passes/train/optimizer_update.h"
 #include "passes/train/training_step.h"
@@ -16,6 +17,15 @@ namespace plimsoll {
 namespace {
 
 constexpr llvm::StringLiteral reserve_name = "constants of evaluation";
+
+llvm::StringMap<OwnState> states_of_rank(const Plan& plan) {
+  llvm::StringMap<OwnState> states;
+  for (const PlanState& state : plan.states) {
+    const Slot& slot = plan.slots[static_cast<size_t>(state.slot)];
+    states.try_emplace(slot.name, OwnState{slot.type.shape, state.divisions});
+  }
+  return states;
+}
 
 // Behind the loss, under names that no output of evaluation has.
 void append_model_outputs(Graph& graph, llvm::ArrayRef<Output> outputs) {
@@ -87,15 +97,20 @@ Result<const EvaluationPlanner::Variant*> EvaluationPlanner::variant(int64_t bat
   if (const auto known = variants_.find(batch); known != variants_.end()) return &known->second;
   TrainingRequest request = request_;
   request.batch = batch;
-  // Each rank evaluates samples of its own, as if it were alone.
-  request.mesh = Mesh();
+  // Ranks along the axis data evaluate samples of their own, and talk only where they have pieces of the weights.
+  request.mesh[MeshAxis::Data] = 1;
   request.zero = 0;
   Result<ForwardModel> forward =
-      prepare_forward({*model_.evaluation, model_.passes.quiet()}, request, catalog_.preferences());
+      prepare_undivided({*model_.evaluation, model_.passes.quiet()}, request, catalog_.preferences());
   if (!forward) return forward.takeError();
   if (forward->summary.batch == 0)
     return model_error("evaluation needs inputs that share a batch dimension, and the model has none");
   const int64_t samples = forward->summary.batch;
+  if (plan.mesh.ranks() > 1) {
+    if (Status s = divide_as_planned(forward->graph, plan.mesh, states_of_rank(plan))) return s;
+    if (Result<bool> changed = forward->passes.run(forward->graph, "simplify, cse, dce"); !changed)
+      return changed.takeError();
+  }
   const bool of_mean = read_means(forward->graph, plan);
   Result<Derived> derived = schedule_program(Program{{std::move(forward->graph)}}, device_, catalog_, forward->passes);
   if (!derived) return derived.takeError();
@@ -122,7 +137,8 @@ Result<Plan> EvaluationPlanner::add(const Plan& plan, const Variant& variant) co
 
 Result<Plan> EvaluationPlanner::with_evaluation(const Plan& plan) {
   int64_t batch = request_.evaluation.batch;
-  if (batch == 0) batch = plan.mesh.ranks() > 1 ? plan.training.batch / plan.mesh.ranks() : request_.batch;
+  if (batch == 0)
+    batch = plan.mesh[MeshAxis::Data] > 1 ? plan.training.batch / plan.mesh[MeshAxis::Data] : request_.batch;
   for (;;) {
     Result<const Variant*> found = variant(batch, plan);
     if (!found) return in_context("evaluation", found.takeError());

@@ -7,7 +7,6 @@
 #include "passes/budget/stage_search.h"
 #include "passes/derive_program.h"
 #include "passes/derive_stages.h"
-#include "passes/partition/whole_weights.h"
 #include "passes/pipelines.h"
 #include "passes/train/training_step.h"
 
@@ -114,11 +113,10 @@ Result<CompileResult> compile_training(CleanModel model, const TrainingRequest& 
   CompileHooks whole = hooks;
   whole.pipeline.stop_after.clear();
   model.passes = model.passes.under(whole);
-  if (model.evaluation && !holds_whole_weights(request.mesh, request.zero))
+  if (model.evaluation && request.mesh[MeshAxis::Stage] > 1)
     return usage_error(
-        "ranks evaluate where each holds all weights: along the axis data, with --zero 0, 1 or 2; or compile a plan "
-        "for "
-        "one rank with --evaluate, and give it the weights that the others save");
+        "stages of a pipeline do not evaluate; compile a plan for one rank, or for ranks along the axes data and "
+        "tensor, with --evaluate, and give it the weights that the others save");
   Result<ForwardModel> forward = prepare_forward({model.graph, model.passes}, request, devices.preferences());
   if (!forward) return forward.takeError();
   const auto search = [&](const DeviceDescription& device) {

@@ -76,8 +76,8 @@ Result<Program> make_program(const ForwardModel& forward, const SplitChoice& spl
   return program;
 }
 
-Result<ForwardModel> prepare_forward(CleanModel model, const TrainingRequest& request,
-                                     const KernelPreferences& preferences) {
+Result<ForwardModel> prepare_undivided(CleanModel model, const TrainingRequest& request,
+                                       const KernelPreferences& preferences) {
   ForwardModel forward{std::move(model.graph), {}, std::move(model.passes)};
   Graph& graph = forward.graph;
   PassManager& passes = forward.passes;
@@ -97,7 +97,14 @@ Result<ForwardModel> prepare_forward(CleanModel model, const TrainingRequest& re
   note_update_rules(graph, request, passes);
   forward.summary = summarise(request, graph);
   forward.summary.index_inputs = std::move(index_inputs);
-  changed = passes.run(graph, partition_pipeline(request));
+  return forward;
+}
+
+Result<ForwardModel> prepare_forward(CleanModel model, const TrainingRequest& request,
+                                     const KernelPreferences& preferences) {
+  Result<ForwardModel> forward = prepare_undivided(std::move(model), request, preferences);
+  if (!forward || forward->passes.stopped()) return forward;
+  Result<bool> changed = forward->passes.run(forward->graph, partition_pipeline(request));
   if (!changed) return changed.takeError();
   return forward;
 }

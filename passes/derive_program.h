@@ -26,6 +26,9 @@ struct ForwardModel {
 };
 Result<ForwardModel> prepare_forward(CleanModel model, const TrainingRequest& request,
                                      const KernelPreferences& preferences);
+// The same before ranks divide it.
+Result<ForwardModel> prepare_undivided(CleanModel model, const TrainingRequest& request,
+                                       const KernelPreferences& preferences);
 
 // Decides, for the reader of the plan, on each trained state that no gradient reaches.
 void note_untrained(const Graph& forward, const Program& program, PassManager& passes);

@@ -1,5 +1,7 @@
 #include "runtime/evaluator.h"
 
+#include "ir/op_def.h"
+
 #include "llvm/ADT/STLExtras.h"
 
 #include <algorithm>
@@ -165,9 +167,18 @@ int64_t Evaluator::own_samples(int64_t samples) const {
   return std::clamp<int64_t>(samples - session_->rows_of_rank(0).rank * batch(), 0, batch());
 }
 
+bool Evaluator::waits_for_other_rows() const {
+  return llvm::any_of(function().instructions, [](const Instruction& instruction) {
+    return get_op(instruction.op).collective && instruction.attrs.get_string("axis") == axis_name(MeshAxis::Data);
+  });
+}
+
+// Ranks along the tensor axis have the same rows, which count once.
 Status Evaluator::add_over_ranks(Sums& sums) {
+  const bool counts = session_->plan().mesh.coordinate(session_->rank(), MeshAxis::Tensor) == 0;
   std::vector<double> all;
-  for (const std::vector<double>& each : sums) all.insert(all.end(), each.begin(), each.end());
+  for (const std::vector<double>& each : sums)
+    for (double number : each) all.push_back(counts ? number : 0);
   if (Status s = session_->add_over_ranks(all)) return s;
   auto next = all.begin();
   for (std::vector<double>& each : sums)
@@ -195,17 +206,22 @@ Result<EvaluationResult> Evaluator::run(BatchSource& data, int64_t batches, RowS
   for (const PlanOutput& output : function().outputs)
     sums.emplace_back(static_cast<size_t>(output.use == OutputUse::Sum ? type_of(output).elements() : 1), 0.0);
   if (Status s = data.seek(0)) return s;
+  const bool waits = waits_for_other_rows();  // then all ranks make as many calls, though some have no samples left
   EvaluationResult result;
   for (int64_t n = 0; n < batches; ++n) {
     const int64_t of_all = data.batches_per_epoch() > 0 ? data.samples_in(n) : data.samples_per_batch(),
                   samples = own_samples(of_all), repeats = batch() - samples;
     result.samples += of_all;
-    if (samples == 0) continue;  // of the last batch the other ranks have all
-    std::vector<Tensor> kept;    // inputs of a batch that the data do not fill
+    if (samples == 0 && !waits) continue;  // of the last batch the other ranks have all
+    const bool runs_again = waits ? of_all < batch() * session_->plan().mesh[MeshAxis::Data] : repeats > 0;
+    std::vector<Tensor> kept;  // inputs of a batch that the data do not fill
     Result<int64_t> run = run_batch([&](llvm::ArrayRef<TensorView> inputs) -> Status {
       if (Status s = data.next(inputs)) return s;
-      if (repeats == 0) return Status::success();
-      repeat_first_sample(inputs, samples);
+      if (!runs_again) return Status::success();
+      if (samples == 0)
+        for (const TensorView& input : inputs) std::memset(input.data, 0, static_cast<size_t>(input.type.bytes()));
+      else
+        repeat_first_sample(inputs, samples);
       for (const TensorView& input : inputs) kept.emplace_back(input.type, input.data);
       return Status::success();
     });
@@ -213,7 +229,7 @@ Result<EvaluationResult> Evaluator::run(BatchSource& data, int64_t batches, RowS
     if (Status s = add_outputs(*run, 1, sums)) return s;
     if (rows)
       if (Status s = hand_out(result.samples - of_all, samples, rows)) return s;
-    if (repeats > 0)
+    if (runs_again)
       if (Status s = remove_repeats(repeats, sums, std::move(kept))) return s;
   }
   if (Status s = add_over_ranks(sums)) return s;

@@ -61,6 +61,8 @@ class Evaluator {
   // Of the samples of a batch of all ranks, how many are this rank's.
   int64_t own_samples(int64_t samples) const;
   Status add_over_ranks(Sums& sums);
+  // Do the function's calls wait for those of ranks with other rows, which have pieces of the weights?
+  bool waits_for_other_rows() const;
   Status remove_repeats(int64_t repeats, Sums& sums, std::vector<Tensor> first_sample);
   Status hand_out(int64_t first, int64_t samples, RowSink rows);
   double sum_of(llvm::StringRef output, const Sums& sums, double otherwise) const;

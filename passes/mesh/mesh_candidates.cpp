@@ -1,7 +1,5 @@
 #include "passes/mesh/mesh_candidates.h"
 
-#include "passes/partition/whole_weights.h"
-
 #include "llvm/ADT/STLExtras.h"
 
 namespace plimsoll {
@@ -39,8 +37,8 @@ class Enumerator {
 
  private:
   void add_mesh(const Mesh& mesh) {
+    if (question_.evaluates && mesh[MeshAxis::Stage] > 1) return;  // stages do not evaluate
     for (int zero : zero_stages(mesh[MeshAxis::Data])) {
-      if (question_.evaluates && !holds_whole_weights(mesh, zero)) continue;
       MeshCandidate candidate{.mesh = mesh, .zero = zero};
       if (mesh[MeshAxis::Stage] == 1)
         found_.push_back(candidate);

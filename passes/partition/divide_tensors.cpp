@@ -28,9 +28,9 @@ class TensorDivider {
     for (size_t i = 0; i < graph.value_count(); ++i) types_.push_back(graph.type(static_cast<ValueId>(i)));
   }
 
-  Result<TensorGroups> run(std::map<NodeId, NodeId>* made_for) {
+  Result<TensorGroups> run(std::map<NodeId, NodeId>* made_for, const MayCutFn& may_cut) {
     note_sample_weight();
-    TensorGroups groups = choose_tensor_groups(graph_, ranks_, rows_);
+    TensorGroups groups = choose_tensor_groups(graph_, ranks_, rows_, may_cut);
     for (const TensorGroup& group : llvm::concat<const TensorGroup>(groups.taken, groups.rows)) {
       for (const auto& [value, cut] : group.cuts) cuts_[value] = cut;
       for (const auto& [id, call] : group.calls) calls_[id] = call;
@@ -251,8 +251,9 @@ constexpr PassOption pass_options[] = {
 
 }  // namespace
 
-Result<TensorGroups> divide_tensors(Graph& graph, int64_t ranks, Rows rows, std::map<NodeId, NodeId>* made_for) {
-  return TensorDivider(graph, ranks, rows).run(made_for);
+Result<TensorGroups> divide_tensors(Graph& graph, int64_t ranks, Rows rows, std::map<NodeId, NodeId>* made_for,
+                                    const MayCutFn& may_cut) {
+  return TensorDivider(graph, ranks, rows).run(made_for, may_cut);
 }
 
 constinit const PassInfo pass_divide_tensors{

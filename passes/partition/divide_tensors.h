@@ -13,7 +13,7 @@ namespace plimsoll {
 // loss (passes/partition/divide_batch.h), and `sample_weight` where the loss is a weighted mean.
 // `made_for`, where it is wanted: by new node, the node of the graph as it was in whose place it was made.
 Result<TensorGroups> divide_tensors(Graph& graph, int64_t ranks, Rows rows,
-                                    std::map<NodeId, NodeId>* made_for = nullptr);
+                                    std::map<NodeId, NodeId>* made_for = nullptr, const MayCutFn& may_cut = nullptr);
 
 // What the graph's parameters became, for the reader of the plan.
 std::vector<Decision> decisions_on(const Graph& graph, const TensorGroups& groups);

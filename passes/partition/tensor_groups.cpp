@@ -20,7 +20,8 @@ constexpr double passes_of_step = 3;            // forward once, backward twice
 
 class GroupFinder {
  public:
-  GroupFinder(const Graph& graph, int64_t ranks) : graph_(graph), ranks_(ranks) {}
+  GroupFinder(const Graph& graph, int64_t ranks, const MayCutFn& may_cut)
+      : graph_(graph), ranks_(ranks), may_cut_(may_cut) {}
 
   TensorGroups run(Rows rows) {
     std::vector<TensorGroup> candidates;
@@ -89,7 +90,7 @@ class GroupFinder {
   // ---- Growing ----
 
   std::optional<TensorGroup> grow(ValueId seed, const Cut& cut) {
-    if (!can_divide(cut, ranks_)) return std::nullopt;
+    if (!can_divide(cut, ranks_) || cuts_otherwise({seed}, {cut})) return std::nullopt;
     TensorGroup group;
     group.seed = seed;
     group.cuts[seed] = cut;
@@ -120,7 +121,7 @@ class GroupFinder {
     std::optional<DividedCall> call =
         divide_call(*node.op, OpCall(*node.op, node.attrs, operands), result_types(graph_, node), known, ranks_);
     if (!call || !agrees(group, node.operands, call->operands) || !agrees(group, node.results, call->results)) return;
-    if (cuts_sum_across_runs(node.operands, call->operands)) return;
+    if (cuts_sum_across_runs(node.operands, call->operands) || cuts_otherwise(node.operands, call->operands)) return;
     cut_values(group, node.operands, call->operands, open);
     cut_values(group, node.results, call->results, open);
     group.calls.emplace(id, std::move(*call));
@@ -143,6 +144,15 @@ class GroupFinder {
   bool cuts_sum_across_runs(llvm::ArrayRef<ValueId> values, llvm::ArrayRef<std::optional<Cut>> cuts) const {
     for (size_t i = 0; i < values.size(); ++i)
       if (cuts[i] && sums_.count(values[i]) && !parts_are_runs(values[i], *cuts[i])) return true;
+    return false;
+  }
+
+  // A parameter that is not to be cut so is read whole by the node, which then stays out of the group.
+  bool cuts_otherwise(llvm::ArrayRef<ValueId> values, llvm::ArrayRef<std::optional<Cut>> cuts) const {
+    for (size_t i = 0; i < values.size() && may_cut_; ++i)
+      if (values[i] != ValueId::None && cuts[i] && is_parameter(values[i]) &&
+          !may_cut_(*graph_.find_state(values[i]), *cuts[i]))
+        return true;
     return false;
   }
 
@@ -233,6 +243,7 @@ class GroupFinder {
 
   const Graph& graph_;
   int64_t ranks_;
+  const MayCutFn& may_cut_;
   TensorGroups found_;
   std::map<ValueId, Cut> cuts_;  // of all groups that are taken
   std::set<NodeId> nodes_;
@@ -243,8 +254,8 @@ class GroupFinder {
 
 double TensorGroup::gain() const { return saved_state_bytes + saved_flops / flops_per_byte - sent_bytes; }
 
-TensorGroups choose_tensor_groups(const Graph& graph, int64_t ranks, Rows rows) {
-  return GroupFinder(graph, ranks).run(rows);
+TensorGroups choose_tensor_groups(const Graph& graph, int64_t ranks, Rows rows, const MayCutFn& may_cut) {
+  return GroupFinder(graph, ranks, may_cut).run(rows);
 }
 
 }  // namespace plimsoll

@@ -5,6 +5,7 @@
 
 #include "ir/op_def.h"
 
+#include <functional>
 #include <map>
 
 namespace plimsoll {
@@ -32,6 +33,8 @@ struct TensorGroups {
 };
 
 enum class Rows : uint8_t { Whole, Divided };
-TensorGroups choose_tensor_groups(const Graph& graph, int64_t ranks, Rows rows);
+// Whether a group may divide a parameter so; null: all may.
+using MayCutFn = std::function<bool(const State& parameter, const Cut& cut)>;
+TensorGroups choose_tensor_groups(const Graph& graph, int64_t ranks, Rows rows, const MayCutFn& may_cut = nullptr);
 
 }  // namespace plimsoll

@@ -1,0 +1,25 @@
+#pragma once
+
+// A forward graph on the states of a plan that exists: evaluation reads weights as training keeps them.
+
+#include "ir/graph.h"
+#include "ir/mesh.h"
+#include "ir/support/status.h"
+
+#include "llvm/ADT/StringMap.h"
+
+namespace plimsoll {
+
+// What one rank has of a state.
+struct OwnState {
+  Shape shape;
+  Divisions divisions;
+};
+
+// `graph` is a forward graph on whole states and on rows of its own, which other ranks along the axis data need not
+// share. Turns it into that of one rank that has its states as `own` says, by name; states that are not in it stay
+// whole. Parts along the axis tensor are worked on as divide_tensors does, where it would cut them so; other parts, and
+// pieces along the axis data, are gathered ahead of their first reader. Outputs are alike along the axis tensor.
+Status divide_as_planned(Graph& graph, const Mesh& mesh, const llvm::StringMap<OwnState>& own);
+
+}  // namespace plimsoll

@@ -1,0 +1,186 @@
+#include "ir/plan/check.h"
+#include "passes/budget/budget_report.h"
+#include "passes/compile.h"
+#include "runtime/comm/thread_ranks.h"
+#include "runtime/cpu/cpu_catalog.h"
+#include "runtime/evaluator.h"
+#include "tests/support/samples.h"
+#include "tests/support/small_training.h"
+
+#include <thread>
+
+// Ranks that have parts or pieces of the weights evaluate what one rank evaluates, for any number of samples.
+
+namespace plimsoll {
+namespace {
+
+using namespace testing;
+
+// Packed q, k and v are three blocks, the rows of the tied embedding do not divide by 2, and matrices are large enough
+// for ZeRO 3.
+std::string language_model(int64_t rows, bool gives_logits) {
+  const std::string n = std::to_string(rows), n5 = std::to_string(5 * rows);
+  return "graph @packed(%ids: i64[" + n + ",5], %labels: i64[" + n + R"(,5]) state(
+    %wte: f64[211,96] parameter trained, %wqkv: f64[96,288] parameter trained, %bqkv: f64[288] parameter trained,
+    %wo: f64[96,96] parameter trained, %w1: f64[96,48] parameter trained, %b1: f64[48] parameter trained,
+    %w2: f64[48,96] parameter trained, %rng: i64[2] counter fill=0.0
+) {
+  %x = gather(%wte, %ids) {axis=0} : f64[)" +
+         n + R"(,5,96]
+  %qkv = linear(%x, %wqkv, %bqkv) : f64[)" +
+         n + R"(,5,288]
+  %a, %lse = attention(%qkv, _, _) {causal=1, heads=6, kv_heads=6, packed=1, scale=0.3} : f64[)" +
+         n + ",5,96], f64[" + n + R"(,6,5]
+  %o = linear(%a, %wo) : f64[)" +
+         n + R"(,5,96]
+  %dropped = dropout(%o, %rng) {id=0, ratio=0.25} : f64[)" +
+         n + R"(,5,96]
+  %h = add(%x, %dropped) : f64[)" +
+         n + R"(,5,96]
+  %u = linear(%h, %w1, %b1) : f64[)" +
+         n + R"(,5,48]
+  %g = gelu(%u) {approximate="tanh"} : f64[)" +
+         n + R"(,5,48]
+  %d = linear(%g, %w2) : f64[)" +
+         n + R"(,5,96]
+  %y = add(%h, %d) : f64[)" +
+         n + R"(,5,96]
+  %logits = linear(%y, %wte) {transpose_w=1} : f64[)" +
+         n + R"(,5,211]
+  %rows = reshape(%logits) {shape=[)" +
+         n5 + "," + R"(211]} : f64[)" + n5 + R"(,211]
+  %flat = reshape(%labels) {shape=[)" +
+         n5 + "]} : i64[" + n5 + R"(]
+  %loss, %l, %weight = cross_entropy(%rows, %flat) {ignore_index=3, reduction="mean"} : f64[], f64[)" +
+         n5 + R"(], f64[]
+  return loss=%loss)" +
+         (gives_logits ? ", logits=%logits" : "") + "\n}\n";
+}
+
+Plan plan_for(llvm::StringRef mesh, int zero, bool gives_logits, double ema = 0) {
+  TrainingRequest request;
+  request.loss = "loss";
+  request.mesh = llvm::cantFail(parse_mesh(mesh));
+  request.zero = zero;
+  request.ema = ema;
+  request.optimizer.eps = 1e-3;
+  request.evaluation.wanted = true;
+  request.evaluation.batch = 2;
+  request.evaluation.metrics = {"accuracy", "top3", "f1"};
+  const CpuCatalog catalog;
+  Result<CompileResult> result =
+      compile_training(parsed(language_model(4, gives_logits)), request, cpu_device(), catalog);
+  REQUIRE_MESSAGE(bool(result), llvm::toString(result.takeError()));
+  REQUIRE(result->fits);
+  REQUIRE_FALSE(bool(check_plan(result->plan)));
+  return std::move(result->plan);
+}
+
+constexpr int64_t all_samples = 11;
+
+RandomValues data_of_all() {
+  RandomValues values;
+  values.add_for(parsed(language_model(all_samples, false)));
+  for (const char* name : {"ids", "labels"}) {
+    Tensor& tensor = values.tensors.at(name);
+    for (int64_t i = 0; i < tensor.type().elements(); ++i) tensor.view().set_int(i, (i * 7 + i / 3) % 211);
+  }
+  return values;
+}
+
+// The values with a batch of the plan in the place of all samples: what two steps before the evaluation train with.
+RandomValues first_rows(const RandomValues& values) {
+  RandomValues rows = values;
+  for (const char* name : {"ids", "labels"})
+    rows.tensors.at(name) = Tensor(Type(DType::I64, {4, 5}), values.tensors.at(name).data());
+  return rows;
+}
+
+EvaluationResult evaluated(Session& session, const RandomValues& values, int64_t samples) {
+  losses_of(session, first_rows(values), 2);
+  Evaluator evaluator = llvm::cantFail(Evaluator::create(session));
+  const DataOptions rows = evaluator.rows_of_rank(0);
+  Samples data(values, evaluator.inputs(), samples, rows.rank, rows.ranks);
+  return llvm::cantFail(evaluator.run(data));
+}
+
+std::vector<EvaluationResult> evaluated_on_ranks(const Plan& plan, const RandomValues& values, int64_t samples) {
+  std::vector<std::unique_ptr<Communicator>> ranks = make_thread_ranks(plan.mesh.ranks());
+  std::vector<EvaluationResult> results(ranks.size());
+  std::vector<std::thread> threads;
+  for (auto& rank : ranks)
+    threads.emplace_back([&] {
+      ExecutorOptions options{.threads = 1, .poison = true, .ranks = rank.get()};
+      std::unique_ptr<Session> session = llvm::cantFail(Session::create(Plan(plan), options));
+      results[static_cast<size_t>(rank->rank())] = evaluated(*session, values, samples);
+    });
+  for (std::thread& thread : threads) thread.join();
+  return results;
+}
+
+int64_t count_of(const Plan& plan, llvm::StringRef op) {
+  return llvm::count_if(plan.functions.back().instructions,
+                        [&](const Instruction& instruction) { return instruction.op == op; });
+}
+
+void check_agrees(const Plan& plan, const Plan& alone, const RandomValues& values) {
+  for (int64_t samples : {all_samples, int64_t{9}, int64_t{8}}) {
+    const EvaluationResult expected = evaluated_on_ranks(alone, values, samples).front();
+    for (const EvaluationResult& result : evaluated_on_ranks(plan, values, samples)) {
+      CHECK(result.samples == samples);
+      REQUIRE(result.metrics.size() == expected.metrics.size());
+      for (size_t i = 0; i < expected.metrics.size(); ++i)
+        CHECK_MESSAGE(result.metrics[i].value == doctest::Approx(expected.metrics[i].value).epsilon(1e-9),
+                      expected.metrics[i].name);
+    }
+  }
+}
+
+TEST_SUITE("unit") {
+  TEST_CASE("ranks with parts or pieces of the weights evaluate as one rank does") {
+    const RandomValues values = data_of_all();
+    for (bool gives_logits : {false, true}) {
+      const Plan alone = plan_for("data=1", 0, gives_logits);
+      for (const auto& [mesh, zero] :
+           {std::pair("tensor=2", 0), std::pair("data=2", 3), std::pair("data=2,tensor=2", 3)}) {
+        CAPTURE(mesh);
+        CAPTURE(gives_logits);
+        check_agrees(plan_for(mesh, zero, gives_logits), alone, values);
+      }
+    }
+  }
+
+  TEST_CASE("evaluation works on the parts of matrices that training has") {
+    // Sums of partial products, and not a whole of each of the five matrices. Without dropout one of them would be cut
+    // otherwise, and is gathered.
+    const Plan plan = plan_for("tensor=2", 0, true);
+    CHECK(count_of(plan, "reduce_all") >= 3);
+    CHECK(count_of(plan, "gather_pieces") == 1);
+  }
+
+  TEST_CASE("ranks evaluate the parts of a running mean") {
+    const RandomValues values = data_of_all();
+    const Plan alone = plan_for("data=1", 0, true, 0.5);
+    REQUIRE(alone.evaluation.of_mean);
+    for (const auto& [mesh, zero] : {std::pair("tensor=2", 0), std::pair("data=2", 3)}) {
+      CAPTURE(mesh);
+      const Plan plan = plan_for(mesh, zero, true, 0.5);
+      CHECK(plan.evaluation.of_mean);
+      check_agrees(plan, alone, values);
+    }
+  }
+
+  TEST_CASE("stages do not evaluate, and say so") {
+    TrainingRequest request;
+    request.loss = "loss";
+    request.mesh = llvm::cantFail(parse_mesh("stage=2"));
+    request.evaluation.wanted = true;
+    const CpuCatalog catalog;
+    Result<CompileResult> result = compile_training(parsed(language_model(4, false)), request, cpu_device(), catalog);
+    REQUIRE_FALSE(bool(result));
+    CHECK(llvm::StringRef(take_diag(result.takeError()).text()).contains("stages of a pipeline do not evaluate"));
+  }
+}
+
+}  // namespace
+}  // namespace plimsoll
