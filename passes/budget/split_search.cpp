@@ -9,11 +9,13 @@
 #include "passes/analysis/single_value_cuts.h"
 #include "passes/budget/budget_report.h"
 #include "passes/budget/fit.h"
+#include "passes/budget/lean_workspaces.h"
 #include "passes/budget/program_size.h"
 #include "passes/train/split_batch.h"
 
 #include <cassert>
 #include <limits>
+#include <map>
 
 namespace plimsoll {
 namespace {
@@ -81,7 +83,9 @@ double share_behind(const Graph& graph, ValueId value) {
 struct Candidate {
   std::string from;  // the value behind which it is split; empty: as it is
   int64_t chunks = 1;
-  std::optional<Derived> derived;  // its device has a reserve for what the program's graphs take
+  std::unique_ptr<LeanCatalog> catalog;  // null: that of the search
+  size_t lean_calls = 0;                 // different ones with less workspace
+  std::optional<Derived> derived;        // its device has a reserve for what the program's graphs take
   FitOptions options;
   std::optional<LoweringInput> input;
   std::unique_ptr<BudgetFitter> plans;
@@ -136,7 +140,7 @@ class SplitSearch {
       : forward_(forward), request_(request), device_(device), catalog_(catalog), hooks_(hooks) {}
 
   Result<CompileResult> run() {
-    Result<std::unique_ptr<Candidate>> whole = candidate({}, forward_.passes, 1);
+    Result<std::unique_ptr<Candidate>> whole = candidate({}, forward_.passes, 1, {});
     if (!whole) return whole.takeError();
     whole_ = std::move(*whole);
     if (hooks_.on_phase) hooks_.on_phase("lay out");
@@ -164,8 +168,11 @@ class SplitSearch {
   // The fastest plan within the budget; where there is none, the one that needs least. None where nothing is faster
   // than is asked for.
   Result<std::optional<Plan>> within(int64_t budget_bytes) {
-    if (request_.split == 1 || (request_.split < 1 && whole_->plain().promised_bytes() <= budget_bytes))
-      return within(*whole_, budget_bytes);
+    Result<const Candidate*> found = whole_for(budget_bytes);
+    if (!found) return found.takeError();
+    const Candidate& whole = **found;
+    if (request_.split == 1 || (request_.split < 1 && whole.plain().promised_bytes() <= budget_bytes))
+      return faster_whole(whole, budget_bytes);
     if (Status s = derive_splits()) return s;
     // The fastest split that fits without remats bounds what a search is worth. Then comes the whole batch, and of the
     // splits those that need a little more bytes first, which are the likeliest to be faster still.
@@ -173,14 +180,45 @@ class SplitSearch {
     while (fits < splits_.size() && splits_[fits]->plain().promised_bytes() > budget_bytes) ++fits;
     std::optional<Plan> best;
     if (fits < splits_.size()) best = plain_of(*splits_[fits], budget_bytes);
-    if (request_.split < 1)
-      if (Status s = consider(*whole_, budget_bytes, best)) return s;
+    if (request_.split < 1) {
+      if (Status s = consider(whole, budget_bytes, best)) return s;
+      if (is_slower(whole))
+        if (Status s = consider(*whole_, budget_bytes, best)) return s;
+    }
     for (size_t i = fits; i-- > 0;)
       if (Status s = consider(*splits_[i], budget_bytes, best)) return s;
     if (!best && request_.enough_us < std::numeric_limits<double>::infinity()) return best;
     if (!best)
       return usage_error("no value of the model allows " + llvm::Twine(request_.split) + " equal chunks of the batch");
     return best;
+  }
+
+  // The whole batch as it is planned without a budget, or with less workspace for the calls that do not fit beside what
+  // is live then.
+  Result<const Candidate*> whole_for(int64_t budget_bytes) {
+    if (whole_->plain().promised_bytes() <= budget_bytes) return whole_.get();
+    CallKeys calls = lean_calls_for(whole_->plain(), budget_bytes, catalog_);
+    if (calls.empty()) return whole_.get();
+    std::unique_ptr<Candidate>& lean = lean_[calls];
+    if (!lean) {
+      Result<std::unique_ptr<Candidate>> made = candidate({}, forward_.passes.quiet(), 1, std::move(calls));
+      if (!made) return made.takeError();
+      lean = std::move(*made);
+    }
+    return lean.get();
+  }
+
+  // By measured times: then remats may be faster than less workspace.
+  bool is_slower(const Candidate& lean) const {
+    return lean.plain().predicted_step_us > whole_->plain().predicted_step_us;
+  }
+
+  Result<std::optional<Plan>> faster_whole(const Candidate& whole, int64_t budget_bytes) const {
+    Result<std::optional<Plan>> plan = within(whole, budget_bytes);
+    if (!plan || !is_slower(whole)) return plan;
+    Result<std::optional<Plan>> usual = within(*whole_, budget_bytes);
+    if (!usual) return usual;
+    return *usual && (!*plan || is_better(**usual, **plan)) ? std::move(usual) : std::move(plan);
   }
 
   // `best` becomes the candidate's plan where that is better.
@@ -244,13 +282,17 @@ class SplitSearch {
   }
 
   Result<std::unique_ptr<Candidate>> split_candidate(const SplitChoice& choice) const {
-    return candidate(choice, forward_.passes.quiet(), split_effort);
+    return candidate(choice, forward_.passes.quiet(), split_effort, {});
   }
 
-  Result<std::unique_ptr<Candidate>> candidate(const SplitChoice& choice, PassManager passes, double effort) const {
-    Result<Derived> derived = derive_program(forward_, choice, request_, device_, catalog_, std::move(passes));
-    if (!derived) return derived.takeError();
+  Result<std::unique_ptr<Candidate>> candidate(const SplitChoice& choice, PassManager passes, double effort,
+                                               CallKeys lean) const {
     auto made = std::make_unique<Candidate>();
+    made->lean_calls = lean.size();
+    if (!lean.empty()) made->catalog = std::make_unique<LeanCatalog>(catalog_, std::move(lean));
+    const KernelCatalog& catalog = made->catalog ? static_cast<const KernelCatalog&>(*made->catalog) : catalog_;
+    Result<Derived> derived = derive_program(forward_, choice, request_, device_, catalog, std::move(passes));
+    if (!derived) return derived.takeError();
     if (choice.chunks > 1) made->from = forward_.graph.value(choice.from).name;
     made->chunks = choice.chunks;
     made->derived.emplace(std::move(*derived));
@@ -298,6 +340,11 @@ class SplitSearch {
                format_us(candidate.plain().predicted_step_us) + ", whole " +
                format_bytes(whole_->plain().promised_bytes()) + " and " +
                format_us(whole_->plain().predicted_step_us)});
+    if (candidate.lean_calls > 0)
+      decisions.push_back({"workspace", "plan", std::to_string(candidate.lean_calls) + " kernels with less workspace",
+                           "calls that do not fit beside what is live: without remats and copies the plan needs " +
+                               format_bytes(candidate.plain().promised_bytes()) + ", with the usual kernels " +
+                               format_bytes(whole_->plain().promised_bytes())});
     plan.decisions.insert(plan.decisions.begin(), decisions.begin(), decisions.end());
     return plan;
   }
@@ -308,8 +355,9 @@ class SplitSearch {
   const KernelCatalog& catalog_;
   const CompileHooks& hooks_;
   std::unique_ptr<Candidate> whole_;
-  Candidates splits_;     // by the time they take
-  bool derived_ = false;  // whether splits_ were made
+  std::map<CallKeys, std::unique_ptr<Candidate>> lean_;  // the whole batch with less workspace for some calls
+  Candidates splits_;                                    // by the time they take
+  bool derived_ = false;                                 // whether splits_ were made
 };
 
 }  // namespace

@@ -25,6 +25,14 @@ int64_t cudnn_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const 
          (is_widened(call, results[0]) ? align_to_tensor(results[0].bytes() / 2) : 0);
 }
 
+// With so much, cuDNN 9.19 has a kernel for every call of tests/cuda/workspaces/calls.txt on an H200; most take none.
+constexpr int64_t lean_cudnn_workspace = int64_t{8} << 20;
+
+int64_t cudnn_lean_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription& device) {
+  return cudnn_workspace(call, results, device) -
+         std::max<int64_t>(0, device.convolution_workspace_bytes - lean_cudnn_workspace);
+}
+
 constexpr int64_t own_cudnn_workspace = int64_t{32} << 20;  // beside the rearranged images
 constexpr int64_t max_block_channels = 4096;
 constexpr int64_t whole_vector = 8;                // 16-bit floats of 16 bytes
@@ -93,6 +101,9 @@ constexpr CudaCandidate cudnn(const OpDef& op) {
           .algorithms = 6,
           .accepts_others = has_16_bits};
 }
+constexpr CudaCandidate cudnn_lean(const OpDef& op) {
+  return {.op = op, .name = "cudnn_lean", .accepts = accepts_convolution, .workspace_bytes = cudnn_lean_workspace};
+}
 template <ConvPass pass>
 constexpr CudaCandidate space_to_depth(const OpDef& op) {
   return {.op = op,
@@ -112,7 +123,7 @@ constexpr CudaCandidate space_to_batch(const OpDef& op) {
 
 // Space to depth where it applies, space to batch forward, or cuDNN's own first choice: the first of these is taken
 // without measured times. Further plans for each, and space to batch of gradients, which is sometimes slower, are there
-// to be timed.
+// to be timed. Those with less workspace are for budgets that ask for it (passes/budget/lean_workspaces.h).
 constexpr CudaCandidate candidates[] = {
     space_to_depth<ConvPass::Forward>(op_conv),
     space_to_batch<ConvPass::Forward>(op_conv),
@@ -123,6 +134,10 @@ constexpr CudaCandidate candidates[] = {
     cudnn(op_conv_dw),
     space_to_batch<ConvPass::WeightGradient>(op_conv_dw),
     cudnn(op_conv_transpose),
+    cudnn_lean(op_conv),
+    cudnn_lean(op_conv_dx),
+    cudnn_lean(op_conv_dw),
+    cudnn_lean(op_conv_transpose),
 };
 
 }  // namespace

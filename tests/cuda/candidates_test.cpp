@@ -43,7 +43,7 @@ std::string names_of(const CudaCatalog& catalog, llvm::StringRef op, const Attrs
 }
 
 // Of a convolution, as names_of lists them.
-const std::string cudnn_plans = "cudnn cudnn_2 cudnn_3 cudnn_4 cudnn_5 cudnn_6 ";
+const std::string cudnn_plans = "cudnn cudnn_2 cudnn_3 cudnn_4 cudnn_5 cudnn_6 ", lean = "cudnn_lean reference ";
 
 }  // namespace
 
@@ -150,7 +150,7 @@ TEST_SUITE("unit") {
                                            {"conv_dx", of_x, w},
                                            {"conv_dw", of_w, x},
                                            {"conv_transpose", {}, w}})
-      CHECK(names_of(catalog, op, attrs, {x, other}) == cudnn_plans + "reference ");
+      CHECK(names_of(catalog, op, attrs, {x, other}) == cudnn_plans + lean);
   }
 
   TEST_CASE("a convolution of an image may go by space to depth, in 16 bits and with the channels last") {
@@ -161,16 +161,15 @@ TEST_SUITE("unit") {
         {"pads", pads}, {"strides", strides}, {"channels_last", int64_t{1}}, {"shape", kernel}, {"dtype", DType::F32}};
     const Type x(DType::BF16, {2, 32, 32, 3}), w(DType::BF16, {64, 7, 7, 3}), y(DType::BF16, {2, 16, 16, 64});
     CHECK(names_of(catalog, "conv", last, {x, w}) ==
-          "cudnn_space_to_depth cudnn_space_to_depth_2 cudnn_space_to_depth_3 " + cudnn_plans + "reference ");
+          "cudnn_space_to_depth cudnn_space_to_depth_2 cudnn_space_to_depth_3 " + cudnn_plans + lean);
     CHECK(names_of(catalog, "conv_dw", gradient, {x, y}) ==
-          "cudnn_space_to_depth cudnn_space_to_depth_2 cudnn_space_to_depth_3 " + cudnn_plans + "reference ");
+          "cudnn_space_to_depth cudnn_space_to_depth_2 cudnn_space_to_depth_3 " + cudnn_plans + lean);
     const Type wide_x(DType::BF16, {2, 32, 32, 8}), wide_w(DType::BF16, {64, 7, 7, 8}),
         odd_w(DType::BF16, {21, 7, 7, 3}), dot(DType::BF16, {64, 1, 1, 3});
-    CHECK(names_of(catalog, "conv", last, {wide_x, wide_w}) == cudnn_plans + "reference ");
-    CHECK(names_of(catalog, "conv", last, {x, odd_w}) == cudnn_plans + "reference ");
-    CHECK(names_of(catalog, "conv", last, {x, dot}) == cudnn_plans + "reference ");  // reads every fourth pixel
-    CHECK(names_of(catalog, "conv", last, {Type(DType::F32, x.shape), Type(DType::F32, w.shape)}) ==
-          "cudnn reference ");
+    CHECK(names_of(catalog, "conv", last, {wide_x, wide_w}) == cudnn_plans + lean);
+    CHECK(names_of(catalog, "conv", last, {x, odd_w}) == cudnn_plans + lean);
+    CHECK(names_of(catalog, "conv", last, {x, dot}) == cudnn_plans + lean);  // reads every fourth pixel
+    CHECK(names_of(catalog, "conv", last, {Type(DType::F32, x.shape), Type(DType::F32, w.shape)}) == "cudnn " + lean);
   }
 
   TEST_CASE("space to depth leaves no strides and no pads: blocks of 2 x 2 pixels of 3 channels are pixels of 16") {
@@ -200,14 +199,14 @@ TEST_SUITE("unit") {
     of_w.set("shape", Ints(w.shape.begin(), w.shape.end()));
     of_narrow_w = of_w;
     of_w.set("dtype", DType::F32);
-    const std::string phases_first = phases + cudnn_plans + "reference ";
+    const std::string phases_first = phases + cudnn_plans + lean;
     CHECK(names_of(catalog, "conv", attrs_of(12, 12), {x, w}) == phases_first);
-    CHECK(names_of(catalog, "conv_dx", of_x, {y, w}) == cudnn_plans + phases + "reference ");
-    CHECK(names_of(catalog, "conv_dw", of_w, {x, y}) == cudnn_plans + phases + "reference ");
-    CHECK(names_of(catalog, "conv_dw", of_narrow_w, {x, y}) == cudnn_plans + "reference ");  // chunks are summed in f32
-    CHECK(names_of(catalog, "conv", attrs_of(8, 8), {x, w}) == cudnn_plans + "reference ");
+    CHECK(names_of(catalog, "conv_dx", of_x, {y, w}) == cudnn_plans + phases + lean);
+    CHECK(names_of(catalog, "conv_dw", of_w, {x, y}) == cudnn_plans + phases + lean);
+    CHECK(names_of(catalog, "conv_dw", of_narrow_w, {x, y}) == cudnn_plans + lean);  // chunks are summed in f32
+    CHECK(names_of(catalog, "conv", attrs_of(8, 8), {x, w}) == cudnn_plans + lean);
     CHECK(names_of(catalog, "conv", attrs_of(11, 11), {x, w}) == phases_first);
-    CHECK(names_of(catalog, "conv", attrs_of(12, 11), {x, w}) == cudnn_plans + "reference ");  // pads do not divide
+    CHECK(names_of(catalog, "conv", attrs_of(12, 11), {x, w}) == cudnn_plans + lean);  // pads do not divide
   }
 
   TEST_CASE(

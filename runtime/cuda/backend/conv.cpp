@@ -184,9 +184,10 @@ Status launch_space_to_batch(const CudaCall& k) {
   return add_bias(k);
 }
 
+// cuDNN's choice depends on the workspace that the plan gives it.
 template <ConvPass pass>
-constexpr CudaLauncher plain(const OpDef& op) {
-  return {op, "cudnn", launch<pass>, prepare<pass>};
+constexpr CudaLauncher plain(const OpDef& op, llvm::StringLiteral name = "cudnn") {
+  return {op, name, launch<pass>, prepare<pass>};
 }
 template <ConvPass pass>
 constexpr CudaLauncher by_space_to_depth(const OpDef& op) {
@@ -202,6 +203,10 @@ constexpr CudaLauncher launchers[] = {
     plain<ConvPass::InputGradient>(op_conv_dx),
     plain<ConvPass::InputGradient>(op_conv_transpose),
     plain<ConvPass::WeightGradient>(op_conv_dw),
+    plain<ConvPass::Forward>(op_conv, "cudnn_lean"),
+    plain<ConvPass::InputGradient>(op_conv_dx, "cudnn_lean"),
+    plain<ConvPass::InputGradient>(op_conv_transpose, "cudnn_lean"),
+    plain<ConvPass::WeightGradient>(op_conv_dw, "cudnn_lean"),
     by_space_to_depth<ConvPass::Forward>(op_conv),
     by_space_to_depth<ConvPass::WeightGradient>(op_conv_dw),
     by_space_to_batch<ConvPass::Forward>(op_conv),
