@@ -10,8 +10,10 @@ namespace plimsoll {
 namespace {
 
 Status check_can_add(const Plan& plan) {
-  if (plan.mesh.ranks() > 1)
-    return usage_error("--lengths: plans for several ranks have one length; leave out --lengths or --gpus");
+  if (plan.mesh[MeshAxis::Tensor] > 1 || plan.mesh[MeshAxis::Stage] > 1)
+    return usage_error("--lengths: ranks along the axes tensor and stage have one length, and the mesh is " +
+                       to_string(plan.mesh) + "; ask for --mesh data=" + llvm::Twine(plan.mesh.ranks()) +
+                       ", or leave out --lengths");
   for (const PlanState& state : plan.states)
     if (plan.slots[static_cast<size_t>(state.slot)].space == MemorySpace::Host)
       return budget_error(

@@ -266,6 +266,31 @@ def evaluate_on_ranks(folder):
         check(ranks["samples"] == alone["samples"] == samples, f"{ranks['samples']} samples")
 
 
+def train_with_lengths(folder):
+    """Two ranks take the same lengths as one rank with their batches together, and lose as much."""
+    lengths = [2, 1, 2, 2, 3, 4, 3, 3, 7, 8, 7, 5]
+    ids = [3 * i % 7 for i in range(sum(lengths))]
+    body, header = b"", {}
+    for name, values in (("ids", ids), ("labels", [i % 2 for i in ids]), ("lengths", lengths)):
+        header[name] = {"dtype": "I64", "shape": [len(values)], "data_offsets": [len(body), len(body) + 8 * len(values)]}
+        body += struct.pack(f"<{len(values)}q", *values)
+    data, head = folder / "ragged.safetensors", json.dumps(header).encode()
+    data.write_bytes(struct.pack("<Q", len(head)) + head + body)
+    model, got = MODELS / "tokens.onnx", {}
+    for mesh in ("data=1", "data=2"):
+        plan, metrics = folder / f"lengths.{mesh}.plan", folder / f"lengths.{mesh}.jsonl"
+        subprocess.run([PROGRAM, "compile", model, "-o", plan, "--device", "cpu", "--lengths", "seq=4,2,8", "--mesh", mesh, "--lr", "0.1"], check=True, capture_output=True)
+        command = list(map(str, [PROGRAM, "run", plan, "--weights", model, "--data", data, "--epochs", 4, "--threads", 1, "--metrics", metrics]))
+        port, ranks = free_port(), int(mesh[-1])
+        processes = [start(command, rank, ranks, port) for rank in range(ranks)]
+        outputs = [process.communicate(timeout=120) for process in processes]
+        check(all(process.returncode == 0 for process in processes), f"lengths on {mesh}: {outputs}")
+        got[mesh] = losses(metrics)
+    check(len(got["data=1"]) == 12 and all(abs(a - b) < 1e-5 for a, b in zip(*got.values())), f"lengths: {got}")
+    refused = subprocess.run([PROGRAM, "compile", model, "-o", plan, "--device", "cpu", "--lengths", "seq=4,2,8", "--mesh", "tensor=2"], capture_output=True, text=True)
+    check(refused.returncode == 2 and "have one length, and the mesh is tensor=2" in refused.stderr, refused.stderr)
+
+
 def run_stages(case):
     """Two stages lose what one rank loses, and save a file that one rank goes on from as from its own."""
     alone, stages = compile_plan(case, "data=1"), compile_plan(case, "stage=2")
@@ -369,6 +394,7 @@ def main():
         run_stages(case)
         evaluate_on_ranks(case)
         refuse_options(case)
+        train_with_lengths(case)
         plan_unlike(case)
         for mpirun, options in (("mpirun.openmpi", ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]), ("mpirun.mpich", [])):
             if not shutil.which(mpirun) or not (pathlib.Path(PROGRAM).parent.parent / "lib" / f"libplimsoll_{mpirun.split('.')[1]}.so").exists():
