@@ -57,6 +57,10 @@ class Executor {
   virtual Status read(SlotId slot, Visit use) = 0;
   // Copies the bytes of a slot to host memory of its type, without a copy in between where the device allows it.
   virtual Status read_into(SlotId slot, const TensorView& to);
+  // Keeps host memory in place, so that a device with memory of its own copies to it at the speed of its link; until
+  // unpin(), which is called before the memory is given back.
+  virtual Status pin(void* at, int64_t bytes);
+  virtual void unpin(void* at);
   // Makes all bytes of a slot zero.
   virtual Status clear(SlotId slot) = 0;
   // Gives a slot of one element its value for the runs that are started from now on, and does not wait for those that

@@ -194,7 +194,8 @@ Status Checkpoints::reserve() {
   console_.progress.note("checkpoints in " + options_.folder + " every " +
                          (every_steps_ > 0 ? std::to_string(every_steps_) + " steps" : options_.every) + ", at most " +
                          std::to_string(options_.keep) + ": each " + format_bytes(bytes) +
-                         " on the disk and as much host memory");
+                         " on the disk and as much host memory" +
+                         (session_->plan().device.backend == "cuda" ? ", pinned" : ""));
   return snapshot_.allocate(*session_);
 }
 

@@ -1,11 +1,11 @@
 #include "runtime/checkpoint/snapshot.h"
 
+#include "ir/support/align.h"
 #include "ir/support/units.h"
 
 #include "llvm/ADT/STLExtras.h"
 
 #include <cstring>
-#include <new>
 
 namespace plimsoll {
 namespace {
@@ -26,18 +26,25 @@ std::vector<TensorEntry> entries_of(llvm::ArrayRef<const WholeState*> states) {
 
 }  // namespace
 
-Status SafetensorsImage::allocate(std::vector<TensorEntry> entries) {
+SafetensorsImage::~SafetensorsImage() {
+  if (pins_) pins_->unpin(bytes_.get());
+}
+
+Status SafetensorsImage::allocate(std::vector<TensorEntry> entries, Executor& executor) {
   const std::string header = safetensors_header(entries);
   size_ = static_cast<int64_t>(header.size());
   for (TensorEntry& entry : entries) {
     entry.offset = size_;
     size_ += entry.type.bytes();
   }
-  bytes_.reset(new (std::nothrow) char[static_cast<size_t>(size_)]);
+  constexpr int64_t page = 4096;  // whole pages are pinned, and no other memory with them
+  bytes_.reset(static_cast<char*>(std::aligned_alloc(page, static_cast<size_t>(align_up(size_, page)))));
   if (!bytes_) return system_error("no host memory for " + format_bytes(size_));
   std::memset(bytes_.get(), 0, static_cast<size_t>(size_));  // the system gives pages when they are touched
   std::memcpy(bytes_.get(), header.data(), header.size());
   entries_ = std::move(entries);
+  if (Status s = executor.pin(bytes_.get(), size_)) return s;
+  pins_ = &executor;
   return Status::success();
 }
 
@@ -55,12 +62,12 @@ int64_t Snapshot::bytes_for(llvm::ArrayRef<WholeState> states) {
   return bytes;
 }
 
-Status Snapshot::allocate(const Session& session) {
+Status Snapshot::allocate(Session& session) {
   if (session.rank() != 0) return Status::success();
   kept_weights_ = kept_states(session.whole_states(), true);
   kept_states_ = kept_states(session.whole_states(), false);
-  if (Status s = weights_.allocate(entries_of(kept_weights_))) return s;
-  return states_.allocate(entries_of(kept_states_));
+  if (Status s = weights_.allocate(entries_of(kept_weights_), session.executor())) return s;
+  return states_.allocate(entries_of(kept_states_), session.executor());
 }
 
 Status Snapshot::take(Session& session) {

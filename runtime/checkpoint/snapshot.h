@@ -6,21 +6,30 @@
 #include "runtime/data/safetensors.h"
 #include "runtime/session.h"
 
+#include <cstdlib>
+#include <memory>
+
 namespace plimsoll {
 
 // A safetensors file in memory.
 class SafetensorsImage {
  public:
-  // Takes the memory and writes the header. An error where the machine lacks it.
-  Status allocate(std::vector<TensorEntry> entries);
+  SafetensorsImage() = default;
+  ~SafetensorsImage();
+  SafetensorsImage(const SafetensorsImage&) = delete;
+
+  // Takes the memory, which the executor may pin, and writes the header. An error where the machine lacks it. The
+  // executor must outlive the image.
+  Status allocate(std::vector<TensorEntry> entries, Executor& executor);
   llvm::ArrayRef<TensorEntry> entries() const { return entries_; }  // offsets are those in the file
   char* at(const TensorEntry& entry) { return bytes_.get() + entry.offset; }
   llvm::StringRef bytes() const { return {bytes_.get(), static_cast<size_t>(size_)}; }
 
  private:
   std::vector<TensorEntry> entries_;
-  std::unique_ptr<char[]> bytes_;
+  std::unique_ptr<char, decltype(&std::free)> bytes_{nullptr, &std::free};
   int64_t size_ = 0;
+  Executor* pins_ = nullptr;  // null: the bytes are not pinned
 };
 
 // Whether a checkpoint holds the state. The others are set by every run or by every update anew: the learning rate,
@@ -38,7 +47,7 @@ class Snapshot {
   // The bytes that the first rank's snapshot takes.
   static int64_t bytes_for(llvm::ArrayRef<WholeState> states);
   // Takes the memory, on the first rank; the others need none.
-  Status allocate(const Session& session);
+  Status allocate(Session& session);
   // Copies the states as they are after the steps that were started. Every rank calls it.
   Status take(Session& session);
 

@@ -70,6 +70,9 @@ class CudaBackend {
   // Copy a whole slot; both wait for what was started.
   virtual CudaOutcome upload(SlotId slot, const void* from) = 0;
   virtual CudaOutcome download(SlotId slot, void* to) = 0;
+  // Of host memory that slots are copied to.
+  virtual CudaOutcome pin(void* at, int64_t bytes) = 0;
+  virtual void unpin(void* at) = 0;
   virtual CudaOutcome clear(SlotId slot) = 0;
   // Writes a slot of one element between what was started and what will be.
   virtual CudaOutcome set_scalar(SlotId slot, double value) = 0;

@@ -54,6 +54,9 @@ class CudaExecutor : public Executor {
 
   Status read_into(SlotId slot, const TensorView& to) override { return to_status(backend_->download(slot, to.data)); }
 
+  Status pin(void* at, int64_t bytes) override { return to_status(backend_->pin(at, bytes)); }
+  void unpin(void* at) override { backend_->unpin(at); }
+
   Status clear(SlotId slot) override { return to_status(backend_->clear(slot)); }
 
   Status set_scalar(SlotId slot, double value) override { return to_status(backend_->set_scalar(slot, value)); }

@@ -84,6 +84,12 @@ class Backend : public CudaBackend {
                        name_of(slot));
   }
 
+  CudaOutcome pin(void* at, int64_t bytes) override {
+    return cuda_status(cudaHostRegister(at, static_cast<size_t>(bytes), cudaHostRegisterDefault),
+                       "pinning " + format_bytes(bytes) + " of host memory");
+  }
+  void unpin(void* at) override { cudaHostUnregister(at); }
+
   CudaOutcome clear(SlotId slot) override {
     const TensorView bytes = view(slot);
     if (Status s = settle()) return s;

@@ -35,6 +35,8 @@ class StandIn : public CudaBackend {
       return Status::success();
     });
   }
+  CudaOutcome pin(void* at, int64_t bytes) override { return executor_->pin(at, bytes); }
+  void unpin(void* at) override { executor_->unpin(at); }
   CudaOutcome clear(SlotId slot) override { return executor_->clear(slot); }
   CudaOutcome set_scalar(SlotId slot, double value) override { return executor_->set_scalar(slot, value); }
 
