@@ -86,7 +86,7 @@ OffloadLevelSearch::OffloadLevelSearch(const LoweringInput& input, const FitOpti
       persistent_bytes_(plain_persistent_bytes) {
   for (size_t f = 0; f < functions_.size(); ++f) {
     add_order(functions_[f], in_.draft.program.functions[f], f, on_host);
-    if (in_.draft.functions[f].other_order.empty()) continue;
+    if (!options_.both_orders || in_.draft.functions[f].other_order.empty()) continue;
     Graph other = in_.draft.program.functions[f];
     other.reorder(in_.draft.functions[f].other_order);
     add_order(functions_[f], other, f, on_host);

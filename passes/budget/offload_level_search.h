@@ -20,6 +20,7 @@ struct FitOptions {
   double min_share = 0;           // lowest peak to search for, as a share of the plain peak without states
   double search_seconds = 4;      // work for each function that does not fit, see RematOptions
   double spacing = 1;             // of the limits that are searched for, see RematOptions
+  bool both_orders = true;        // also the one in which updates run early
 };
 
 class OffloadLevelSearch {

@@ -21,7 +21,8 @@ Status refuse_what_is_not_planned(const TrainingRequest& request) {
   return Status::success();
 }
 
-// Copies and collectives of long programs take long to place beside computing, so fewer limits are searched for.
+// Copies and collectives of long programs take long to place beside computing, so fewer limits are searched for, and
+// one order: gradients are added up over all micro-batches, which leaves little for early updates to free.
 constexpr double long_spacing = 4;
 
 constexpr int64_t max_instructions_of_many = 7000;
@@ -45,7 +46,7 @@ Result<std::optional<Plan>> fit_stage(Derived& derived, size_t stage, const Forw
   // All stages together are searched for as long as the program of one rank.
   const double effort = request.effort / static_cast<double>(request.mesh[MeshAxis::Stage]);
   options.search_seconds *= effort;
-  if (nodes_of(draft.program) > max_nodes_searched_whole) options.spacing = long_spacing;
+  if (nodes_of(draft.program) > max_nodes_searched_whole) options.spacing = long_spacing, options.both_orders = false;
   LoweringInput input{draft, request.budget_of_stage(stage, device),
                       budget_of_host_arena(request, draft.program, device)};
   input.placement_seconds *= effort;
