@@ -22,9 +22,10 @@ namespace {
 
 constexpr int regions_tried = 5;
 constexpr int64_t chunk_counts_tried[] = {2, 4, 8, 16};
-constexpr double split_effort = 0.1;  // search work of a candidate, as a share of the whole batch's
-constexpr double min_saving = 0.1;    // share of its bytes that a slower candidate must save to be kept
-constexpr double max_nodes = 12000;   // deriving a longer program takes seconds
+constexpr double split_effort = 0.1;        // search work of a candidate, as a share of the whole batch's
+constexpr double min_saving = 0.1;          // share of its bytes that a slower candidate must save to be kept
+constexpr double max_nodes = 12000;         // deriving a longer program takes seconds,
+constexpr double max_nodes_of_many = 6000;  // which meshes that are compared do not have
 
 // For each cut, the bytes that forward makes after it.
 std::vector<int64_t> bytes_behind(const Graph& graph, llvm::ArrayRef<ValueId> cuts) {
@@ -269,9 +270,10 @@ class SplitSearch {
   Candidates split_behind(ValueId from) const {
     const auto whole = static_cast<double>(nodes_of(whole_->derived->draft.program));
     const double repeated = whole * share_behind(forward_.graph, from);
+    const double most = request_.is_one_of_many ? max_nodes_of_many : max_nodes;
     Candidates splits;
     for (int64_t chunks : chunks_to_try(forward_.graph.type(from).shape[0], request_.split)) {
-      if (request_.split == 0 && whole + static_cast<double>(chunks - 1) * repeated > max_nodes) break;
+      if (request_.split == 0 && whole + static_cast<double>(chunks - 1) * repeated > most) break;
       Result<std::unique_ptr<Candidate>> split = split_candidate({from, chunks});
       if (split)
         splits.push_back(std::move(*split));
