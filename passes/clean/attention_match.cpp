@@ -68,33 +68,54 @@ class ScoreTaker {
       const bool splits_heads = apart && graph_.type(scores).shape.size() == 4 && *apart == graph_.type(scores).shape;
       return splits_heads ? below : take_window_segments(scores, below);
     }
+    if (const Node* mul = producer_of(graph_, scores, "mul")) return take_factor(*mul, scores);
     // A factor above a mask would scale the mask too, and a cap would bend it.
-    if (factor_ != 1 || a_.softcap > 0) return ValueId::None;
+    if (!may_be_masked()) return ValueId::None;
     if (const Node* add = producer_of(graph_, scores, "add")) return take_added(*add, scores);
     const Node* where = producer_of(graph_, scores, "where");
     return where ? take_chosen(*where) : ValueId::None;
   }
 
-  // reshape(add(reshape(scores below) [images, windows, heads, rows, rows], mask)): each window of an image has a mask,
-  // and all images the same ones.
-  ValueId take_window_segments(ValueId scores, ValueId by_image) {
-    const Shape shape = graph_.type(by_image).shape;
-    const Node* add = producer_of(graph_, by_image, "add");
-    if (!add || shape.size() != 5 || a_.rows != a_.columns || factor_ != 1 || a_.softcap > 0 || a_.window_segments)
-      return ValueId::None;
+  // Masks of a score come after what it is multiplied by, and after the cap.
+  bool may_be_masked() const { return factor_ == 1 && a_.factors.empty() && a_.softcap == 0; }
+
+  // A learned temperature, as in cosine attention. Queries take it.
+  ValueId take_factor(const Node& mul, ValueId scores) {
+    const Shape shape = graph_.type(scores).shape;
     for (size_t side : {size_t{0}, size_t{1}}) {
-      const Node* reshape = producer_of(graph_, add->operands[side], "reshape");
-      if (!reshape || graph_.type(add->operands[side]).shape != shape ||
-          graph_.type(reshape->operands[0]) != graph_.type(scores) || shape[0] * shape[1] != a_.batch)
-        continue;
-      a_.window_segments = segments_of_windows(graph_, add->operands[1 - side], shape[1], a_.rows);
-      if (a_.window_segments) return reshape->operands[0];
+      const Shape of_factor = graph_.type(mul.operands[1 - side]).shape;
+      Shape one_per_head(4 - std::min<size_t>(of_factor.size(), 4), 1);
+      one_per_head.append(of_factor.begin(), of_factor.end());
+      const bool is_factor =
+          one_per_head.size() == 4 && shape.size() == 4 && one_per_head[2] == 1 && one_per_head[3] == 1;
+      if (!is_factor || graph_.type(mul.operands[side]) != graph_.type(scores)) continue;
+      a_.factors.push_back(mul.operands[1 - side]);
+      return mul.operands[side];
     }
     return ValueId::None;
   }
 
+  // reshape(add(reshape(scores below) [images, windows, heads, rows, rows], mask)): each window of an image has a mask,
+  // and all images the same ones. transformers' Swin 2 adds it twice.
+  ValueId take_window_segments(ValueId scores, ValueId by_image) {
+    const Type type = graph_.type(by_image);
+    if (type.rank() != 5 || a_.rows != a_.columns || !may_be_masked() || a_.window_segments) return ValueId::None;
+    while (const Node* add = producer_of(graph_, by_image, "add")) {
+      const size_t side = graph_.type(add->operands[0]) == type ? 0 : 1;
+      std::optional<Tensor> segments = segments_of_windows(graph_, add->operands[1 - side], type.shape[1], a_.rows);
+      if (!segments || graph_.type(add->operands[side]) != type) return ValueId::None;
+      if (a_.window_segments && !(*a_.window_segments == *segments)) return ValueId::None;
+      a_.window_segments = std::move(segments);
+      by_image = add->operands[side];
+    }
+    const Node* reshape = producer_of(graph_, by_image, "reshape");
+    const bool fits = reshape && a_.window_segments && graph_.type(reshape->operands[0]) == graph_.type(scores) &&
+                      type.shape[0] * type.shape[1] == a_.batch;
+    return fits ? reshape->operands[0] : ValueId::None;
+  }
+
   ValueId take_cap(const Node& tanh) {
-    if (a_.softcap > 0 || factor_ <= 0) return ValueId::None;
+    if (a_.softcap > 0 || factor_ <= 0 || !a_.factors.empty()) return ValueId::None;
     a_.softcap = factor_;
     factor_ = 1;
     return tanh.operands[0];
@@ -241,7 +262,8 @@ std::optional<AttentionMatch> match_attention(const Graph& graph, const Node& so
   if (!shaped || dtype != graph.type(a.k_transposed).dtype || dtype != graph.type(a.v).dtype ||
       graph.type(a.result).dtype != dtype)
     return std::nullopt;
-  return a;
+  const bool takes_factors = llvm::all_of(a.factors, [&](ValueId factor) { return graph.type(factor).dtype == dtype; });
+  return takes_factors ? std::optional(a) : std::nullopt;
 }
 
 ValueId with_heads_apart(Builder& b, ValueId value, const AttentionMatch& match) {

@@ -20,6 +20,8 @@ struct AttentionMatch {
   ValueId q, k_transposed, v;  // [batch, heads, rows, dim], [batch, heads, dim, columns], [batch, heads, columns, dim]
   llvm::SmallVector<MaskTerm, 2> masks;
   ValueId rng = ValueId::None, sinks = ValueId::None;  // sinks have a number for each head, perhaps for each row
+  llvm::SmallVector<ValueId, 1> factors =
+      {};  // of scores, at most one for each head of each sample: [batch, heads, 1, 1]
   double scale = 1, softcap = 0, dropout = 0;
   int64_t dropout_id = 0;
   ClosedForm closed;

@@ -4,11 +4,12 @@
 // softmax(q k^T * scale + mask) v, as exporters write it, becomes one attention op on
 // [batch, time, heads * dim]. Backward then keeps a row of sums instead of two matrices of time x time.
 //
-// Exports put several things around the softmax: factors on q, k or the scores; a cap tanh(s / c) * c; additive or
-// boolean masks, also with batch and heads as one dimension; masks of Swin's shifted windows, which images share; sinks
-// as one more column; a where(isnan(p), 0, p) guard for rows that may attend to nothing (the op gives zeros there by
-// definition); dropout on p. It does not apply when anything else reads the probabilities, or when a learned mask has
-// not a number for each row and column: no kernel makes the gradient of others.
+// Exports put several things around the softmax: factors on q, k or the scores, also learned ones; a cap
+// tanh(s / c) * c; additive or boolean masks, also with batch and heads as one dimension; masks of Swin's shifted
+// windows, which images share; sinks as one more column; a where(isnan(p), 0, p) guard for rows that may attend to
+// nothing (the op gives zeros there by definition); dropout on p. It does not apply when anything else reads the
+// probabilities, or when a learned mask has not a number for each row and column: no kernel makes the gradient of
+// others.
 
 #include <cmath>
 
@@ -76,7 +77,9 @@ bool try_attention(Graph& graph, NodeId id) {
   if (!a) return false;
   NodeId end = graph.value(a->result).producer;
   Builder b = builder_at(graph, end);
-  ValueId q = rows_first(b, with_heads_apart(b, a->q, *a), {0, 2, 1, 3});
+  ValueId q = with_heads_apart(b, a->q, *a);
+  for (ValueId factor : a->factors) q = b.emit("mul", {q, factor});
+  q = rows_first(b, q, {0, 2, 1, 3});
   ValueId k = rows_first(b, with_heads_apart(b, a->k_transposed, *a), {0, 3, 1, 2});
   const ValueId v_apart = with_heads_apart(b, a->v, *a);
   const int64_t kv_heads = b.type(v_apart).shape[1], depth = b.type(v_apart).shape[3];

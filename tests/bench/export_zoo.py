@@ -233,6 +233,13 @@ def segmenter(name):
     return make
 
 
+def swin2():
+    import transformers as T
+
+    config = T.Swinv2Config(image_size=64, embed_dim=16, depths=[2, 2], num_heads=[2, 4], window_size=4, num_labels=10)
+    return without_chance(Loss(T.Swinv2ForImageClassification(config), lambda model, x, labels: F.cross_entropy(model(x).logits, labels))), images(2, 64)
+
+
 class UNet(nn.Module):
     def __init__(self, mode, norm):
         super().__init__()
@@ -471,6 +478,7 @@ def table():
     for name, loss in LOSSES.items():
         cases["loss_" + name] = (loss_case(loss), ["dynamo20+optimize", "script17"], "sgd")
     cases["layer_embedding_bag"] = (bag, BOTH, "sgd")
+    cases["image_swin2"] = (swin2, DYNAMO, "sgd")
     for mode, norm in (("bilinear", nn.BatchNorm2d), ("nearest", nn.InstanceNorm2d), ("bicubic", nn.BatchNorm2d)):
         cases["image_unet_" + mode] = (unet(mode, norm), PLAIN, "sgd")
     for name in TORCHVISION:
