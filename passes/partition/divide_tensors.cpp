@@ -92,10 +92,17 @@ class TensorDivider {
     if (value == ValueId::None) return value;
     Forms& f = forms(value);
     if (f.whole != ValueId::None) return f.whole;
-    if (!cuts_.count(value)) return f.whole = b_.emit("reduce_all", {f.partial}, group());
+    if (!comes_in_pieces(value)) return f.whole = b_.emit("reduce_all", {f.partial}, group());
     const ValueId own = divided(value);
     assert(parts_are_runs(value) && "of what groups divide, only rows are read whole");
     return f.whole = b_.emit("gather_pieces", {own}, group(types_[index_of(value)].shape));
+  }
+
+  // False for a sum that is read whole, or in parts that are no pieces of it: those are taken of the whole sum.
+  bool comes_in_pieces(ValueId value) const {
+    const auto known = forms_.find(value);
+    const bool is_sum = known != forms_.end() && known->second.partial != ValueId::None;
+    return cuts_.count(value) > 0 && (!is_sum || parts_are_runs(value));
   }
 
   // Is a part a run of memory, and the ranks' parts one after the other?
@@ -111,7 +118,7 @@ class TensorDivider {
     if (f.divided != ValueId::None) return f.divided;
     const Cut& cut = cuts_.at(value);
     const Shape shape = types_[index_of(value)].shape;
-    if (f.partial != ValueId::None)
+    if (f.partial != ValueId::None && parts_are_runs(value))
       return f.divided = b_.emit("reduce_pieces", {f.partial}, group(part_shape(shape, cut)));
     const llvm::ArrayRef<int64_t> dims = shape;
     const auto dim = static_cast<size_t>(cut.dim);

@@ -266,6 +266,22 @@ def evaluate_on_ranks(folder):
         check(ranks["samples"] == alone["samples"] == samples, f"{ranks['samples']} samples")
 
 
+def evaluate_on_meshes(case):
+    """Ranks with parts of the weights, or with pieces of them, find what one rank finds, for any number of samples."""
+    found = {}
+    for name, mesh in (("alone", ["--mesh", "data=1"]), ("tensor", ["--mesh", "tensor=2"]), ("zero", ["--mesh", "data=2", "--zero", "3"])):
+        plan, result = case / f"evaluate.{name}.plan", case / f"evaluate.{name}.json"
+        subprocess.run([PROGRAM, "compile", case / "model.onnx", "-o", plan, "--device", "cpu", "--evaluate-batch", "2", "--metric", "accuracy", *mesh], check=True, capture_output=True)
+        command = list(map(str, [PROGRAM, "evaluate", plan, "--weights", case / "model.onnx", "--data", case / "batch.safetensors", "--metrics", result, "--threads", 1]))
+        port, ranks = free_port(), 1 if name == "alone" else 2
+        processes = [start(command, rank, ranks, port) for rank in range(ranks)]
+        outputs = [process.communicate(timeout=120) for process in processes]
+        check(all(process.returncode == 0 for process in processes), f"evaluation on {mesh}: {outputs}")
+        found[name] = json.loads(result.read_text())
+    for name in ("tensor", "zero"):
+        check(all(abs(found[name][key] - found["alone"][key]) < 1e-5 for key in ("loss", "accuracy", "samples")), f"{found}")
+
+
 def train_with_lengths(folder):
     """Two ranks take the same lengths as one rank with their batches together, and lose as much."""
     lengths = [2, 1, 2, 2, 3, 4, 3, 3, 7, 8, 7, 5]
@@ -393,6 +409,7 @@ def main():
         suspend_all_ranks(case, two, 2)
         run_stages(case)
         evaluate_on_ranks(case)
+        evaluate_on_meshes(case)
         refuse_options(case)
         train_with_lengths(case)
         plan_unlike(case)

@@ -57,7 +57,7 @@ std::string language_model(int64_t rows, bool gives_logits) {
          (gives_logits ? ", logits=%logits" : "") + "\n}\n";
 }
 
-Plan plan_for(llvm::StringRef mesh, int zero, bool gives_logits, double ema = 0) {
+Plan plan_of(llvm::StringRef model, llvm::StringRef mesh, int zero, std::vector<std::string> metrics, double ema = 0) {
   TrainingRequest request;
   request.loss = "loss";
   request.mesh = llvm::cantFail(parse_mesh(mesh));
@@ -66,14 +66,17 @@ Plan plan_for(llvm::StringRef mesh, int zero, bool gives_logits, double ema = 0)
   request.optimizer.eps = 1e-3;
   request.evaluation.wanted = true;
   request.evaluation.batch = 2;
-  request.evaluation.metrics = {"accuracy", "top3", "f1"};
+  request.evaluation.metrics = std::move(metrics);
   const CpuCatalog catalog;
-  Result<CompileResult> result =
-      compile_training(parsed(language_model(4, gives_logits)), request, cpu_device(), catalog);
+  Result<CompileResult> result = compile_training(parsed(model), request, cpu_device(), catalog);
   REQUIRE_MESSAGE(bool(result), llvm::toString(result.takeError()));
   REQUIRE(result->fits);
   REQUIRE_FALSE(bool(check_plan(result->plan)));
   return std::move(result->plan);
+}
+
+Plan plan_for(llvm::StringRef mesh, int zero, bool gives_logits, double ema = 0) {
+  return plan_of(language_model(4, gives_logits), mesh, zero, {"accuracy", "top3", "f1"}, ema);
 }
 
 constexpr int64_t all_samples = 11;
@@ -104,7 +107,9 @@ EvaluationResult evaluated(Session& session, const RandomValues& values, int64_t
   return llvm::cantFail(evaluator.run(data));
 }
 
-std::vector<EvaluationResult> evaluated_on_ranks(const Plan& plan, const RandomValues& values, int64_t samples) {
+// What each rank's session finds, each on a thread of its own.
+template <typename Body>
+std::vector<EvaluationResult> on_ranks(const Plan& plan, Body body) {
   std::vector<std::unique_ptr<Communicator>> ranks = make_thread_ranks(plan.mesh.ranks());
   std::vector<EvaluationResult> results(ranks.size());
   std::vector<std::thread> threads;
@@ -112,10 +117,14 @@ std::vector<EvaluationResult> evaluated_on_ranks(const Plan& plan, const RandomV
     threads.emplace_back([&] {
       ExecutorOptions options{.threads = 1, .poison = true, .ranks = rank.get()};
       std::unique_ptr<Session> session = llvm::cantFail(Session::create(Plan(plan), options));
-      results[static_cast<size_t>(rank->rank())] = evaluated(*session, values, samples);
+      results[static_cast<size_t>(rank->rank())] = body(*session);
     });
   for (std::thread& thread : threads) thread.join();
   return results;
+}
+
+std::vector<EvaluationResult> evaluated_on_ranks(const Plan& plan, const RandomValues& values, int64_t samples) {
+  return on_ranks(plan, [&](Session& session) { return evaluated(session, values, samples); });
 }
 
 int64_t count_of(const Plan& plan, llvm::StringRef op) {
@@ -148,6 +157,40 @@ TEST_SUITE("unit") {
         check_agrees(plan_for(mesh, zero, gives_logits), alone, values);
       }
     }
+  }
+
+  // The layers behind the first sum want other parts of it than its rows.
+  TEST_CASE("ranks with parts of a classifier's layers evaluate as one rank does") {
+    constexpr llvm::StringLiteral classifier = R"(
+graph @classifier(%x: f64[4,64], %labels: i64[4]) state(
+    %w1: f64[64,128] parameter trained, %b1: f64[128] parameter trained, %w2: f64[128,128] parameter trained,
+    %b2: f64[128] parameter trained, %w3: f64[128,10] parameter trained, %b3: f64[10] parameter trained
+) {
+  %h1 = linear(%x, %w1, %b1) : f64[4,128]
+  %a1 = relu(%h1) : f64[4,128]
+  %h2 = linear(%a1, %w2, %b2) : f64[4,128]
+  %a2 = tanh(%h2) : f64[4,128]
+  %y = linear(%a2, %w3, %b3) : f64[4,10]
+  %loss, %l, %weight = cross_entropy(%y, %labels) {reduction="mean"} : f64[], f64[4], f64[]
+  return loss=%loss
+}
+)";
+    RandomValues values;
+    values.add_for(parsed(classifier));
+    const auto loss_on = [&](llvm::StringRef mesh) {
+      const Plan plan = plan_of(classifier, mesh, 0, {});
+      std::vector<double> losses;
+      for (const EvaluationResult& result : on_ranks(plan, [&](Session& session) {
+             llvm::cantFail(initialise(session, values));
+             Evaluator evaluator = llvm::cantFail(Evaluator::create(session));
+             Samples data(values, evaluator.inputs(), 4);
+             return llvm::cantFail(evaluator.run(data));
+           }))
+        losses.push_back(result.find("loss")->value);
+      return losses;
+    };
+    const double alone = loss_on("data=1").front();
+    for (double each : loss_on("tensor=2")) CHECK(each == doctest::Approx(alone).epsilon(1e-9));
   }
 
   TEST_CASE("evaluation works on the parts of matrices that training has") {
