@@ -10,7 +10,7 @@
 
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/FileUtilities.h"
-#include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/Format.h"
 #include "llvm/Support/raw_ostream.h"
 
 #include <sys/mman.h>
@@ -77,9 +77,9 @@ Status measure(const std::string& path, int64_t batches) {
   for (int64_t i = 0; i < batches; ++i)
     if (Status s = (*source)->next({ids.view(), labels.view()})) return s;
   const double loader_us = (cpu_us(CLOCK_PROCESS_CPUTIME_ID) - start) / static_cast<double>(batches);
-  llvm::outs() << llvm::formatv(
-      "per batch of {0} x {1} tokens: loader {2:f1} us, pread alone {3:f1} us, mapping {4:f1} us\n", rows, time_steps,
-      loader_us, pread_us, mapped_us);
+  llvm::outs() << "per batch of " << rows << " x " << time_steps << " tokens: "
+               << llvm::format("loader %.1f us, pread alone %.1f us, mapping %.1f us\n", loader_us, pread_us,
+                               mapped_us);
   return Status::success();
 }
 
