@@ -77,9 +77,15 @@ struct ModelProfile {
   std::vector<int64_t> tensor_sizes() const;
 };
 
-// Derives the programs of one rank of up to `cards`; `request` gives the rest of the job. Errors are those of the
-// program of one rank; sizes that cannot be planned are left out.
-Result<ModelProfile> profile_model(const CleanModel& model, const TrainingRequest& request, int64_t cards,
+// How many ranks along the tensor axis.
+struct TensorRanks {
+  int64_t most = 1;
+  bool is_given = false;  // so many and no fewer, whether they shorten anything or not
+};
+
+// Derives the programs of one rank; `request` gives the rest of the job. Errors are those of the program of one rank
+// and of a given size; other sizes that cannot be planned are left out.
+Result<ModelProfile> profile_model(const CleanModel& model, const TrainingRequest& request, TensorRanks tensor,
                                    const DeviceDescription& device, const KernelCatalog& catalog);
 
 // `device` has the links of the mesh. `candidate` has as many ranks along the tensor axis as a profile.

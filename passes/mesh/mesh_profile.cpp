@@ -180,9 +180,9 @@ StageProfile stages_of(const Graph& forward, int64_t rows, const DeviceDescripti
 
 class Profiler {
  public:
-  Profiler(const CleanModel& model, const TrainingRequest& request, int64_t cards, const DeviceDescription& device,
+  Profiler(const CleanModel& model, const TrainingRequest& request, TensorRanks tensor, const DeviceDescription& device,
            const KernelCatalog& catalog)
-      : model_(model), request_(request), cards_(cards), device_(device), catalog_(catalog) {
+      : model_(model), request_(request), tensor_(tensor), device_(device), catalog_(catalog) {
     request_.zero = 0;
   }
 
@@ -193,7 +193,7 @@ class Profiler {
     profile_.stages = std::move(one->stages);
     const std::vector<int64_t> data = data_sizes();
     add_work(1, std::move(*one));
-    add_tensor_sizes();
+    if (Status s = tensor_.is_given ? add_given_size() : add_tensor_sizes()) return s;
     add_sizes_of_batch(data);
     for (auto& [tensor, profile] : profile_.with)
       llvm::sort(profile.work, [](const RankWork& a, const RankWork& b) { return a.rows < b.rows; });
@@ -247,11 +247,19 @@ class Profiler {
     return sizes;
   }
 
+  Status add_given_size() {
+    if (tensor_.most == 1) return Status::success();
+    Result<Sample> found = sample(tensor_.most, 1);
+    if (!found) return found.takeError();
+    add_work(tensor_.most, std::move(*found));
+    return Status::success();
+  }
+
   // At the largest batch of a rank's; what no smaller size makes shorter is left out.
-  void add_tensor_sizes() {
+  Status add_tensor_sizes() {
     double least_us = profile_.with.at(1).work.front().matmul_us;
     int useless = 0;
-    std::vector<int64_t> sizes = axis_sizes(std::min(cards_, max_tensor_ranks), tensor_bits);
+    std::vector<int64_t> sizes = axis_sizes(std::min(tensor_.most, max_tensor_ranks), tensor_bits);
     for (int64_t tensor : llvm::ArrayRef<int64_t>(sizes).drop_front()) {
       Result<Sample> found = sample(tensor, 1);
       if (!found) {
@@ -260,13 +268,14 @@ class Profiler {
       }
       const double us = found->profile.work.front().matmul_us;
       if (us >= min_less_work * least_us) {
-        if (++useless == max_useless_sizes) return;
+        if (++useless == max_useless_sizes) break;
         continue;
       }
       useless = 0;
       least_us = us;
       add_work(tensor, std::move(*found));
     }
+    return Status::success();
   }
 
   void add_sizes_of_batch(llvm::ArrayRef<int64_t> data) {
@@ -285,7 +294,7 @@ class Profiler {
 
   const CleanModel& model_;
   TrainingRequest request_;
-  int64_t cards_;
+  TensorRanks tensor_;
   const DeviceDescription& device_;
   const KernelCatalog& catalog_;
   ModelProfile profile_;
@@ -299,9 +308,9 @@ std::vector<int64_t> ModelProfile::tensor_sizes() const {
   return sizes;
 }
 
-Result<ModelProfile> profile_model(const CleanModel& model, const TrainingRequest& request, int64_t cards,
+Result<ModelProfile> profile_model(const CleanModel& model, const TrainingRequest& request, TensorRanks tensor,
                                    const DeviceDescription& device, const KernelCatalog& catalog) {
-  return Profiler(model, request, cards, device, catalog).run();
+  return Profiler(model, request, tensor, device, catalog).run();
 }
 
 }  // namespace plimsoll

@@ -33,6 +33,7 @@ class MeshSearch {
 
   Result<CompileResult> run() {
     if (Status s = estimate()) return s;
+    if (all_.empty()) return without_candidates();
     for (const bool reaches : {true, false}) {
       if (Status s = compile_plain(reaches)) return s;
       if (Status s = fit()) return s;
@@ -42,6 +43,12 @@ class MeshSearch {
   }
 
  private:
+  // A mesh that is given is compiled even so, or says why it cannot be.
+  Result<CompileResult> without_candidates() const {
+    if (in_.question.mesh) return in_.compile(in_.request);
+    return usage_error("no mesh of up to " + llvm::Twine(in_.question.cards) + " cards can share the job");
+  }
+
   struct Candidate {
     MeshCandidate what;
     MeshEstimate estimate;
@@ -55,7 +62,8 @@ class MeshSearch {
     if (!device) return device.takeError();
     budget_bytes_ = in_.request.budget_bytes > 0 ? in_.request.budget_bytes : device->memory_bytes;
     has_host_ = in_.request.offload && device->to_host_gb_per_s > 0 && device->from_host_gb_per_s > 0;
-    const int64_t tensor = in_.question.mesh ? (*in_.question.mesh)[MeshAxis::Tensor] : in_.question.cards;
+    const std::optional<Mesh>& given = in_.question.mesh;
+    const TensorRanks tensor{given ? (*given)[MeshAxis::Tensor] : in_.question.cards, given.has_value()};
     Result<ModelProfile> profile = profile_model(in_.model, in_.request, tensor, *device, in_.catalog);
     if (!profile) return profile.takeError();
     MeshQuestion question = in_.question;
@@ -74,9 +82,7 @@ class MeshSearch {
     std::stable_sort(all_.begin(), all_.end(), [](const Candidate& a, const Candidate& b) {
       return std::pair(a.estimate.us, a.estimate.bytes) < std::pair(b.estimate.us, b.estimate.bytes);
     });
-    return all_.empty()
-               ? usage_error("no mesh of up to " + llvm::Twine(in_.question.cards) + " cards can share the job")
-               : Status::success();
+    return Status::success();
   }
 
   // By estimates: the fastest, each a mesh of its own, and those that save bytes.

@@ -89,7 +89,7 @@ int64_t host_bytes(const Plan& plan) { return plan.arenas.size() > 1 ? plan.aren
 // Compiles every candidate as it is and within less, and holds the plans against its bounds. Gives the number of plans.
 int64_t check_bounds(const Setting& setting, int64_t cards) {
   Result<ModelProfile> profile =
-      profile_model(setting.model(), setting.request, cards, setting.device, setting.catalog);
+      profile_model(setting.model(), setting.request, {cards}, setting.device, setting.catalog);
   REQUIRE_MESSAGE(bool(profile), llvm::toString(profile.takeError()));
   MeshQuestion question{.cards = cards};
   question.batch = profile->batch;
@@ -188,7 +188,7 @@ TEST_SUITE("unit") {
     Setting setting{layers(2048, 2048), layers_request(), gpu(), ClusterDescription{}, {}};
     setting.cluster->cards = 4;
     const ModelProfile profile =
-        llvm::cantFail(profile_model(setting.model(), setting.request, 4, setting.device, setting.catalog));
+        llvm::cantFail(profile_model(setting.model(), setting.request, {4}, setting.device, setting.catalog));
     const auto us_of = [&](PipelineSchedule schedule, double gb_per_s) {
       setting.cluster->link = {10, gb_per_s};
       MeshCandidate candidate{.mesh = llvm::cantFail(parse_mesh("stage=4")), .micro_batches = 16};
@@ -262,6 +262,12 @@ TEST_SUITE("unit") {
     CHECK(search.considered >= search.over_memory + search.over_time + static_cast<int64_t>(search.compiled.size()));
     CHECK(search.bound_us <= result.plan.predicted_step_us);
     CHECK(result.plan.decisions.back().pass == "mesh");
+  }
+
+  TEST_CASE("a mesh that is given is compiled even where it shortens nothing") {
+    const Setting setting{layers(2048, 64), layers_request(), gpu(), std::nullopt, {}};
+    const Mesh given = llvm::cantFail(parse_mesh("data=2,tensor=5"));  // 64 columns do not divide by 5
+    CHECK(setting.search({.cards = given.ranks(), .mesh = given}).plan.mesh == given);
   }
 
   TEST_CASE("a batch that does not divide leaves cards idle") {
