@@ -148,6 +148,11 @@ void end_in_words_without_memory() {
 
 }  // namespace
 
+void print_error(llvm::StringRef text) {
+  llvm::errs() << "plimsoll: error: " + printable(text) + "\n";
+  llvm::errs().flush();
+}
+
 int exit_code(Fault fault) {
   switch (fault) {
     case Fault::Usage: return 2;
@@ -194,8 +199,7 @@ int run_program(int argc, char** argv) {
   status = llvm::joinErrors(std::move(status), flush_results());
   if (!status) return console.was_stopped ? exit_code_stopped : 0;
   Diag diag = take_diag(std::move(status));
-  llvm::errs() << "plimsoll: error: " << printable(diag.text()) << "\n";
-  llvm::errs().flush();
+  print_error(diag.text());
   if (console.after_error) console.after_error();
   return exit_code(diag.fault());
 }

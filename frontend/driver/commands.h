@@ -186,6 +186,8 @@ struct DevicesOptions {
 // Of the program, by whose fault it is: docs/command_line.md.
 int exit_code(Fault fault);
 inline constexpr int exit_code_stopped = 6;  // a signal ended the run after a last checkpoint
+// A line on stderr, written at once: several ranks may share it.
+void print_error(llvm::StringRef text);
 
 Status compile_command(const CompileOptions& options, Console& console);
 Status fit_command(const FitCommandOptions& options, Console& console);

@@ -98,6 +98,13 @@ void add_collectives(const Plan& plan, size_t f, llvm::ArrayRef<double> times, s
                       collective_bytes(plan, each), each.predicted_us, times[i]});
 }
 
+// A small collective that waits for a busy rank takes thousands of times longer than it is predicted to.
+std::string times_of(double measured_us, double predicted_us) {
+  constexpr double most = 999;
+  const double times = measured_us / std::max(predicted_us, 1e-9);
+  return times <= most ? llvm::formatv("{0:f2}", times).str() : "> 999";
+}
+
 // The largest ones, each alone: without computing beside it and without the neighbours it is launched with in a step.
 void print_collectives(std::vector<CollectiveRow> rows, Console& console) {
   if (rows.empty()) return;
@@ -107,8 +114,7 @@ void print_collectives(std::vector<CollectiveRow> rows, Console& console) {
   table.heading("collectives, each alone");
   auto line = [&](llvm::StringRef name, int64_t bytes, double measured_us, double predicted_us) {
     table.line(left(clipped_middle(name, 44), 45) + right(format_bytes(bytes), 11) + right(format_us(measured_us), 11) +
-               right(format_us(predicted_us), 11) +
-               right(llvm::formatv("{0:f2}", measured_us / predicted_us).str(), 8));
+               right(format_us(predicted_us), 11) + right(times_of(measured_us, predicted_us), 8));
   };
   table.line(table.styled(Style::Strong, left("collective", 45) + right("bytes", 11) + right("measured", 11) +
                                              right("predicted", 11) + right("times", 8)));

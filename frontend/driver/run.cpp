@@ -90,8 +90,7 @@ class Run {
 
   // For a rank that a lost one keeps from ending: on a GPU it may not come back from the device.
   [[noreturn]] void give_up(const std::string& failure) const {
-    llvm::errs() << "plimsoll: error: " << own_name() << ": " << failure << "\n";
-    llvm::errs().flush();
+    print_error(own_name() + ": " + failure);
     llvm::sys::RunInterruptHandlers();  // takes unfinished files away
     _exit(exit_code(Fault::System));
   }

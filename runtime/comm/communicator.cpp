@@ -124,6 +124,10 @@ Result<std::unique_ptr<Communicator>> connect_ranks(double patience_s) {
     if (const std::optional<int64_t> number = number_in(kind.variable))
       return kind.counts_ranks && *number == 1 ? Result<std::unique_ptr<Communicator>>(nullptr)
                                                : start_mpi(kind, patience_s);
+  if (ranks.value_or(1) > 1)
+    return usage_error("WORLD_SIZE is " + llvm::Twine(*ranks) + ", and " +
+                       (rank ? "MASTER_ADDR is not set" : "RANK is no number") +
+                       "; a launcher sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT");
   return nullptr;
 }
 

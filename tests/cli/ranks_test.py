@@ -398,6 +398,8 @@ def main():
         two, four, stages = (compile_plan(case, mesh) for mesh in ("data=2", "data=4", "data=2,stage=2"))
         one = subprocess.run(words(case, two, 1), capture_output=True, text=True)
         check(one.returncode == 2 and "the plan is for 2 ranks (data=2), 1 is running" in one.stderr, f"one of two ranks: {one.stderr}")
+        lacking = subprocess.run(words(case, two, 1), capture_output=True, text=True, env={**os.environ, "RANK": "0", "WORLD_SIZE": "2"})
+        check(lacking.returncode == 2 and "WORLD_SIZE is 2, and MASTER_ADDR is not set" in lacking.stderr, f"without MASTER_ADDR: {lacking.stderr}")
         by_environment = run_by_environment(case, two, 2, case / "environment.jsonl")
         check(by_environment[-1] < by_environment[0], "the loss does not fall")
         refuse_other_ranks(case, two)
