@@ -56,7 +56,8 @@ std::string step_pipeline(const KernelPreferences& preferences) {
   std::string text =
       "simplify, fold-casts-into-reductions, simplify, cse, dce, fuse-batch-norms, save-pool-indices, fuse-addends, "
       "dce";
-  return preferences.product_epilogues ? text + ", fuse-epilogues, dce" : text;
+  if (preferences.product_epilogues) text += ", fuse-epilogues, dce";
+  return text + ", fuse-elementwise, dce";
 }
 
 const llvm::StringLiteral schedule_pipeline = "schedule, overlap-transfers, overlap-collectives";

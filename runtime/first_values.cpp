@@ -1,6 +1,6 @@
 #include "runtime/first_values.h"
 
-#include "ir/op_def.h"
+#include "ir/fused_body.h"
 #include "ir/support/strings.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -70,13 +70,35 @@ class Finder {
       // Running statistics may be updated behind forward; other updates say nothing about a layer.
       const bool is_statistic = instruction.op == "running_update";
       if (instruction.phase == Phase::Update && !is_statistic) continue;
-      if (passes_on(instruction)) continue;
+      if (instruction.op == "fused") read_body(instruction, makers);
+      if (instruction.op == "fused" || passes_on(instruction)) continue;
       if (instruction.phase != Phase::Forward && !is_statistic) continue;
       const OpDef& op = get_op(instruction.op);
       for (size_t i = 0; i < instruction.operands.size() && i < op.operands.size(); ++i)
         if (const Traced* traced = trace(instruction.operands[i]))
           read(instruction, op.operands[i].name, i, *traced, makers);
     }
+  }
+
+  // A fused op is the ops of its body, on what they read of its operands.
+  void read_body(const Instruction& fused, const std::map<SlotId, const Instruction*>& makers) {
+    const FusedBody body = llvm::cantFail(fused_body(fused.attrs.get_string("body")));
+    std::map<ValueId, SlotId> moved;  // values of the body that are an operand, perhaps converted
+    for (size_t i = 0; i < fused.operands.size(); ++i) moved[body->inputs[i]] = fused.operands[i];
+    const auto slot_of = [&](ValueId value) { return moved.count(value) ? moved[value] : SlotId{-1}; };
+    for (NodeId id : body->order()) {
+      const Node& node = body->node(id);
+      if (node.op->only_moves() && moved.count(node.operands[0])) moved[node.results[0]] = moved[node.operands[0]];
+      if (node.op->only_moves() || fused.phase != Phase::Forward) continue;
+      Instruction inner = fused;
+      inner.op = node.op->name.str(), inner.attrs = node.attrs;
+      inner.operands.clear();
+      for (ValueId operand : node.operands) inner.operands.push_back(slot_of(operand));
+      for (size_t i = 0; i < std::min(inner.operands.size(), node.op->operands.size()); ++i)
+        if (const Traced* traced = trace(inner.operands[i])) read(inner, node.op->operands[i].name, i, *traced, makers);
+    }
+    for (size_t r = 0; r < fused.results.size(); ++r)
+      if (const Traced* traced = trace(slot_of(body->outputs[r].value))) traced_[fused.results[r]] = Traced(*traced);
   }
 
   // Ops that only move or convert a weight.

@@ -1,6 +1,6 @@
 #include "ir/plan/check_ranks.h"
 
-#include "ir/op_def.h"
+#include "ir/fused_body.h"
 #include "ir/plan/check_layout.h"
 
 #include <algorithm>
@@ -137,8 +137,24 @@ class RanksCheck {
         return model_error("takes a piece of " + name(instruction.operands[0]) + ", which differs from rank to rank");
       most[axis] = gives_all ? Held::Alike : instruction.op == "place_piece" ? Held::Own : Held::Piece;
     }
-    for (SlotId result : instruction.results) held(result) = most;
+    for (size_t r = 0; r < instruction.results.size(); ++r)
+      held(instruction.results[r]) = instruction.op == "fused" ? held_by_body(instruction, r) : most;
     return Status::success();
+  }
+
+  // A result of a fused op is as alike as what its body reads for it.
+  HeldByAxis held_by_body(const Instruction& fused, size_t result) {
+    HeldByAxis most;
+    const FusedBody body = llvm::cantFail(fused_body(fused.attrs.get_string("body")));
+    const llvm::SmallVector<bool, 8> reads = inputs_behind(*body, result);
+    for (size_t i = 0; i < reads.size(); ++i) {
+      if (!reads[i]) continue;
+      most.raise(held(fused.operands[i]));
+      if (!is_random_counter(body->type(body->inputs[i]))) continue;
+      if (fused.attrs.get_int("draws_per_rank") != 0) most[MeshAxis::Data] = Held::Own;
+      if (fused.attrs.get_int("draws_per_part") != 0) most[MeshAxis::Tensor] = Held::Piece;
+    }
+    return most;
   }
 
   Status check_group(const Instruction& instruction) const {

@@ -23,6 +23,7 @@ constexpr CudaCandidate candidates[] = {
     {op_is_inf, "vectors", has_no_f8},
     {op_not, "vectors", has_no_f8},
     {op_dropout, "vectors", has_no_f8},
+    {op_fused, "generated", accepts_everything},
     {op_random_uniform, "vectors", has_no_f8},
     {op_random_normal, "vectors", has_no_f8},
     {op_mod, "broadcast", ranks_fit_without_f8},

@@ -56,6 +56,7 @@ template <typename Visit>
 void for_each_case(Dtypes dtypes, Visit visit) {
   uint32_t seed = 1;
   for (const OpDef* op : all_ops()) {
+    if (dtypes == Dtypes::AllDouble && op->name == "fused") continue;  // its body says other types
     std::vector<Sample> samples = op->samples();
     for (size_t i = 0; i < samples.size(); ++i) {
       INFO("op ", op->name.str(), ", sample ", i, " ", to_text(samples[i].attrs));

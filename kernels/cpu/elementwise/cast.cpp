@@ -89,6 +89,14 @@ void convert_range(To* to, const From* from, int64_t n) {
   convert(to, from, n);
 }
 
+template <typename T>
+PLIMSOLL_INLINE void round_all(float* x, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) x[i] = T::of(x[i]).number();
+}
+PLIMSOLL_VECTORISED void round_to_bf16(float* x, int64_t n) { round_all<Bf16>(x, n); }
+PLIMSOLL_VECTORISED void round_to_f16(float* x, int64_t n) { round_all<F16>(x, n); }
+
 template <typename Visit>
 void with_storage(Scalar type, Visit&& visit) {
   switch (type) {
@@ -109,6 +117,8 @@ void with_storage(Scalar type, Visit&& visit) {
 }
 
 }  // namespace
+
+void round_floats(Scalar type, float* x, int64_t n) { type == Scalar::BF16 ? round_to_bf16(x, n) : round_to_f16(x, n); }
 
 void cast_elements(void* to, Scalar to_type, const void* from, Scalar from_type, int64_t n) {
   with_storage(to_type, [&](auto to_element) {

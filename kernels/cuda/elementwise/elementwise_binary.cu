@@ -1,6 +1,7 @@
 #include "kernels/cuda/elementwise/elementwise.h"
 
 #include "kernels/cuda/elementwise/elementwise_map.cuh"
+#include "kernels/cuda/elementwise/formulas.cuh"
 
 // Serves the binary ops of kernels/elementwise.def, mod and bit_shift. y is written once; an operand is read once, or
 // from the cache where it repeats. Functions of two operands with broadcasting. Sums and products of 16- and 32-bit
@@ -9,12 +10,6 @@
 
 namespace plimsoll::cuda {
 namespace {
-
-template <typename C>
-__device__ C floor_mod(C a, C b) {
-  const C rest = fmod(a, b);
-  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
-}
 
 template <typename C>
 __device__ __forceinline__ C arithmetic(Binary f, C a, C b) {

@@ -1,6 +1,7 @@
 #include "kernels/cuda/elementwise/elementwise.h"
 
 #include "kernels/cuda/elementwise/elementwise_map.cuh"
+#include "kernels/cuda/elementwise/formulas.cuh"
 
 // Serves the unary ops of kernels/elementwise.def and their gradients, gelu, clip, bitwise_not, is_nan, is_inf and not.
 // Every element is read and written once. Functions of one operand and the gradients of activations. What training runs
@@ -9,77 +10,6 @@
 
 namespace plimsoll::cuda {
 namespace {
-
-// exp(-x) overflows to infinity below x = -88, whose reciprocal is the right 0.
-__device__ float sigmoid(float x) { return __fdividef(1.0f, 1.0f + expf(-x)); }
-__device__ double sigmoid(double x) { return 1 / (1 + exp(-x)); }
-
-template <typename C>
-__device__ C softplus(C x) {
-  return fmax(x, C(0)) + log1p(exp(-fabs(x)));
-}
-
-template <typename C>
-__device__ C clamp(C x, C low, C high) {
-  if (x < low) x = low;
-  return x > high ? high : x;
-}
-
-// The tanh form of gelu (Hendrycks and Gimpel 2016) is x * sigmoid(gelu_argument(x)): (1 + tanh(u)) / 2 = sigmoid(2u).
-template <typename C>
-__device__ C gelu_argument(C x) {
-  return C(1.5957691216057308) * (x + C(0.044715) * x * x * x);
-}
-
-template <typename C>
-__device__ C normal_distribution(C x) {
-  return C(0.5) * (1 + erf(x * C(0.7071067811865476)));
-}
-
-// The standard normal distribution and its density at x, for results of 16 bits: below 0 the distribution is
-// exp(-x^2 / 2) times a polynomial in t = 1 / (1 + 0.36 |x|) (the form of Hastings 1955), fitted to an error of
-// 1e-6 of its value, in the tail as well. With erff, gelu of bf16 stays at 2.7 TB/s on an H200 that copies 4.2.
-struct NormalLaw {
-  float distribution, density;
-};
-__device__ NormalLaw normal_law(float x) {
-  const float t = __fdividef(1.0f, 1.0f + 0.36f * fabsf(x)), exponential = __expf(-0.5f * x * x);
-  float sum = 0.0470589285f;
-  for (float c : {-0.179773854f, 0.180966553f, 0.0265407174f, 0.139722366f, 0.141771901f, 0.143713083f})
-    sum = sum * t + c;
-  const float tail = sum * t * exponential;
-  return {x < 0 ? tail : 1 - tail, 0.398942280f * exponential};
-}
-
-template <typename C>
-__device__ C gelu(C x) {
-  return x * normal_distribution(x);
-}
-
-template <typename C>
-__device__ C gelu_tanh(C x) {
-  return x * sigmoid(gelu_argument(x));
-}
-
-template <typename C>
-__device__ C sign(C x) {
-  return C((x > 0) - (x < 0));
-}
-
-template <typename C>
-__device__ C relu(C x) {
-  return x < 0 ? C(0) : x;
-}
-
-template <typename C>
-__device__ C leaky_relu(C x, C alpha) {
-  return x > 0 ? x : alpha * x;
-}
-
-template <typename C>
-__device__ C sixth_of(C x) {
-  return x / 6;
-}
 
 template <typename C>
 __device__ __forceinline__ C apply(Unary f, C x, C a, C b) {
@@ -99,7 +29,7 @@ struct Fixed {
 };
 
 struct NarrowGelu {
-  __device__ float operator()(float x) const { return x * normal_law(x).distribution; }
+  __device__ float operator()(float x) const { return narrow_gelu(x); }
 };
 
 template <typename C>
@@ -153,28 +83,6 @@ __global__ void integer_unary_kernel(Unary f, double a, double b, Scalar type, v
 
 // ---- Gradients ----
 
-template <typename C>
-__device__ C sigmoid_grad(C y, C dy) {
-  return dy * (y * (1 - y));
-}
-
-template <typename C>
-__device__ C silu_slope(C x) {
-  const C s = sigmoid(x);
-  return s * (1 + x * (1 - s));
-}
-
-template <typename C>
-__device__ C gelu_slope(C x) {
-  return normal_distribution(x) + x * C(0.3989422804014327) * exp(C(-0.5) * x * x);
-}
-
-template <typename C>
-__device__ C gelu_tanh_slope(C x) {
-  const C s = sigmoid(gelu_argument(x));
-  return s + x * s * (1 - s) * C(1.5957691216057308) * (1 + C(3 * 0.044715) * x * x);
-}
-
 template <UnaryGrad f>
 struct Grad {
   template <typename C>
@@ -191,10 +99,7 @@ struct Grad {
 };
 
 struct NarrowGeluGrad {
-  __device__ float operator()(float x, float dy) const {
-    const NormalLaw law = normal_law(x);
-    return dy * (law.distribution + x * law.density);
-  }
+  __device__ float operator()(float x, float dy) const { return dy * narrow_gelu_slope(x); }
 };
 
 template <UnaryGrad f>

@@ -1,7 +1,7 @@
 #include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/cuda/elementwise/random.h"
 #include "kernels/cuda/move/move.h"
-#include "runtime/cuda/backend/launcher.h"
+#include "runtime/cuda/backend/fused.h"
 #include "runtime/kernels/elementwise.h"
 
 #include <limits>
@@ -149,6 +149,7 @@ constexpr CudaLauncher launchers[] = {
     {op_is_inf, "vectors", launch_is_inf},
     {op_not, "vectors", launch_test<Test::Not>},
     {op_dropout, "vectors", launch_dropout},
+    {op_fused, "generated", launch_fused, prepare_fused},
     {op_random_uniform, "vectors", launch_random_uniform},
     {op_random_normal, "vectors", launch_random_normal},
     {op_mod, "broadcast", launch_mod},

@@ -61,6 +61,7 @@ class Backend : public CudaBackend {
     if (Status s = allocate()) return s;
     if (Status s = show_place()) return s;
     auto at = [&](SlotId slot) { return view(slot).data; };
+    if (Status s = compile_fused()) return s;
     if (Status s = scalars_.create()) return s;
     functions_.resize(plan_->functions.size());
     for (size_t f = 0; f < functions_.size(); ++f) {
@@ -235,6 +236,21 @@ class Backend : public CudaBackend {
   TensorView view(SlotId id) const { return view_in(arenas_, *plan_, id); }
 
   const std::string& name_of(SlotId slot) const { return plan_->slots[static_cast<size_t>(slot)].name; }
+
+  // All at once, since they are compiled in parallel.
+  Status compile_fused() {
+    std::vector<FusedSource> sources;
+    for (const PlanFunction& function : plan_->functions)
+      for (const Instruction& instruction : function.instructions) {
+        if (instruction.op != "fused" || instruction.kernel == "reference") continue;
+        Result<PlannedStep> step = plan_step(*plan_, instruction, [&](SlotId slot) { return view(slot); });
+        if (!step) return step.takeError();
+        const OpCall call = step->op_call();
+        sources.push_back(fused_source(call, step->kernel_call(call).result_types()));
+      }
+    const cudaDeviceProp& card = libraries_.card();
+    return libraries_.generated().compile(sources, 10 * card.major + card.minor);
+  }
 
   Status prepare_function(size_t f) {
     for (const Instruction& instruction : plan_->functions[f].instructions) {

@@ -3,6 +3,7 @@
 // The handles of NVIDIA's libraries, made once for a plan, and what launchers may ask about the card.
 
 #include "runtime/cuda/backend/cudnn_plans.h"
+#include "runtime/cuda/backend/generated_kernels.h"
 #include "runtime/cuda/backend/nccl.h"
 
 #include <cublasLt.h>
@@ -25,6 +26,7 @@ class CudaLibraries {
   Result<CudnnCard> cudnn();
   Nccl& nccl(MeshAxis axis) { return nccl_[static_cast<size_t>(axis)]; }
   CudnnPlans& cudnn_plans() { return cudnn_plans_; }
+  GeneratedKernels& generated() { return generated_; }
   bool tf32() const { return tf32_; }
   const cudaDeviceProp& card() const { return card_; }
 
@@ -32,6 +34,7 @@ class CudaLibraries {
   cublasLtHandle_t lt_ = nullptr;
   CudnnCard cudnn_card_;
   CudnnPlans cudnn_plans_;
+  GeneratedKernels generated_;
   std::array<Nccl, mesh_axis_count> nccl_;  // by axis of the mesh
   cudaDeviceProp card_{};
   bool tf32_ = false;

@@ -1,0 +1,35 @@
+#pragma once
+
+// What a fused op computes for one element: a graph over scalars, held as text in the op's attribute {body}. Its inputs
+// are the op's operands and its outputs the op's results. Nodes are elementwise ops, constants, and dropout, whose
+// second operand is the counter of random numbers, i64[2], which every element reads whole. Each op rounds to its own
+// type, as it does outside a body.
+
+#include "ir/op_def.h"
+
+#include <memory>
+
+namespace plimsoll {
+
+// Bounds of one body. Kernels keep an element of every operand and of every value in registers or in one cache.
+inline constexpr size_t max_body_operands = 16, max_body_results = 8, max_body_nodes = 48;
+
+using FusedBody = std::shared_ptr<const Graph>;
+
+// The body of a text, checked. Each text is parsed once in a process, since inference, predictions and kernels ask for
+// the same few bodies again and again.
+Result<FusedBody> fused_body(llvm::StringRef text);
+
+// The body as one line.
+std::string fused_body_text(const Graph& body);
+
+// Which inputs a result depends on.
+llvm::SmallVector<bool, 8> inputs_behind(const Graph& body, size_t result);
+
+// Is it the counter of random numbers, which is no element?
+bool is_random_counter(const Type& type);
+
+// May the node be one of a body, by its op and the types of its elements? Kernels of all backends have these.
+bool fits_fused_body(const OpDef& op, llvm::ArrayRef<const Type*> operands, llvm::ArrayRef<Type> results);
+
+}  // namespace plimsoll

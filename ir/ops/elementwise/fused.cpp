@@ -1,0 +1,183 @@
+// Several elementwise ops as one, so that what is between them is never in memory. A pass makes them of a training step
+// (passes/target/fuse_elementwise.cpp); what they compute is a graph over scalars, their {body} (ir/fused_body.h).
+
+#include "ir/fused_body.h"
+#include "ir/ops/common/samples.h"
+#include "ir/ops/common/support.h"
+
+#include "llvm/ADT/STLExtras.h"
+
+namespace plimsoll {
+namespace {
+
+// What the operands that are elements broadcast to.
+Result<Shape> iteration_shape(const OpCall& call, const Graph& body) {
+  Shape shape;
+  for (size_t i = 0; i < call.count(); ++i) {
+    if (is_random_counter(body.type(body.inputs[i]))) continue;
+    const std::optional<Shape> both = broadcast_shapes(shape, call.operand(i).shape);
+    if (!both)
+      return model_error("operand " + llvm::Twine(i) + " is " + to_string(call.operand(i)) +
+                         ", which does not broadcast with " + to_string(shape));
+    shape = *both;
+  }
+  return shape;
+}
+
+Status check_operands(const OpCall& call, const Graph& body) {
+  if (call.count() != body.inputs.size())
+    return model_error("has " + llvm::Twine(call.count()) + " operands, its body " + llvm::Twine(body.inputs.size()));
+  for (size_t i = 0; i < call.count(); ++i) {
+    if (!call.has(i)) return model_error("operand " + llvm::Twine(i) + " is missing");
+    const Type& wanted = body.type(body.inputs[i]);
+    if (call.operand(i).dtype != wanted.dtype || (is_random_counter(wanted) && call.operand(i) != wanted))
+      return model_error("operand " + llvm::Twine(i) + " is " + to_string(call.operand(i)) + ", its body reads " +
+                         to_string(wanted));
+  }
+  return Status::success();
+}
+
+// The first result may take the bytes of one of the first operands, where these are as many. That is right where the
+// operand is read at the place of each element alone.
+Status need_places(const OpCall& call, const Graph& body, llvm::ArrayRef<int64_t> shape) {
+  const Type first(body.type(body.outputs[0].value).dtype, shape);
+  for (size_t i = 0; i < std::min<size_t>(call.count(), op_fused.in_place.size()); ++i)
+    if (call.operand(i).bytes() == first.bytes() && call.operand(i).elements() != first.elements())
+      return model_error("operand " + llvm::Twine(i) + " repeats and has as many bytes as the first result");
+  return Status::success();
+}
+
+Result<Types> infer_fused(const OpCall& call) {
+  Result<FusedBody> body = fused_body(call.get_string("body"));
+  if (!body) return body.takeError();
+  if (Status s = need_first_draw(call.attrs)) return s;
+  if (Status s = check_operands(call, **body)) return s;
+  Result<Shape> shape = iteration_shape(call, **body);
+  if (!shape) return shape.takeError();
+  if (Status s = need_places(call, **body, *shape)) return s;
+  Types results;
+  for (const Output& output : (*body)->outputs) results.emplace_back((*body)->type(output.value).dtype, *shape);
+  return results;
+}
+
+double fused_flops(const OpCall& call, llvm::ArrayRef<Type> results) {
+  const FusedBody body = llvm::cantFail(fused_body(call.get_string("body")));
+  double of_element = 0;
+  for (NodeId id : body->order()) of_element += flops_of(*body, body->node(id));
+  return of_element * static_cast<double>(results[0].elements());
+}
+
+// The values of a body on whole tensors: each op runs by its own reference, on operands of the iteration shape.
+class BodyValues {
+ public:
+  BodyValues(const ReferenceCall& call, const Graph& body, const Shape& shape)
+      : call_(call), body_(body), shape_(shape), values_(body.value_count()) {}
+
+  Status run() {
+    for (size_t i = 0; i < body_.inputs.size(); ++i) add_operand(body_.inputs[i], call_.operands[i]);
+    for (NodeId id : body_.order())
+      if (Status s = run_node(body_.node(id))) return s;
+    return Status::success();
+  }
+
+  TensorView operator[](ValueId value) const { return values_[index_of(value)].view(); }
+
+ private:
+  void add_operand(ValueId value, const TensorView& operand) {
+    if (is_random_counter(body_.type(value))) {
+      values_[index_of(value)] = Tensor(operand.type, operand.data);
+      return;
+    }
+    Tensor whole(Type(operand.type.dtype, shape_));
+    copy_window(shape_, dense(whole.view()), {operand, broadcast_strides(operand.type.shape, shape_)});
+    values_[index_of(value)] = std::move(whole);
+  }
+
+  Status run_node(const Node& node) {
+    const ValueId result = node.results[0];
+    if (node.op->name == "constant") {
+      add_operand(result, node.attrs.get_tensor("value")->view());
+      return Status::success();
+    }
+    Attrs attrs = node.attrs;
+    if (node.op->name == "dropout") attrs.set("first_draw", call_.get_int("first_draw"));
+    llvm::SmallVector<const Type*, 4> types;
+    llvm::SmallVector<TensorView, 4> reads;
+    for (ValueId operand : node.operands) {
+      types.push_back(&values_[index_of(operand)].type());
+      reads.push_back((*this)[operand]);
+    }
+    values_[index_of(result)] = Tensor(Type(body_.type(result).dtype, shape_));
+    const TensorView written = (*this)[result];
+    return node.op->reference(ReferenceCall(OpCall(*node.op, attrs, types), reads, written));
+  }
+
+  const ReferenceCall& call_;
+  const Graph& body_;
+  const Shape& shape_;
+  std::vector<Tensor> values_;
+};
+
+Status fused_reference(const ReferenceCall& call) {
+  const FusedBody body = llvm::cantFail(fused_body(call.get_string("body")));
+  const Shape& shape = call.results[0].type.shape;
+  BodyValues values(call, *body, shape);
+  if (Status s = values.run()) return s;
+  for (size_t i = 0; i < call.results.size(); ++i)
+    copy_elements(call.results[i], 0, values[body->outputs[i].value], 0, element_count(shape));
+  return Status::success();
+}
+
+// ---- Samples ----
+
+Sample sample_of(const char* body, llvm::ArrayRef<SampleOperand> operands) {
+  Sample sample{{operands.begin(), operands.end()}, {}};
+  sample.attrs.set("body", std::string(body));
+  return sample;
+}
+
+std::vector<Sample> fused_samples() {
+  using namespace samples;
+  const char* gated =
+      "graph @body(%x0: bf16[], %x1: bf16[]) { %v0 = silu(%x0) : bf16[] %v1 = mul(%v0, %x1) : bf16[] return %v1 }";
+  const char* two_results =
+      "graph @body(%x0: f32[], %x1: f32[], %x2: f32[]) { %v0 = add(%x0, %x1) : f32[] %v1 = gelu(%v0) : f32[] "
+      "%v2 = mul(%v1, %x2) : f32[] %v3 = cast(%v2) {to=bf16} : bf16[] return %v0, %v3 }";
+  const char* chosen =
+      "graph @body(%x0: f32[], %x1: i64[]) { %c0 = constant() {value=i64[]<1>} : i64[] %c1 = constant() "
+      "{value=f32[]<0.5>} : f32[] %v0 = greater(%x1, %c0) : bool[] %v1 = where(%v0, %x0, %c1) : f32[] "
+      "%v2 = clip(%v1) {max=1.0} : f32[] return %v2 }";
+  const char* dropped =
+      "graph @body(%x0: f32[], %x1: i64[2], %x2: f32[]) { %v0 = dropout(%x0, %x1) {id=3, ratio=0.5} : f32[] "
+      "%v1 = add(%v0, %x2) : f32[] return %v1 }";
+  const SampleOperand rng = values({2}, {1234567, 5}, DType::I64);
+  Sample later = sample_of(dropped, {normal({3, 8}), rng, normal({8})});
+  later.attrs.set("first_draw", int64_t{16});
+  return {sample_of(gated, {normal({4, 24}, DType::BF16), normal({4, 24}, DType::BF16)}),
+          sample_of(gated, {normal({3, 1, 5}, DType::BF16), normal({2, 5}, DType::BF16)}),
+          sample_of(two_results, {normal({2, 40}), normal({40}), normal({2, 1})}),
+          sample_of(two_results, {normal({}), normal({7}), normal({7})}),
+          sample_of(chosen, {distinct({5, 3}), integers({5, 1}, 0, 3)}),
+          sample_of(dropped, {normal({5, 7}), rng, normal({5, 7})}),
+          later};
+}
+
+}  // namespace
+
+constinit const OpDef op_fused{
+    .name = "fused",
+    .summary =
+        "what {body}, a graph over scalars, gives for each element of the operands, broadcasting; random numbers "
+        "from {first_draw} on",
+    .operands = {"x0?", "x1?", "x2?", "x3?", "others*"},
+    .results = {"ys+"},
+    .attrs = {{"body", AttrKind::String}, first_draw_attr, draws_per_rank_attr, draws_per_part_attr},
+    .infer = infer_fused,
+    .gradient = Gradient::missing("ops are fused after gradients are made"),
+    .in_place = {{"ys", "x0"}, {"ys", "x1"}, {"ys", "x2"}, {"ys", "x3"}},
+    .flops = fused_flops,
+    .reference = fused_reference,
+    .samples = fused_samples,
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,129 @@
+#pragma once
+
+// What generated kernels of fused ops are written with. NVRTC compiles it without the toolkit's headers, so 16-bit
+// floats are converted by instructions (compute capability 8.0 and newer). A run is what one thread reads or writes of
+// a tensor: neighbouring elements, 16 bytes an access.
+
+#include "kernels/cuda/common/philox.cuh"
+#include "kernels/cuda/elementwise/formulas.cuh"
+
+namespace plimsoll::cuda {
+
+struct bf16 {
+  uint16_t bits;
+};
+struct f16 {
+  uint16_t bits;
+};
+
+// 16-bit floats are computed in f32, everything else in itself.
+__device__ inline float widen(bf16 x) { return __uint_as_float(static_cast<uint32_t>(x.bits) << 16); }
+__device__ inline float widen(f16 x) {
+  float wide;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x.bits));
+  return wide;
+}
+template <typename T>
+__device__ T widen(T x) {
+  return x;
+}
+
+// Rounds to nearest even.
+template <typename T>
+struct Narrow {
+  template <typename From>
+  static __device__ T of(From x) {
+    return static_cast<T>(x);
+  }
+};
+template <>
+struct Narrow<bf16> {
+  static __device__ bf16 of(float x) {
+    bf16 narrow;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(narrow.bits) : "f"(x));
+    return narrow;
+  }
+};
+template <>
+struct Narrow<f16> {
+  static __device__ f16 of(float x) {
+    f16 narrow;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(narrow.bits) : "f"(x));
+    return narrow;
+  }
+};
+
+// What x is once it has been stored as a T.
+template <typename T, typename From>
+__device__ auto rounded(From x) {
+  return widen(Narrow<T>::of(x));
+}
+
+template <typename T, int length>
+struct Run {
+  T at[length];
+};
+
+constexpr int word_bytes(int bytes) { return bytes % 16 == 0 ? 16 : bytes; }
+
+// `count` elements, all of them as a rule; the run is aligned to its bytes, up to 16.
+template <int length, typename T>
+__device__ Run<T, length> load_run(const T* from, int count) {
+  Run<T, length> run;
+  if (count == length) {
+    struct alignas(word_bytes(sizeof run)) Word {
+      unsigned char bytes[word_bytes(sizeof run)];
+    };
+    constexpr int words = sizeof(run) / sizeof(Word);
+    Word as_words[words];
+#pragma unroll
+    for (int word = 0; word < words; ++word) as_words[word] = reinterpret_cast<const Word*>(from)[word];
+    memcpy(run.at, as_words, sizeof run);
+    return run;
+  }
+#pragma unroll
+  for (int k = 0; k < length; ++k)
+    if (k < count) run.at[k] = from[k];
+  return run;
+}
+
+template <int length, typename T>
+__device__ void store_run(T* to, const Run<T, length>& run, int count) {
+  if (count == length) {
+    struct alignas(word_bytes(sizeof run)) Word {
+      unsigned char bytes[word_bytes(sizeof run)];
+    };
+    constexpr int words = sizeof(run) / sizeof(Word);
+    Word as_words[words];
+    memcpy(as_words, run.at, sizeof run);
+#pragma unroll
+    for (int word = 0; word < words; ++word) reinterpret_cast<Word*>(to)[word] = as_words[word];
+    return;
+  }
+#pragma unroll
+  for (int k = 0; k < length; ++k)
+    if (k < count) to[k] = run.at[k];
+}
+
+// The random numbers of a run that begins at element `at`, a multiple of its length.
+template <int length>
+struct Draws {
+  uint32_t lanes[length];
+
+  __device__ Draws(const int64_t* counter, uint32_t id, int64_t first_block, int64_t at) {
+    const RandomStream stream{counter, id, first_block};
+#pragma unroll
+    for (int k = 0; k < length; k += 4) {
+      const PhiloxBlock block = philox(stream, (at + k) / 4);
+#pragma unroll
+      for (int lane = 0; lane < (length < 4 ? length : 4); ++lane)
+        lanes[k + lane] = block.lanes[length < 4 ? (at + lane) % 4 : lane];
+    }
+  }
+
+  __device__ float keep(int k, float x, uint64_t threshold, float factor) const {
+    return lanes[k] >= threshold ? x * factor : 0.0f;
+  }
+};
+
+}  // namespace plimsoll::cuda

@@ -1,0 +1,187 @@
+#include "ir/fused_body.h"
+#include "ir/support/units.h"
+#include "passes/rewrite/patterns.h"
+#include "passes/target/fusion_groups.h"
+
+#include <map>
+
+// Elementwise ops that read each other's results, or the same values, become one op, `fused`. What was between them is
+// neither written nor read, and is not in memory. passes/target/fusion_groups.h says which are chosen.
+//
+// An elementwise result of forward that only elementwise ops of backward read is not saved where they can make it of
+// what is there anyway: they have its op in their bodies.
+//
+// It is right because the body has the same ops on the same elements, each rounded to its own type as before, and
+// because a group stands behind all that it reads and before all that reads it.
+
+namespace plimsoll {
+namespace {
+
+// The body of a group: its nodes on scalars, named by their order, so that equal groups have equal bodies.
+class BodyMaker {
+ public:
+  explicit BodyMaker(const Graph& graph) : graph_(graph), builder_(body_) { body_.name = "body"; }
+
+  std::string make(const FusionGroup& group) {
+    for (ValueId operand : group.operands) add_operand(operand);
+    for (NodeId id : group.nodes) add_node(graph_.node(id));
+    for (ValueId result : group.results) add_result(inside_[result]);
+    return fused_body_text(body_);
+  }
+
+ private:
+  void add_operand(ValueId operand) {
+    const Type& type = graph_.type(operand);
+    const std::string name = "x" + std::to_string(body_.inputs.size());
+    inside_[operand] = body_.add_input(name, is_random_counter(type) ? type : Type(type.dtype, {}));
+  }
+
+  // Two results may be one value, whose name is taken then.
+  void add_result(ValueId value) {
+    std::string name = body_.value(value).name;
+    if (llvm::any_of(body_.outputs, [&](const Output& output) { return output.name == name; }))
+      name = "y" + std::to_string(body_.outputs.size());
+    body_.outputs.push_back({name, value});
+  }
+
+  void add_constant(ValueId value) {
+    const Node& node = graph_.node(graph_.value(value).producer);
+    inside_[value] = builder_.constant(node.attrs.get_tensor("value")->reshaped({}), next_name("c"));
+  }
+
+  // Two nodes that compute the same are one.
+  void add_node(const Node& node) {
+    llvm::SmallVector<ValueId, 4> operands;
+    for (ValueId operand : node.operands) {
+      if (!inside_.count(operand)) add_constant(operand);
+      operands.push_back(inside_[operand]);
+    }
+    Attrs attrs = node.attrs;
+    for (llvm::StringRef name : {"first_draw", "draws_per_rank", "draws_per_part"})
+      if (node.op->name == "dropout") attrs.erase(name);
+    const NodeId same = find_same(*node.op, operands, attrs);
+    inside_[node.results[0]] = same != NodeId::None
+                                   ? body_.node(same).results[0]
+                                   : builder_.emit(node.op->name, operands, std::move(attrs), next_name("v"));
+  }
+
+  NodeId find_same(const OpDef& op, llvm::ArrayRef<ValueId> operands, const Attrs& attrs) const {
+    for (NodeId id = body_.first_node(); id != NodeId::None; id = body_.next_node(id))
+      if (body_.node(id).op == &op && llvm::makeArrayRef(body_.node(id).operands) == operands &&
+          body_.node(id).attrs == attrs)
+        return id;
+    return NodeId::None;
+  }
+
+  std::string next_name(const char* kind) { return kind + std::to_string(made_++); }
+
+  const Graph& graph_;
+  Graph body_;
+  Builder builder_;
+  std::map<ValueId, ValueId> inside_;
+  size_t made_ = 0;
+};
+
+Attrs attrs_of(const Graph& graph, const FusionGroup& group) {
+  Attrs attrs{{"body", BodyMaker(graph).make(group)}};
+  for (NodeId id : group.nodes) {
+    const Node& node = graph.node(id);
+    if (node.op->name != "dropout") continue;
+    for (llvm::StringRef name : {"first_draw", "draws_per_rank", "draws_per_part"})
+      if (node.attrs.has(name)) attrs.set(name, node.attrs.get_int(name));
+  }
+  return attrs;
+}
+
+class Fuser {
+ public:
+  explicit Fuser(Graph& graph) : graph_(graph), order_(graph) {}
+
+  void fuse(FusionGroup group) {
+    for (ValueId& operand : group.operands) operand = now(operand);
+    for (ValueId operand : group.operands) move_views_before(operand, group.place);
+    Builder b = builder_at(graph_, group.place);
+    const llvm::SmallVector<ValueId, 4> made = b.emit_all("fused", group.operands, attrs_of(graph_, group));
+    order_.add(made[0], group.place);
+    for (size_t i = 0; i < made.size(); ++i) {
+      move_views_behind(group.results[i], group.place);
+      replace_and_rename(graph_, group.results[i], made[i]);
+      made_[group.results[i]] = made[i];
+    }
+    for (NodeId id : llvm::reverse(group.nodes)) graph_.erase_node(id);
+  }
+
+ private:
+  // A value that an earlier group gave is that of its op.
+  ValueId now(ValueId value) const {
+    const auto found = made_.find(value);
+    return found == made_.end() ? value : found->second;
+  }
+
+  // A constant or a view of what is made before `place` may stand behind it.
+  void move_views_before(ValueId value, NodeId place) {
+    const NodeId id = graph_.value(value).producer;
+    if (id == NodeId::None || order_[id] < order_[place]) return;
+    for (ValueId operand : graph_.node(id).operands) move_views_before(operand, place);
+    graph_.move_before(id, place);
+    order_.add(value, place);
+  }
+
+  // A view of a group's result stands before readers that all come behind `place`.
+  void move_views_behind(ValueId value, NodeId place) {
+    const llvm::SmallVector<NodeId, 4> users(graph_.value(value).users.begin(), graph_.value(value).users.end());
+    for (NodeId user : users) {
+      if (!graph_.node(user).op->is_view() || order_[user] > order_[place]) continue;
+      graph_.move_before(user, place);
+      order_.add(graph_.node(user).results[0], place);
+      move_views_behind(graph_.node(user).results[0], place);
+    }
+  }
+
+  Graph& graph_;
+  NodeOrder order_;
+  std::map<ValueId, ValueId> made_;
+};
+
+// Each reader in backward gets a copy of the node in front of it, which it is fused with.
+void remake_in_backward(Graph& graph, NodeId id) {
+  const Node& node = graph.node(id);
+  const ValueId saved = node.results[0];
+  const llvm::SmallVector<NodeId, 4> users(graph.value(saved).users.begin(), graph.value(saved).users.end());
+  for (NodeId user : users) {
+    if (graph.node(user).phase != Phase::Backward || !llvm::is_contained(graph.node(user).operands, saved)) continue;
+    const ValueId again =
+        builder_at(graph, user).emit(node.op->name, node.operands, node.attrs, graph.value(saved).name + ".again");
+    for (size_t i = 0; i < graph.node(user).operands.size(); ++i)
+      if (graph.node(user).operands[i] == saved) graph.set_operand(user, i, again);
+  }
+}
+
+Result<bool> run(Graph& graph, PassContext& context) {
+  const std::vector<NodeId> remakes = choose_remakes(graph);
+  for (NodeId id : remakes) remake_in_backward(graph, id);
+  context.count("remade", static_cast<int64_t>(remakes.size()));
+  const FusionChoice choice = choose_fusions(graph);
+  Fuser fuser(graph);
+  int64_t ops = 0;
+  for (const FusionGroup& group : choice.groups) {
+    ops += static_cast<int64_t>(group.nodes.size());
+    fuser.fuse(group);
+  }
+  context.count("ops", ops);
+  const auto kernels = static_cast<int64_t>(choice.groups.size());
+  if (kernels > 0)
+    context.decide("elementwise ops", std::to_string(ops) + " in " + std::to_string(kernels),
+                   format_bytes(choice.saved_bytes) + " less are read and written in " + graph.name);
+  return kernels > 0 || !remakes.empty();
+}
+
+}  // namespace
+
+constinit const PassInfo pass_fuse_elementwise{
+    .name = "fuse-elementwise",
+    .summary = "make one op of elementwise ops that read each other's results or the same values",
+    .run = run,
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,121 @@
+#include "runtime/cuda/backend/fused.h"
+
+#include "runtime/cuda/backend/device_memory.h"
+#include "runtime/cuda/backend/libraries.h"
+
+#include <cuda.h>
+#include <dlfcn.h>
+
+// Launches generated kernels through the driver, whose library the program has opened.
+
+namespace plimsoll {
+namespace {
+
+struct Driver {
+  decltype(&cuModuleLoadData) load;
+  decltype(&cuModuleUnload) unload;
+  decltype(&cuModuleGetFunction) function;
+  decltype(&cuLaunchKernel) launch;
+  decltype(&cuGetErrorString) error_string;
+};
+
+template <typename Function>
+bool find(void* library, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(dlsym(library, name));
+  return function != nullptr;
+}
+
+const Driver* driver() {
+  static const std::optional<Driver> opened = []() -> std::optional<Driver> {
+    void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+    Driver d{};
+    if (library && find(library, "cuModuleLoadData", d.load) && find(library, "cuModuleUnload", d.unload) &&
+        find(library, "cuModuleGetFunction", d.function) && find(library, "cuLaunchKernel", d.launch) &&
+        find(library, "cuGetErrorString", d.error_string))
+      return d;
+    return std::nullopt;
+  }();
+  return opened ? &*opened : nullptr;
+}
+
+Status driver_status(CUresult result, llvm::StringRef what) {
+  if (result == CUDA_SUCCESS) return Status::success();
+  const char* why = nullptr;
+  driver()->error_string(result, &why);
+  return system_error(what + ": " + (why ? why : "unknown error"));
+}
+
+struct PreparedFused : CudaPrepared {
+  CUfunction function = nullptr;
+  unsigned blocks = 0, threads = 0;
+  bool draws = false;
+  // Of the launch: pointers to results and operands, and where random numbers begin.
+  std::vector<void*> pointers;
+  std::vector<void*> arguments;
+  int64_t first_block = 0;
+};
+
+}  // namespace
+
+Status GeneratedKernels::compile(llvm::ArrayRef<FusedSource> sources, int compute_capability) {
+  std::vector<FusedSource> missing;
+  for (const FusedSource& source : sources)
+    if (!modules_.count(source.name)) {
+      modules_[source.name] = nullptr;
+      missing.push_back(source);
+    }
+  if (missing.empty()) return Status::success();
+  if (!driver()) return system_error("libcuda.so.1 cannot be opened");
+  Result<std::vector<KernelCode>> codes = compile_kernels(missing, compute_capability);
+  if (!codes) return codes.takeError();
+  for (const KernelCode& code : *codes) {
+    CUmodule module = nullptr;
+    if (Status s = driver_status(driver()->load(&module, code.cubin.data()), code.name)) return s;
+    modules_[code.name] = module;
+  }
+  return Status::success();
+}
+
+Result<void*> GeneratedKernels::function(const std::string& name) const {
+  CUfunction function = nullptr;
+  const auto module = modules_.find(name);
+  if (Status s =
+          driver_status(driver()->function(&function, static_cast<CUmodule>(module->second), name.c_str()), name))
+    return s;
+  return function;
+}
+
+GeneratedKernels::~GeneratedKernels() {
+  for (const auto& [name, module] : modules_)
+    if (module) driver()->unload(static_cast<CUmodule>(module));
+}
+
+Result<std::unique_ptr<CudaPrepared>> prepare_fused(CudaLibraries& libraries, const CudaCall& k) {
+  const FusedSource source = fused_source(k.call, k.result_types());
+  const cudaDeviceProp& card = libraries.card();
+  if (Status s = libraries.generated().compile(source, 10 * card.major + card.minor)) return s;
+  Result<void*> function = libraries.generated().function(source.name);
+  if (!function) return function.takeError();
+  auto prepared = std::make_unique<PreparedFused>();
+  prepared->function = static_cast<CUfunction>(*function);
+  prepared->blocks = static_cast<unsigned>(source.blocks), prepared->threads = static_cast<unsigned>(source.threads);
+  prepared->draws = source.draws;
+  prepared->pointers.resize(k.results.size() + k.operands.size());
+  for (void*& pointer : prepared->pointers) prepared->arguments.push_back(&pointer);
+  if (source.draws) prepared->arguments.push_back(&prepared->first_block);
+  return prepared;
+}
+
+Status launch_fused(const CudaCall& k) {
+  auto& prepared = *static_cast<PreparedFused*>(k.prepared);
+  if (k.elements() == 0) return Status::success();
+  size_t next = 0;
+  for (const TensorView& result : k.results) prepared.pointers[next++] = result.data;
+  for (const TensorView& operand : k.operands) prepared.pointers[next++] = operand.data;
+  prepared.first_block = k.call.get_int("first_draw") / 4;
+  return driver_status(driver()->launch(prepared.function, prepared.blocks, 1, 1, prepared.threads, 1, 1, 0, k.stream,
+                                        prepared.arguments.data(), nullptr),
+                       "fused");
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,29 @@
+#pragma once
+
+// CUDA C++ for a fused op: its body as straight code on one element, in a loop over the elements of a thread, with the
+// body's text as a comment. A thread reads all its elements before it writes the first, so a result may lie over any
+// operand that is read at the place of each element.
+
+#include "ir/op_def.h"
+
+namespace plimsoll {
+
+struct FusedSource {
+  std::string name;  // of the kernel, by a hash of its text: equal calls have one kernel
+  std::string text;
+  int64_t blocks = 0;  // of a launch, of `threads` each
+  int threads = 256;
+  bool draws = false;  // the last argument is the block of random numbers at which to begin, an int64_t
+};
+
+// Arguments of the kernel are pointers to the results and then to the operands, in their order.
+FusedSource fused_source(const OpCall& call, llvm::ArrayRef<Type> results);
+
+// A text that generated code includes by that name.
+struct SourceHeader {
+  const char* name;
+  const char* text;
+};
+llvm::ArrayRef<SourceHeader> fused_source_headers();
+
+}  // namespace plimsoll
