@@ -119,6 +119,15 @@ bool runs_align(const Iteration& it, int64_t length) {
   });
 }
 
+// The same body with its dropouts counted from 0.
+Graph without_streams(const Graph& body) {
+  Graph counted = body;
+  int64_t next = 0;
+  for (NodeId id : counted.order())
+    if (counted.node(id).op->name == "dropout") counted.node(id).attrs.set("id", next++);
+  return counted;
+}
+
 // ---- The kernel ----
 
 class Writer {
@@ -134,7 +143,6 @@ class Writer {
   FusedSource write() {
     names_.resize(body_->value_count());
     for (size_t i = 0; i < call_.count(); ++i) names_[index_of(body_->inputs[i])] = formatv("x{0}", i).str();
-    for (NodeId id : body_->order()) source_.draws |= body_->node(id).op->name == "dropout";
     std::string element;
     for (NodeId id : body_->order()) element += "    " + statement(body_->node(id)) + "\n";
     code_ << "#include \"kernels/cuda/elementwise/fused_elements.cuh\"\n\nusing namespace plimsoll::cuda;\n\n";
@@ -183,7 +191,7 @@ class Writer {
   llvm::StringRef index() const { return it_.elements < (int64_t{1} << 31) ? "uint32_t" : "int64_t"; }
 
   void comment() {
-    const std::string lines = to_text(*body_);
+    const std::string lines = to_text(without_streams(*body_));
     for (llvm::StringRef line : llvm::split(lines, '\n'))
       if (!line.trim().empty()) code_ << "// " << line << "\n";
     code_ << "// over " << to_string(results_[0].shape) << " of";
@@ -196,7 +204,9 @@ class Writer {
     for (size_t r = 0; r < results_.size(); ++r) code_ << formatv("{0}* y{1}, ", stored(results_[r].dtype), r);
     for (size_t i = 0; i < call_.count(); ++i)
       code_ << formatv("{0}const {1}* x{2}_at", i ? ", " : "", stored(call_.operand(i).dtype), i);
-    code_ << (source_.draws ? ", int64_t first_block) {\n" : ") {\n");
+    if (!source_.streams.empty()) code_ << ", int64_t first_block";
+    for (size_t i = 0; i < source_.streams.size(); ++i) code_ << formatv(", uint32_t stream{0}", i);
+    code_ << ") {\n";
   }
 
   // Where the run's elements begin in the operand. Dimensions that it alone walks through without a jump count as one.
@@ -296,9 +306,11 @@ class Writer {
 
   std::string dropout(const Node& node, const OpCall& call) {
     const double ratio = call.get_float("ratio");
-    const std::string name = formatv("draws{0}", made_).str();
-    draws_ += formatv("  const Draws<{0}> {1}({2}_at, {3}, first_block, at);\n", length_, name, argument(node, 1),
-                      static_cast<uint32_t>(call.get_int("id")))
+    const size_t stream = source_.streams.size();
+    source_.streams.push_back(static_cast<uint32_t>(call.get_int("id")));
+    const std::string name = formatv("draws{0}", stream).str();
+    draws_ += formatv("  const Draws<{0}> {1}({2}_at, stream{3}, first_block, at);\n", length_, name, argument(node, 1),
+                      stream)
                   .str();
     return formatv("{0}.keep(k, {1}, {2}ull, {3})", name, argument(node, 0),
                    static_cast<uint64_t>(std::ceil(ratio * 0x1p32)), float_literal(ratio < 1 ? 1 / (1 - ratio) : 0))

@@ -13,7 +13,10 @@ struct FusedSource {
   std::string text;
   int64_t blocks = 0;  // of a launch, of `threads` each
   int threads = 256;
-  bool draws = false;  // the last argument is the block of random numbers at which to begin, an int64_t
+  // Streams of its dropouts, which are no part of the text: layers that differ in them alone have one kernel. Where
+  // there are any, the last arguments are the block of random numbers at which to begin, int64_t, and each stream,
+  // uint32_t.
+  llvm::SmallVector<uint32_t, 4> streams;
 };
 
 // Arguments of the kernel are pointers to the results and then to the operands, in their order.

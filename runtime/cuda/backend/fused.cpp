@@ -48,11 +48,11 @@ Status driver_status(CUresult result, llvm::StringRef what) {
 struct PreparedFused : CudaPrepared {
   CUfunction function = nullptr;
   unsigned blocks = 0, threads = 0;
-  bool draws = false;
   // Of the launch: pointers to results and operands, and where random numbers begin.
   std::vector<void*> pointers;
   std::vector<void*> arguments;
   int64_t first_block = 0;
+  llvm::SmallVector<uint32_t, 4> streams;
 };
 
 }  // namespace
@@ -99,10 +99,11 @@ Result<std::unique_ptr<CudaPrepared>> prepare_fused(CudaLibraries& libraries, co
   auto prepared = std::make_unique<PreparedFused>();
   prepared->function = static_cast<CUfunction>(*function);
   prepared->blocks = static_cast<unsigned>(source.blocks), prepared->threads = static_cast<unsigned>(source.threads);
-  prepared->draws = source.draws;
   prepared->pointers.resize(k.results.size() + k.operands.size());
   for (void*& pointer : prepared->pointers) prepared->arguments.push_back(&pointer);
-  if (source.draws) prepared->arguments.push_back(&prepared->first_block);
+  prepared->streams = source.streams;
+  if (!source.streams.empty()) prepared->arguments.push_back(&prepared->first_block);
+  for (uint32_t& stream : prepared->streams) prepared->arguments.push_back(&stream);
   return prepared;
 }
 
