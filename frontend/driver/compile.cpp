@@ -206,8 +206,8 @@ void print_result(const CompileOptions& options, const Plan& plan, llvm::raw_ost
     if (plan.calls_per_step(f) > 0) instructions += plan.functions[f].instructions.size();
   out << options.output << ": ";
   const bool shows_all = !plan.has_one_device() || options.job.budget.find(',') != std::string::npos;
-  for (const Plan* stage : shows_all ? plan.stages() : llvm::SmallVector<const Plan*, 4>{&plan}) {
-    if (stage->stage > 0) out << ", ";
+  for (const Plan* stage : shows_all ? plan.stages() : llvm::SmallVector<const Plan*, 4>{&largest_stage(plan)}) {
+    if (shows_all && stage->stage > 0) out << ", ";
     if (shows_all && !plan.later_stages.empty()) out << "stage " << stage->stage << " ";
     print_needs(*stage, out);
   }

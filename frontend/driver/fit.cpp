@@ -23,7 +23,7 @@ std::string table_row(llvm::StringRef device, llvm::StringRef budget, llvm::Stri
 std::string row_of(const DeviceAnswer& answer) {
   const Plan& plan = answer.result.plan;
   const bool fits = answer.result.fits;
-  int64_t needs = plan.promised_bytes();
+  int64_t needs = largest_stage(plan).promised_bytes();
   return table_row(plan.device.name, format_bytes(plan.arenas.front().budget_bytes), fits ? "yes" : "no",
                    format_bytes(fits ? needs : round_up_readable(needs)), format_us(plan.predicted_step_us),
                    fits ? how_it_fits(plan) : "the least it needs: " + how_it_fits(plan));
@@ -39,7 +39,7 @@ std::string cards_row_of(int64_t cards, const DeviceAnswer& answer) {
   const Plan& plan = answer.result.plan;
   const double samples = static_cast<double>(plan.training.batch * plan.training.accumulate);
   const std::string rate = samples > 0 ? llvm::formatv("{0:f1}", samples / plan.predicted_step_us * 1e6).str() : "";
-  const int64_t needs = plan.promised_bytes();
+  const int64_t needs = largest_stage(plan).promised_bytes();
   const bool fits = answer.result.fits, shares_rows = answer.training.mesh[MeshAxis::Data] > 1;
   return cards_row(std::to_string(cards), to_string(answer.training.mesh),
                    shares_rows ? std::to_string(answer.training.zero) : "", fits ? "yes" : "no",

@@ -24,6 +24,13 @@ std::string chunks_of(const FitSummary& fit) {
   return fit.chunks > 1 ? std::to_string(fit.chunks) + " chunks from " + fit.chunks_from : "";
 }
 
+const Plan& largest_stage(const Plan& plan) {
+  const Plan* largest = &plan;
+  for (const Plan* stage : plan.stages())
+    if (stage->promised_bytes() > largest->promised_bytes()) largest = stage;
+  return *largest;
+}
+
 std::string how_it_fits(const Plan& plan) {
   const int64_t again = plan.fit.rematerialised;
   std::string text = chunks_of(plan.fit);

@@ -321,6 +321,17 @@ def run_stages(case):
     check(abs(again[0] - again[1]) < 1e-5, f"from the weights of two stages: {again}")
 
 
+def name_largest_stage(case):
+    """The second stage of this pipeline holds more than the first; `compile` and `fit` name what the largest needs."""
+    plan = case / "largest.plan"
+    options = ["--device", "cpu", "--mesh", "stage=2", "--schedule", "1f1b"]
+    told = subprocess.check_output([PROGRAM, "compile", case / "model.onnx", "-o", plan, *options], text=True)
+    row = subprocess.check_output([PROGRAM, "fit", case / "model.onnx", *options], text=True).splitlines()[-1]
+    stages = [line.split() for line in subprocess.check_output([PROGRAM, "inspect", plan], text=True).splitlines() if line.startswith("  stage ")]
+    needs = [f"{stage[2]} {stage[3]}" for stage in stages]
+    check(needs[0] != needs[1] and f"needs {needs[1]} on cpu" in told and needs[1] in row, f"{needs}: {told} {row}")
+
+
 def refuse_options(case):
     """Options that nobody could follow, or that would do nothing."""
     refusals = (
