@@ -375,8 +375,10 @@ bool OffloadLevelSearch::choose(size_t f, double enough_us) {
       return true;
     }
     if (function.searched || !options_.recompute) {
-      if (enough_us == std::numeric_limits<double>::infinity()) function.chosen = least_of(function);
-      return false;
+      if (enough_us < std::numeric_limits<double>::infinity()) return false;
+      // Its layout is known exactly, and may be lower than the live bytes for which the search passed it over.
+      function.chosen = least_of(function);
+      return fits(function.chosen);
     }
     search(function);
     collect(function);
