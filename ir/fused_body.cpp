@@ -49,6 +49,9 @@ Status check_node(const Graph& body, const Node& node) {
   if (llvm::is_contained(node.operands, ValueId::None) ||
       !fits_fused_body(*node.op, operands, result_types(body, node)))
     return model_error(node.op->name + " of these types cannot be in a body");
+  for (size_t i = 0; i < operands.size(); ++i)
+    if (is_random_counter(*operands[i]) != (node.op->name == "dropout" && i == 1))
+      return model_error("dropout alone reads the counter of random numbers in a body");
   if (node.attrs.has("first_draw") || node.attrs.has("draws_per_rank") || node.attrs.has("draws_per_part"))
     return model_error("the fused op and not its body says where random numbers begin");
   return Status::success();

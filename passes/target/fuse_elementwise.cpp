@@ -23,17 +23,17 @@ class BodyMaker {
   explicit BodyMaker(const Graph& graph) : graph_(graph), builder_(body_) { body_.name = "body"; }
 
   std::string make(const FusionGroup& group) {
-    for (ValueId operand : group.operands) add_operand(operand);
+    for (ValueId operand : group.operands) add_operand(operand, is_drawn_from(graph_, group.nodes, operand));
     for (NodeId id : group.nodes) add_node(graph_.node(id));
     for (ValueId result : group.results) add_result(inside_[result]);
     return fused_body_text(body_);
   }
 
  private:
-  void add_operand(ValueId operand) {
+  void add_operand(ValueId operand, bool is_counter) {
     const Type& type = graph_.type(operand);
     const std::string name = "x" + std::to_string(body_.inputs.size());
-    inside_[operand] = body_.add_input(name, is_random_counter(type) ? type : Type(type.dtype, {}));
+    inside_[operand] = body_.add_input(name, is_counter ? type : Type(type.dtype, {}));
   }
 
   // Two results may be one value, whose name is taken then.

@@ -223,7 +223,7 @@ class Grouping {
     const Shape& shape = shape_of(group);
     Shape read;
     for (ValueId operand : described.operands)
-      if (!is_random_counter(graph_.type(operand)))
+      if (!is_drawn_from(graph_, group.nodes, operand))
         if (const auto both = broadcast_shapes(read, graph_.type(operand).shape)) read = *both;
     if (read != shape) return false;
     if (has_misleading_bytes(described)) return false;
@@ -340,6 +340,13 @@ std::vector<NodeId> choose_remakes(const Graph& graph) {
     if (only_elementwise_reads_in_backward(graph, node.results[0]) && can_remake(graph, id)) chosen.push_back(id);
   }
   return chosen;
+}
+
+bool is_drawn_from(const Graph& graph, llvm::ArrayRef<NodeId> nodes, ValueId value) {
+  return llvm::any_of(nodes, [&](NodeId id) {
+    const Node& node = graph.node(id);
+    return node.op->name == "dropout" && node.operands[1] == value;
+  });
 }
 
 bool is_one_number(const Graph& graph, ValueId value) {

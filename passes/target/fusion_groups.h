@@ -28,6 +28,9 @@ FusionChoice choose_fusions(const Graph& graph);
 // read in backward anyway.
 std::vector<NodeId> choose_remakes(const Graph& graph);
 
+// Do dropouts among the nodes draw by the value as their counter? Otherwise it is elements like any other operand.
+bool is_drawn_from(const Graph& graph, llvm::ArrayRef<NodeId> nodes, ValueId value);
+
 // A constant of one element, whatever its shape.
 bool is_one_number(const Graph& graph, ValueId value);
 
