@@ -170,7 +170,8 @@ double flash_us(const OpCall& call, const DeviceDescription& device) {
 }
 
 bool accepts_sinks_grad(const OpCall& call, llvm::ArrayRef<Type>) {
-  return computes_in_f32(call.operand(0).dtype) && computes_in_f32(call.operand(3).dtype);
+  return computes_in_f32(call.operand(0).dtype) && call["lse"].dtype == DType::F32 &&
+         computes_in_f32(call["sinks"].dtype);
 }
 
 bool accepts_rotary(const OpCall& call, llvm::ArrayRef<Type>) {

@@ -176,7 +176,7 @@ def write_batch(case, small, folder):
     if not (folder / "batch.safetensors").exists():
         folder.mkdir(parents=True, exist_ok=True)
         scratch = folder / "batch.tmp"
-        safetensors.torch.save_file(case.batch(small), scratch)
+        safetensors.torch.save_file({name: tensor.clone() for name, tensor in case.batch(small).items()}, scratch)
         scratch.replace(folder / "batch.safetensors")
 
 
