@@ -18,8 +18,8 @@ namespace {
 
 using cpu::BlockOperand;
 using cpu::BlockProgram;
-using cpu::BlockRange;
 using cpu::BlockStep;
+using cpu::RangeFn;
 
 float* floats(void* y) { return static_cast<float*>(y); }
 const float* floats(const void* x) { return static_cast<const float*>(x); }
@@ -30,8 +30,8 @@ const int64_t* integers(const void* x) { return static_cast<const int64_t*>(x); 
 // A function by its op. `integers` serves operands of i64, where there are such.
 struct BlockFunction {
   const OpDef& op;
-  BlockRange* range;
-  BlockRange* integers = nullptr;
+  RangeFn* range;
+  RangeFn* integers = nullptr;
   llvm::StringLiteral a = "", b = "";  // attributes
 };
 
@@ -57,15 +57,14 @@ constexpr BlockFunction functions[] = {
 
 // ---- Functions that choose by their attributes, or have no formula ----
 
-constexpr BlockRange* gelu = PLIMSOLL_RANGE(cpu::gelu_range(floats(y), floats(x[0]), n, a, b));
-constexpr BlockRange* gelu_tanh = PLIMSOLL_RANGE(cpu::gelu_tanh_range(floats(y), floats(x[0]), n, a, b));
-constexpr BlockRange* gelu_grad = PLIMSOLL_RANGE(cpu::gelu_grad_range(floats(y), floats(x[0]), floats(x[1]), n));
-constexpr BlockRange* gelu_tanh_grad =
-    PLIMSOLL_RANGE(cpu::gelu_tanh_grad_range(floats(y), floats(x[0]), floats(x[1]), n));
-constexpr BlockRange* clip = PLIMSOLL_RANGE(cpu::clip_range(floats(y), floats(x[0]), n, a, b));
-constexpr BlockRange* mod = PLIMSOLL_RANGE(cpu::mod_range(floats(y), floats(x[0]), floats(x[1]), 1, 1, n));
-constexpr BlockRange* fmod = PLIMSOLL_RANGE(cpu::fmod_range(floats(y), floats(x[0]), floats(x[1]), 1, 1, n));
-constexpr BlockRange* add = PLIMSOLL_RANGE(cpu::add_range(floats(y), floats(x[0]), floats(x[1]), 1, 1, n));
+constexpr RangeFn* gelu = PLIMSOLL_RANGE(cpu::gelu_range(floats(y), floats(x[0]), n, a, b));
+constexpr RangeFn* gelu_tanh = PLIMSOLL_RANGE(cpu::gelu_tanh_range(floats(y), floats(x[0]), n, a, b));
+constexpr RangeFn* gelu_grad = PLIMSOLL_RANGE(cpu::gelu_grad_range(floats(y), floats(x[0]), floats(x[1]), n));
+constexpr RangeFn* gelu_tanh_grad = PLIMSOLL_RANGE(cpu::gelu_tanh_grad_range(floats(y), floats(x[0]), floats(x[1]), n));
+constexpr RangeFn* clip = PLIMSOLL_RANGE(cpu::clip_range(floats(y), floats(x[0]), n, a, b));
+constexpr RangeFn* mod = PLIMSOLL_RANGE(cpu::mod_range(floats(y), floats(x[0]), floats(x[1]), 1, 1, n));
+constexpr RangeFn* fmod = PLIMSOLL_RANGE(cpu::fmod_range(floats(y), floats(x[0]), floats(x[1]), 1, 1, n));
+constexpr RangeFn* add = PLIMSOLL_RANGE(cpu::add_range(floats(y), floats(x[0]), floats(x[1]), 1, 1, n));
 #undef PLIMSOLL_RANGE
 
 void select(void* y, const void* const* x, int64_t n, float, float) {

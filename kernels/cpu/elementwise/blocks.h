@@ -12,11 +12,11 @@
 namespace plimsoll::cpu {
 
 // y and x are blocks of n elements; a and b are the function's parameters.
-using BlockRange = void(void* y, const void* const* x, int64_t n, float a, float b);
+using RangeFn = void(void* y, const void* const* x, int64_t n, float a, float b);
 
 struct BlockStep {
   enum class Kind : uint8_t { Range, Cast, Dropout, Constant } kind = Kind::Range;
-  BlockRange* range = nullptr;
+  RangeFn* range = nullptr;
   float a = 0, b = 0;
   std::vector<int> operands;  // values
   int result = 0;
