@@ -33,6 +33,14 @@ int64_t scatter_elements_workspace(const OpCall& call, llvm::ArrayRef<Type>, con
   return cuda::sort_workspace_bytes(call["indices"].elements());
 }
 
+// Sorting and the sums of one place after the other, measured on an H200 with 18 and 50 million indices.
+double scatter_elements_us(const OpCall& call, const DeviceDescription& device) {
+  constexpr double bytes_per_index = 1900;  // that a copy moves meanwhile
+  if (device.memory_gb_per_s <= 0) return 0;
+  return bytes_per_index * static_cast<double>(call["indices"].elements()) / (device.memory_gb_per_s * 1e3) +
+         device.launch_us + device.kernel_us;
+}
+
 int64_t scatter_nd_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
   return cuda::sort_workspace_bytes(element_count(llvm::ArrayRef<int64_t>(call["indices"].shape).drop_back()));
 }
@@ -49,7 +57,11 @@ constexpr CudaCandidate candidates[] = {
     {op_gather_elements, "elements", ranks_fit},
     {op_gather_nd, "tuples", ranks_fit},
     {op_one_hot, "elements", accepts_everything},
-    {op_scatter_elements, "sorted", accepts_scatter, scatter_elements_workspace},
+    {.op = op_scatter_elements,
+     .name = "sorted",
+     .accepts = accepts_scatter,
+     .workspace_bytes = scatter_elements_workspace,
+     .predicted_us = scatter_elements_us},
     {op_scatter_nd, "sorted", accepts_scatter, scatter_nd_workspace},
     {op_cumsum, "scan", has_no_f8},
     {op_triangular, "elements", accepts_everything},

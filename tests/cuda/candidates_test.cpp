@@ -101,6 +101,20 @@ TEST_SUITE("unit") {
     CHECK(candidates[1].predicted_us > 2 * candidates[0].predicted_us);
   }
 
+  TEST_CASE("predictions know that cuDNN is slow where channels are in groups") {
+    const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
+    auto predicted_us = [&](int64_t groups, int64_t kernel) {
+      const Type x(DType::BF16, {64, 56, 56, 96}), w(DType::BF16, {96, kernel, kernel, 96 / groups});
+      const std::vector<const Type*> types{&x, &w};
+      const Attrs attrs{{"channels_last", int64_t{1}}, {"groups", groups}};
+      const OpCall call(get_op("conv"), attrs, types);
+      return CudaCatalog(h200).candidates(get_op("conv"), call, llvm::cantFail(infer(call))).front().predicted_us;
+    };
+    CHECK(predicted_us(1, 3) == 0);  // the planner's roofline
+    CHECK(predicted_us(96, 7) > 1.5 * predicted_us(96, 3));
+    CHECK(predicted_us(4, 3) > predicted_us(96, 7));
+  }
+
   TEST_CASE("attention's predictions know Hopper's warpgroups and small windows") {
     const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
     auto predicted_us = [&](const DeviceDescription& device, const Attrs& attrs, llvm::ArrayRef<Type> operands) {
