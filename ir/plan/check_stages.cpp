@@ -1,5 +1,6 @@
 #include "ir/plan/check_stages.h"
 
+#include "ir/fused_body.h"
 #include "ir/op_def.h"
 #include "ir/plan/check_layout.h"
 
@@ -94,23 +95,68 @@ class StageWalk {
     return op && op->engine == Engine::Ranks && meeting().attrs.get_string("axis") == axis_name(MeshAxis::Stage);
   }
 
+  // What an op makes of what it reads, as its first result; none where it reads something unknown.
+  static Recipe made_by(llvm::StringRef op, const Attrs& attrs, llvm::ArrayRef<Recipe> reads) {
+    Recipe made = hash_of(op);
+    for (const auto& [attr, value] : attrs.entries())
+      made = mixed(mixed(*made, hash_of(llvm::StringRef(attr))), hash_of(value));
+    for (const Recipe& read : reads) made = made && read ? Recipe(mixed(*made, *read)) : std::nullopt;
+    return made;
+  }
+
   void follow(size_t i) {
     const Instruction& instruction = function_.instructions[i];
-    Recipe made = hash_of(llvm::StringRef(instruction.op));
-    for (const auto& [attr, value] : instruction.attrs.entries())
-      made = mixed(mixed(*made, hash_of(llvm::StringRef(attr))), hash_of(value));
-    for (SlotId operand : instruction.operands) {
-      const Recipe read = operand < 0 ? Recipe(0) : recipe_of(operand);
-      made = made && read ? Recipe(mixed(*made, *read)) : std::nullopt;
+    if (instruction.op == "fused") return follow_body(instruction);
+    if (instruction.op == "copy" &&
+        plan_.slots[instruction.operands[0]].type == plan_.slots[instruction.results[0]].type) {
+      recipe_[instruction.results[0]] = recipe_[plan_.storage_of(instruction.operands[0])];
+      return;
     }
+    std::vector<Recipe> reads;
+    for (SlotId operand : instruction.operands) reads.push_back(operand < 0 ? Recipe(0) : recipe_of(operand));
+    const Recipe made = made_by(instruction.op, instruction.attrs, reads);
     for (size_t r = 0; r < instruction.results.size(); ++r)
       recipe_[instruction.results[r]] = made ? Recipe(mixed(*made, r)) : std::nullopt;
   }
 
+  // As its ops would be followed alone: stages may have one op in different company.
+  void follow_body(const Instruction& fused) {
+    const FusedBody body = llvm::cantFail(fused_body(fused.attrs.get_string("body")));
+    std::vector<Recipe> held(body->value_count());
+    std::vector<Type> types(body->value_count());
+    for (size_t i = 0; i < body->inputs.size(); ++i) {
+      const size_t at = index_of(body->inputs[i]);
+      held[at] = recipe_[plan_.storage_of(fused.operands[i])], types[at] = plan_.slots[fused.operands[i]].type;
+    }
+    for (NodeId id : body->order()) {
+      const Node& node = body->node(id);
+      const size_t at = index_of(node.results[0]);
+      if (node.op->name == "constant") {
+        held[at] = hash_of(*node.attrs.find("value")), types[at] = body->type(node.results[0]);
+        continue;
+      }
+      Attrs attrs = node.attrs;
+      for (llvm::StringRef name : {"first_draw", "draws_per_rank", "draws_per_part"})
+        if (node.op->name == "dropout" && fused.attrs.has(name)) attrs.set(name, fused.attrs.get_int(name));
+      std::vector<Recipe> reads;
+      Shape shape;
+      for (ValueId operand : node.operands) {
+        reads.push_back(typed(held[index_of(operand)], types[index_of(operand)]));
+        if (!is_random_counter(body->type(operand)))
+          shape = broadcast_shapes(shape, types[index_of(operand)].shape).value_or(shape);
+      }
+      const Recipe made = made_by(node.op->name, attrs, reads);
+      held[at] = made ? Recipe(mixed(*made, 0)) : std::nullopt;
+      types[at] = Type(body->type(node.results[0]).dtype, shape);
+    }
+    for (size_t r = 0; r < fused.results.size(); ++r)
+      recipe_[fused.results[r]] = held[index_of(body->outputs[r].value)];
+  }
+
   // A view holds what the slot behind it does, in its own shape.
-  Recipe recipe_of(SlotId slot) const {
-    const Recipe held = recipe_[plan_.storage_of(slot)];
-    return held ? Recipe(mixed(*held, hash_of(llvm::StringRef(to_string(plan_.slots[slot].type))))) : std::nullopt;
+  Recipe recipe_of(SlotId slot) const { return typed(recipe_[plan_.storage_of(slot)], plan_.slots[slot].type); }
+  static Recipe typed(Recipe held, const Type& type) {
+    return held ? Recipe(mixed(*held, hash_of(llvm::StringRef(to_string(type))))) : std::nullopt;
   }
 
   const Plan& plan_;
