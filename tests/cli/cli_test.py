@@ -571,7 +571,7 @@ def read_safetensors(path):
 
 
 def test_evaluates_while_training_and_alone(folder):
-    plan = compile_predictions(folder, "--metric", "accuracy", "--metric", "perplexity")
+    plan = compile_predictions(folder, "--evaluate-batch", "4", "--metric", "accuracy", "--metric", "perplexity")
     data = write_safetensors(folder / "batch.safetensors", {"x": X, "labels": LABELS})
     trained, metrics = folder / "trained.safetensors", folder / "metrics.jsonl"
     text = succeed("run", plan, "--weights", MODELS / "no_loss.onnx", "--data", data, "--steps", "5", "--lr", "0.5", "--evaluate-data", data,
