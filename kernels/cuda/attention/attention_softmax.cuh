@@ -12,6 +12,9 @@ namespace plimsoll::cuda {
 // what is summed already is then seldom scaled again, and stays far from the largest f16.
 inline constexpr float max_growth = 8.0f;
 
+// A row whose largest score, in units of log 2, is below this is closed whole, by a mask of large finite numbers.
+inline constexpr float closed_below = -1e8f;
+
 // A warp's rows where rows are owned; scores are sums of products.
 template <typename Tile>
 struct RowSoftmax {
@@ -33,13 +36,16 @@ struct RowSoftmax {
     for (int m = 0; m < Tile::m_tiles; ++m)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const float shift = largest[m][half] == -INFINITY ? 0.0f : largest[m][half] * to_log2;
+        // In a row that is closed whole all scores are equal, and their difference has to be 0. A product of 1e30 less
+        // the same product rounded is up to 1e22, whose exponential is infinite.
+        const float factor = largest[m][half] * to_log2 < closed_below ? 1.0f : to_log2;
+        const float shift = largest[m][half] == -INFINITY ? 0.0f : largest[m][half] * factor;
         float even = 0.0f, odd = 0.0f;  // two chains of additions wait less than one
 #pragma unroll
         for (int t = 0; t < Tile::n_tiles; ++t) {
           float* pair = scores[m][t] + 2 * half;
-          pair[0] = exp2_approx(pair[0] * to_log2 - shift);
-          pair[1] = exp2_approx(pair[1] * to_log2 - shift);
+          pair[0] = exp2_approx(pair[0] * factor - shift);
+          pair[1] = exp2_approx(pair[1] * factor - shift);
           even += pair[0], odd += pair[1];
         }
         sum[m][half] += even + odd;

@@ -365,6 +365,39 @@ TEST_CASE("attention's kernels agree with the reference where rows and columns c
   }
 }
 
+// Such a row is uniform: beside the mask its scores are below rounding.
+TEST_CASE("rows that a mask of large finite numbers closes are the mean of their values on the card") {
+  constexpr double closed = -0x1p99;
+  for (int64_t depth : {32, 64, 96, 128})
+    for (int64_t rows : {49, 150})
+      for (bool has_rows : {false, true}) {
+        CAPTURE(depth);
+        CAPTURE(rows);
+        CAPTURE(has_rows);
+        const int64_t mask_rows = has_rows ? rows : 1;
+        std::vector<double> mask;
+        for (int64_t i = 0; i < 2 * mask_rows * rows; ++i) {
+          const bool is_whole = has_rows ? i / rows % 7 == 3 : i / rows == 1;
+          mask.push_back(is_whole || i % rows > rows / 2 ? closed : 0);
+        }
+        const AttentionCase c{"closed by large numbers",
+                              2,
+                              rows,
+                              rows,
+                              2,
+                              2,
+                              depth,
+                              depth,
+                              false,
+                              0,
+                              values({2, 1, mask_rows, rows}, mask)};
+        std::vector<SampleOperand> operands = inputs_of(c);
+        llvm::append_range(operands, masks_of(c));
+        operands.push_back(absent());
+        check_all_kernels(KernelCase("attention", attrs_of(c), operands, 3));
+      }
+}
+
 // With equal scores and values that are the columns of the identity, y shows which probabilities were kept.
 TEST_CASE("attention's dropout keeps the same probabilities on the card as in the record") {
   constexpr int64_t rows = 75, columns = 90;
