@@ -52,7 +52,7 @@ Status check_node(const Graph& body, const Node& node) {
   for (size_t i = 0; i < operands.size(); ++i)
     if (is_random_counter(*operands[i]) != (node.op->name == "dropout" && i == 1))
       return model_error("dropout alone reads the counter of random numbers in a body");
-  if (node.attrs.has("first_draw") || node.attrs.has("draws_per_rank") || node.attrs.has("draws_per_part"))
+  if (llvm::any_of(draw_attrs, [&](llvm::StringRef name) { return node.attrs.has(name); }))
     return model_error("the fused op and not its body says where random numbers begin");
   return Status::success();
 }

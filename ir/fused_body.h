@@ -14,6 +14,9 @@ namespace plimsoll {
 // Bounds of one body. Kernels keep an element of every operand and of every value in registers or in one cache.
 inline constexpr size_t max_body_operands = 16, max_body_results = 8, max_body_nodes = 48;
 
+// Attributes of a dropout that say where its random numbers begin. A fused op has them in place of its body's nodes.
+inline constexpr llvm::StringLiteral draw_attrs[] = {"first_draw", "draws_per_rank", "draws_per_part"};
+
 using FusedBody = std::shared_ptr<const Graph>;
 
 // The body of a text, checked. Each text is parsed once in a process, since inference, predictions and kernels ask for

@@ -31,8 +31,8 @@ void print_mesh_search(TextTable& table, const Plan& plan) {
     table.line(&tried == &search.compiled.front() ? table.styled(Style::Strong, row_of(tried)) : row_of(tried));
   const int64_t slower = search.considered - search.over_memory - search.over_time - compiled;
   table.line("  " + format_count(search.considered) + " candidates: " + format_count(search.over_memory) +
-             " need more than the budget, " + format_count(search.over_time) + " more time than the chosen one, " +
-             format_count(slower) + " were estimated to be slower");
+             " surely need more than the budget, " + format_count(search.over_time) +
+             " more time than the chosen one, " + format_count(slower) + " were estimated to be slower");
   if (const int64_t idle = search.cards - plan.mesh.ranks(); idle > 0)
     table.line("  " + format_count(idle) + (idle == 1 ? " card is" : " cards are") + " left idle: no mesh with " +
                (idle == 1 ? "it" : "them") + " is faster. The batch is " + std::to_string(plan.training.batch) +

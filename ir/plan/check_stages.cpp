@@ -128,29 +128,32 @@ class StageWalk {
       const size_t at = index_of(body->inputs[i]);
       held[at] = recipe_[plan_.storage_of(fused.operands[i])], types[at] = plan_.slots[fused.operands[i]].type;
     }
-    for (NodeId id : body->order()) {
-      const Node& node = body->node(id);
-      const size_t at = index_of(node.results[0]);
-      if (node.op->name == "constant") {
-        held[at] = hash_of(*node.attrs.find("value")), types[at] = body->type(node.results[0]);
-        continue;
-      }
-      Attrs attrs = node.attrs;
-      for (llvm::StringRef name : {"first_draw", "draws_per_rank", "draws_per_part"})
-        if (node.op->name == "dropout" && fused.attrs.has(name)) attrs.set(name, fused.attrs.get_int(name));
-      std::vector<Recipe> reads;
-      Shape shape;
-      for (ValueId operand : node.operands) {
-        reads.push_back(typed(held[index_of(operand)], types[index_of(operand)]));
-        if (!is_random_counter(body->type(operand)))
-          shape = broadcast_shapes(shape, types[index_of(operand)].shape).value_or(shape);
-      }
-      const Recipe made = made_by(node.op->name, attrs, reads);
-      held[at] = made ? Recipe(mixed(*made, 0)) : std::nullopt;
-      types[at] = Type(body->type(node.results[0]).dtype, shape);
-    }
+    for (NodeId id : body->order()) follow_node(fused, *body, body->node(id), held, types);
     for (size_t r = 0; r < fused.results.size(); ++r)
       recipe_[fused.results[r]] = held[index_of(body->outputs[r].value)];
+  }
+
+  // One of a body's nodes; `held` and `types` are of its values.
+  void follow_node(const Instruction& fused, const Graph& body, const Node& node, std::vector<Recipe>& held,
+                   std::vector<Type>& types) const {
+    const size_t at = index_of(node.results[0]);
+    if (node.op->name == "constant") {
+      held[at] = hash_of(*node.attrs.find("value")), types[at] = body.type(node.results[0]);
+      return;
+    }
+    Attrs attrs = node.attrs;
+    for (llvm::StringRef name : draw_attrs)
+      if (node.op->name == "dropout" && fused.attrs.has(name)) attrs.set(name, fused.attrs.get_int(name));
+    std::vector<Recipe> reads;
+    Shape shape;
+    for (ValueId operand : node.operands) {
+      reads.push_back(typed(held[index_of(operand)], types[index_of(operand)]));
+      if (!is_random_counter(body.type(operand)))
+        shape = broadcast_shapes(shape, types[index_of(operand)].shape).value_or(shape);
+    }
+    const Recipe made = made_by(node.op->name, attrs, reads);
+    held[at] = made ? Recipe(mixed(*made, 0)) : std::nullopt;
+    types[at] = Type(body.type(node.results[0]).dtype, shape);
   }
 
   // A view holds what the slot behind it does, in its own shape.

@@ -212,7 +212,7 @@ struct TriedMesh {
 struct MeshSearchSummary {
   int64_t cards = 0;                // that the job may have; 0: the mesh was not searched for
   int64_t considered = 0;           // candidates
-  int64_t over_memory = 0;          // of them, those whose least bytes are above the budget
+  int64_t over_memory = 0;          // of them, those that surely cannot be brought within the budget
   int64_t over_time = 0;            // those whose least time is not below the plan's
   double bound_us = 0;              // no candidate takes less
   std::vector<TriedMesh> compiled;  // the plan first, then those that fit, fastest first

@@ -57,7 +57,7 @@ class BodyMaker {
       operands.push_back(inside_[operand]);
     }
     Attrs attrs = node.attrs;
-    for (llvm::StringRef name : {"first_draw", "draws_per_rank", "draws_per_part"})
+    for (llvm::StringRef name : draw_attrs)
       if (node.op->name == "dropout") attrs.erase(name);
     const NodeId same = find_same(*node.op, operands, attrs);
     inside_[node.results[0]] = same != NodeId::None
@@ -87,7 +87,7 @@ Attrs attrs_of(const Graph& graph, const FusionGroup& group) {
   for (NodeId id : group.nodes) {
     const Node& node = graph.node(id);
     if (node.op->name != "dropout") continue;
-    for (llvm::StringRef name : {"first_draw", "draws_per_rank", "draws_per_part"})
+    for (llvm::StringRef name : draw_attrs)
       if (node.attrs.has(name)) attrs.set(name, node.attrs.get_int(name));
   }
   return attrs;

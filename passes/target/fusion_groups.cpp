@@ -31,10 +31,20 @@ bool fits(const Graph& graph, const Node& node) {
   return fits_fused_body(*node.op, operand_types(graph, node), result_types(graph, node));
 }
 
+// Do the nodes read the value both as dropout's counter and as elements? A body has it as one of the two.
+bool is_counter_and_elements(const Graph& graph, llvm::ArrayRef<NodeId> nodes, ValueId value) {
+  if (!is_drawn_from(graph, nodes, value)) return false;
+  return llvm::any_of(nodes, [&](NodeId id) {
+    const Node& node = graph.node(id);
+    for (size_t i = 0; i < node.operands.size(); ++i)
+      if (node.operands[i] == value && !(node.op->name == "dropout" && i == 1)) return true;
+    return false;
+  });
+}
+
 // Which numbers a node's random draws begin at; a fused op has one such place.
 bool has_same_draws(const Node& a, const Node& b) {
-  return llvm::all_of(std::initializer_list<llvm::StringRef>{"first_draw", "draws_per_rank", "draws_per_part"},
-                      [&](llvm::StringRef name) { return a.attrs.get_int(name) == b.attrs.get_int(name); });
+  return llvm::all_of(draw_attrs, [&](llvm::StringRef name) { return a.attrs.get_int(name) == b.attrs.get_int(name); });
 }
 
 class Grouping {
@@ -222,9 +232,11 @@ class Grouping {
       return false;
     const Shape& shape = shape_of(group);
     Shape read;
-    for (ValueId operand : described.operands)
+    for (ValueId operand : described.operands) {
+      if (is_counter_and_elements(graph_, group.nodes, operand)) return false;
       if (!is_drawn_from(graph_, group.nodes, operand))
         if (const auto both = broadcast_shapes(read, graph_.type(operand).shape)) read = *both;
+    }
     if (read != shape) return false;
     if (has_misleading_bytes(described)) return false;
     for (NodeId id : group.nodes) {

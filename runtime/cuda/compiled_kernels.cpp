@@ -3,6 +3,7 @@
 #include "ir/support/output_file.h"
 #include "ir/support/parallel.h"
 #include "ir/support/read_file.h"
+#include "runtime/cuda/find_symbol.h"
 
 #include "llvm/ADT/ScopeExit.h"
 #include "llvm/ADT/StringExtras.h"
@@ -36,22 +37,18 @@ struct Nvrtc {
   int (*destroy)(NvrtcProgram** program);
 };
 
-template <typename Function>
-bool find(void* library, const char* name, Function& function) {
-  function = reinterpret_cast<Function>(dlsym(library, name));
-  return function != nullptr;
-}
-
 // Null where the library cannot be opened. The program has opened it where it is outside the loader's folders.
 const Nvrtc* nvrtc() {
   static const std::optional<Nvrtc> opened = []() -> std::optional<Nvrtc> {
     for (const char* name : {"libnvrtc.so.13", "libnvrtc.so.12"}) {
       void* library = dlopen(name, RTLD_NOW | RTLD_GLOBAL);
       Nvrtc n{};
-      if (library && find(library, "nvrtcVersion", n.version) && find(library, "nvrtcCreateProgram", n.create) &&
-          find(library, "nvrtcCompileProgram", n.compile) && find(library, "nvrtcGetCUBINSize", n.code_bytes) &&
-          find(library, "nvrtcGetCUBIN", n.code) && find(library, "nvrtcGetProgramLogSize", n.log_bytes) &&
-          find(library, "nvrtcGetProgramLog", n.log) && find(library, "nvrtcDestroyProgram", n.destroy))
+      if (library && find_symbol(library, "nvrtcVersion", n.version) &&
+          find_symbol(library, "nvrtcCreateProgram", n.create) &&
+          find_symbol(library, "nvrtcCompileProgram", n.compile) &&
+          find_symbol(library, "nvrtcGetCUBINSize", n.code_bytes) && find_symbol(library, "nvrtcGetCUBIN", n.code) &&
+          find_symbol(library, "nvrtcGetProgramLogSize", n.log_bytes) &&
+          find_symbol(library, "nvrtcGetProgramLog", n.log) && find_symbol(library, "nvrtcDestroyProgram", n.destroy))
         return n;
     }
     return std::nullopt;

@@ -2,6 +2,7 @@
 
 #include "runtime/cuda/backend/device_memory.h"
 #include "runtime/cuda/backend/libraries.h"
+#include "runtime/cuda/find_symbol.h"
 
 #include <cuda.h>
 #include <dlfcn.h>
@@ -19,19 +20,13 @@ struct Driver {
   decltype(&cuGetErrorString) error_string;
 };
 
-template <typename Function>
-bool find(void* library, const char* name, Function& function) {
-  function = reinterpret_cast<Function>(dlsym(library, name));
-  return function != nullptr;
-}
-
 const Driver* driver() {
   static const std::optional<Driver> opened = []() -> std::optional<Driver> {
     void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
     Driver d{};
-    if (library && find(library, "cuModuleLoadData", d.load) && find(library, "cuModuleUnload", d.unload) &&
-        find(library, "cuModuleGetFunction", d.function) && find(library, "cuLaunchKernel", d.launch) &&
-        find(library, "cuGetErrorString", d.error_string))
+    if (library && find_symbol(library, "cuModuleLoadData", d.load) &&
+        find_symbol(library, "cuModuleUnload", d.unload) && find_symbol(library, "cuModuleGetFunction", d.function) &&
+        find_symbol(library, "cuLaunchKernel", d.launch) && find_symbol(library, "cuGetErrorString", d.error_string))
       return d;
     return std::nullopt;
   }();

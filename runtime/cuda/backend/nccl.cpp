@@ -1,5 +1,7 @@
 #include "runtime/cuda/backend/nccl.h"
 
+#include "runtime/cuda/find_symbol.h"
+
 #include <dlfcn.h>
 #include <thread>
 
@@ -36,23 +38,19 @@ Functions& functions() {
   return table;
 }
 
-template <typename Function>
-bool find(void* library, const char* name, Function& function) {
-  function = reinterpret_cast<Function>(dlsym(library, name));
-  return function != nullptr;
-}
-
 Status open() {
   static const bool opened = [] {
     void* library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_GLOBAL);
     Functions& f = functions();
-    return library && find(library, "ncclGetUniqueId", f.get_unique_id) &&
-           find(library, "ncclCommInitRank", f.comm_init_rank) && find(library, "ncclCommDestroy", f.comm_destroy) &&
-           find(library, "ncclCommAbort", f.comm_abort) && find(library, "ncclGroupStart", f.group_start) &&
-           find(library, "ncclGroupEnd", f.group_end) && find(library, "ncclAllReduce", f.all_reduce) &&
-           find(library, "ncclReduceScatter", f.reduce_scatter) && find(library, "ncclAllGather", f.all_gather) &&
-           find(library, "ncclSend", f.send) && find(library, "ncclRecv", f.receive) &&
-           find(library, "ncclGetErrorString", f.error_string);
+    return library && find_symbol(library, "ncclGetUniqueId", f.get_unique_id) &&
+           find_symbol(library, "ncclCommInitRank", f.comm_init_rank) &&
+           find_symbol(library, "ncclCommDestroy", f.comm_destroy) &&
+           find_symbol(library, "ncclCommAbort", f.comm_abort) &&
+           find_symbol(library, "ncclGroupStart", f.group_start) && find_symbol(library, "ncclGroupEnd", f.group_end) &&
+           find_symbol(library, "ncclAllReduce", f.all_reduce) &&
+           find_symbol(library, "ncclReduceScatter", f.reduce_scatter) &&
+           find_symbol(library, "ncclAllGather", f.all_gather) && find_symbol(library, "ncclSend", f.send) &&
+           find_symbol(library, "ncclRecv", f.receive) && find_symbol(library, "ncclGetErrorString", f.error_string);
   }();
   if (opened) return Status::success();
   return system_error(

@@ -1,5 +1,7 @@
 #include "runtime/cuda/backend/process_memory.h"
 
+#include "runtime/cuda/find_symbol.h"
+
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
@@ -35,18 +37,13 @@ struct ProcessMemory::Nvml {
   int (*memory)(NvmlDevice, NvmlMemory*) = nullptr;
   int (*processes)(NvmlDevice, unsigned int*, NvmlProcess*) = nullptr;
 
-  template <typename F>
-  bool find(F& function, const char* name) {
-    function = reinterpret_cast<F>(dlsym(library, name));
-    return function != nullptr;
-  }
-
   bool open() {
     library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-    return library && find(init, "nvmlInit_v2") && find(shutdown, "nvmlShutdown") &&
-           find(by_index, "nvmlDeviceGetHandleByIndex_v2") && find(by_bus, "nvmlDeviceGetHandleByPciBusId_v2") &&
-           find(memory, "nvmlDeviceGetMemoryInfo") && find(processes, "nvmlDeviceGetComputeRunningProcesses_v3") &&
-           init() == nvml_success;
+    return library && find_symbol(library, "nvmlInit_v2", init) && find_symbol(library, "nvmlShutdown", shutdown) &&
+           find_symbol(library, "nvmlDeviceGetHandleByIndex_v2", by_index) &&
+           find_symbol(library, "nvmlDeviceGetHandleByPciBusId_v2", by_bus) &&
+           find_symbol(library, "nvmlDeviceGetMemoryInfo", memory) &&
+           find_symbol(library, "nvmlDeviceGetComputeRunningProcesses_v3", processes) && init() == nvml_success;
   }
 };
 
