@@ -1,5 +1,6 @@
 #include "ir/fused_body.h"
 
+#include "ir/fused_form.h"
 #include "ir/text.h"
 #include "ir/verify.h"
 
@@ -29,7 +30,7 @@ bool fits_types(const OpDef& op, llvm::ArrayRef<DType> operands, DType result) {
                              (operands.size() == 2 && all(operands, is_index)));
 }
 
-Status check_inputs(const Graph& body) {
+Status check_inputs(const Graph& body, bool reduces) {
   if (!body.states.empty() || !body.updates.empty()) return model_error("a body has no states");
   if (body.inputs.size() > max_body_operands)
     return model_error("a body has at most " + llvm::Twine(max_body_operands) + " operands, this one " +
@@ -37,7 +38,7 @@ Status check_inputs(const Graph& body) {
   for (ValueId input : body.inputs) {
     const Type& type = body.type(input);
     if (is_random_counter(type)) continue;
-    if (type.rank() != 0 || !is_body_element(type.dtype))
+    if ((type.rank() != 0 && !reduces) || !is_body_element(type.dtype))
       return model_error("operand " + body.value(input).name + " of a body is " + to_string(type));
   }
   return Status::success();
@@ -46,6 +47,9 @@ Status check_inputs(const Graph& body) {
 Status check_node(const Graph& body, const Node& node) {
   if (node.op->name == "constant" && body.type(node.results[0]).rank() == 0) return Status::success();
   const auto operands = operand_types(body, node);
+  if (is_body_reduction(*node.op) && node.attrs.get_int("keep_dims") != 0 &&
+      fits_body_reduction(OpCall(*node.op, node.attrs, operands), body.type(node.results[0])))
+    return Status::success();
   if (llvm::is_contained(node.operands, ValueId::None) ||
       !fits_fused_body(*node.op, operands, result_types(body, node)))
     return model_error(node.op->name + " of these types cannot be in a body");
@@ -59,7 +63,8 @@ Status check_node(const Graph& body, const Node& node) {
 
 Status check_body(const Graph& body) {
   if (Status s = verify(body)) return s;
-  if (Status s = check_inputs(body)) return s;
+  const bool reduces = has_reductions(body);
+  if (Status s = check_inputs(body, reduces)) return s;
   if (body.node_count() > max_body_nodes)
     return model_error("a body has at most " + llvm::Twine(max_body_nodes) + " nodes, this one " +
                        llvm::Twine(body.node_count()));
@@ -71,7 +76,8 @@ Status check_body(const Graph& body) {
                        llvm::Twine(body.outputs.size()));
   for (const Output& output : body.outputs)
     if (body.value(output.value).producer == NodeId::None) return model_error("a result of a body is its operand");
-  return Status::success();
+  if (!reduces) return Status::success();
+  return form_of(body).takeError();
 }
 
 // All bodies that were parsed. A job has tens of them.

@@ -3,7 +3,7 @@
 // What a fused op computes for one element: a graph over scalars, held as text in the op's attribute {body}. Its inputs
 // are the op's operands and its outputs the op's results. Nodes are elementwise ops, constants, and dropout, whose
 // second operand is the counter of random numbers, i64[2], which every element reads whole. Each op rounds to its own
-// type, as it does outside a body.
+// type, as it does outside a body. A body with reductions is over tensors instead (ir/fused_form.h).
 
 #include "ir/op_def.h"
 

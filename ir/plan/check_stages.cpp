@@ -95,11 +95,12 @@ class StageWalk {
     return op && op->engine == Engine::Ranks && meeting().attrs.get_string("axis") == axis_name(MeshAxis::Stage);
   }
 
-  // What an op makes of what it reads, as its first result; none where it reads something unknown.
+  // What an op makes of what it reads, as its first result; none where it reads something unknown. Whether a reduction
+  // keeps its dimensions is a matter of its result's type.
   static Recipe made_by(llvm::StringRef op, const Attrs& attrs, llvm::ArrayRef<Recipe> reads) {
     Recipe made = hash_of(op);
     for (const auto& [attr, value] : attrs.entries())
-      made = mixed(mixed(*made, hash_of(llvm::StringRef(attr))), hash_of(value));
+      if (attr != "keep_dims") made = mixed(mixed(*made, hash_of(llvm::StringRef(attr))), hash_of(value));
     for (const Recipe& read : reads) made = made && read ? Recipe(mixed(*made, *read)) : std::nullopt;
     return made;
   }
@@ -153,7 +154,9 @@ class StageWalk {
     }
     const Recipe made = made_by(node.op->name, attrs, reads);
     held[at] = made ? Recipe(mixed(*made, 0)) : std::nullopt;
-    types[at] = Type(body.type(node.results[0]).dtype, shape);
+    // A body with reductions has the shapes themselves.
+    const Type& inside = body.type(node.results[0]);
+    types[at] = inside.rank() > 0 ? inside : Type(inside.dtype, shape);
   }
 
   // A view holds what the slot behind it does, in its own shape.

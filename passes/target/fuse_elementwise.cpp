@@ -2,6 +2,7 @@
 #include "ir/support/units.h"
 #include "passes/rewrite/patterns.h"
 #include "passes/target/fusion_groups.h"
+#include "passes/target/fusion_reductions.h"
 
 #include <map>
 
@@ -12,7 +13,8 @@
 // what is there anyway: they have its op in their bodies.
 //
 // It is right because the body has the same ops on the same elements, each rounded to its own type as before, and
-// because a group stands behind all that it reads and before all that reads it.
+// because a group stands behind all that it reads and before all that reads it. Sums run in another order, which is
+// that of the kernel as before.
 
 namespace plimsoll {
 namespace {
@@ -23,6 +25,7 @@ class BodyMaker {
   explicit BodyMaker(const Graph& graph) : graph_(graph), builder_(body_) { body_.name = "body"; }
 
   std::string make(const FusionGroup& group) {
+    reduces_ = llvm::any_of(group.nodes, [&](NodeId id) { return is_fusible_reduction(graph_, graph_.node(id)); });
     for (ValueId operand : group.operands) add_operand(operand, is_drawn_from(graph_, group.nodes, operand));
     for (NodeId id : group.nodes) add_node(graph_.node(id));
     for (ValueId result : group.results) add_result(inside_[result]);
@@ -33,7 +36,7 @@ class BodyMaker {
   void add_operand(ValueId operand, bool is_counter) {
     const Type& type = graph_.type(operand);
     const std::string name = "x" + std::to_string(body_.inputs.size());
-    inside_[operand] = body_.add_input(name, is_counter ? type : Type(type.dtype, {}));
+    inside_[operand] = body_.add_input(name, is_counter || reduces_ ? type : Type(type.dtype, {}));
   }
 
   // Two results may be one value, whose name is taken then.
@@ -59,6 +62,7 @@ class BodyMaker {
     Attrs attrs = node.attrs;
     for (llvm::StringRef name : draw_attrs)
       if (node.op->name == "dropout") attrs.erase(name);
+    if (is_fusible_reduction(graph_, node)) attrs.set("keep_dims", int64_t{1});
     const NodeId same = find_same(*node.op, operands, attrs);
     inside_[node.results[0]] = same != NodeId::None
                                    ? body_.node(same).results[0]
@@ -80,6 +84,7 @@ class BodyMaker {
   Builder builder_;
   std::map<ValueId, ValueId> inside_;
   size_t made_ = 0;
+  bool reduces_ = false;
 };
 
 Attrs attrs_of(const Graph& graph, const FusionGroup& group) {
@@ -104,9 +109,15 @@ class Fuser {
     const llvm::SmallVector<ValueId, 4> made = b.emit_all("fused", group.operands, attrs_of(graph_, group));
     order_.add(made[0], group.place);
     for (size_t i = 0; i < made.size(); ++i) {
+      ValueId result = made[i];
+      const Shape& shape = graph_.type(group.results[i]).shape;
+      if (graph_.type(result).shape != shape) {
+        result = b.reshape(result, shape);
+        order_.add(result, group.place);
+      }
       move_views_behind(group.results[i], group.place);
-      replace_and_rename(graph_, group.results[i], made[i]);
-      made_[group.results[i]] = made[i];
+      replace_and_rename(graph_, group.results[i], result);
+      made_[group.results[i]] = result;
     }
     for (NodeId id : llvm::reverse(group.nodes)) graph_.erase_node(id);
   }
@@ -180,7 +191,7 @@ Result<bool> run(Graph& graph, PassContext& context) {
 
 constinit const PassInfo pass_fuse_elementwise{
     .name = "fuse-elementwise",
-    .summary = "make one op of elementwise ops that read each other's results or the same values",
+    .summary = "make one op of elementwise ops and reductions that read each other's results or the same values",
     .run = run,
 };
 

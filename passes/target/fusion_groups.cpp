@@ -3,13 +3,14 @@
 // Groups grow greedily, from the value whose traffic is largest to the smallest. A value is no longer written and read
 // where the group of its producer takes in its readers, and it is read once instead of several times where its readers
 // are one group. Nodes of a group have one shape and one phase; what has a smaller shape may be taken in too, where the
-// group alone reads it.
+// group alone reads it. Reductions of values of that shape may be in a group too (passes/target/fusion_reductions.h).
 //
 // A group stands where one of its nodes stood: behind all that it reads and before all that reads it. Other nodes keep
 // their places, so no cycle can come about. Views cost nothing and may move, so a value stands where its bytes are made
 // and is read where its views are read.
 
 #include "ir/fused_body.h"
+#include "passes/target/fusion_reductions.h"
 
 #include "llvm/ADT/STLExtras.h"
 
@@ -72,7 +73,7 @@ class Grouping {
     FusionChoice choice;
     std::vector<size_t> groups;
     for (size_t g = 0; g < groups_.size(); ++g)
-      if (groups_[g].nodes.size() > 1) groups.push_back(g);
+      if (groups_[g].nodes.size() > 1 && totals_of(graph_, groups_[g].nodes, shape_of(groups_[g]))) groups.push_back(g);
     llvm::sort(groups, [&](size_t a, size_t b) { return groups_[a].place < groups_[b].place; });
     for (size_t g : groups) {
       choice.groups.push_back(described(groups_[g]));
@@ -91,7 +92,7 @@ class Grouping {
 
   void add_node(NodeId id, int64_t place) {
     place_[index_of(id)] = place;
-    if (!fits(graph_, graph_.node(id))) return;
+    if (!fits(graph_, graph_.node(id)) && !is_fusible_reduction(graph_, graph_.node(id))) return;
     group_[index_of(id)] = groups_.size();
     groups_.push_back({{id}, place});
   }
@@ -154,8 +155,8 @@ class Grouping {
   // ---- Merging ----
 
   const Node& first_of(const Group& group) const { return graph_.node(group.nodes.front()); }
-  const Shape& shape_of(NodeId id) const { return graph_.type(graph_.node(id).results[0]).shape; }
-  // That of most elements, which every result has.
+  const Shape& shape_of(NodeId id) const { return iterated_shape(graph_, graph_.node(id)); }
+  // That of most elements, which every result has that is no total.
   const Shape& shape_of(const Group& group) const {
     const Shape* largest = &shape_of(group.nodes.front());
     for (NodeId id : group.nodes)
@@ -231,6 +232,8 @@ class Grouping {
         described.results.size() > max_body_results)
       return false;
     const Shape& shape = shape_of(group);
+    const std::optional<GroupTotals> totals = totals_of(graph_, group.nodes, shape);
+    if (!totals) return false;
     Shape read;
     for (ValueId operand : described.operands) {
       if (is_counter_and_elements(graph_, group.nodes, operand)) return false;
@@ -238,21 +241,25 @@ class Grouping {
         if (const auto both = broadcast_shapes(read, graph_.type(operand).shape)) read = *both;
     }
     if (read != shape) return false;
-    if (has_misleading_bytes(described)) return false;
+    if (has_misleading_bytes(described, *totals)) return false;
     for (NodeId id : group.nodes) {
-      if (shape_of(id) == shape) continue;
+      if (shape_of(id) == shape || totals->has(graph_.node(id).results[0])) continue;
       if (graph_.node(id).op->name == "dropout") return false;
       ++repeated;
     }
-    return repeated <= max_repeated_nodes &&
-           llvm::all_of(described.results, [&](ValueId result) { return graph_.type(result).shape == shape; });
+    return repeated <= max_repeated_nodes && llvm::all_of(described.results, [&](ValueId result) {
+             return totals->has(result) || graph_.type(result).shape == shape;
+           });
   }
 
-  // An operand that repeats, among those whose bytes the first result may take, with as many bytes as the result.
-  bool has_misleading_bytes(const FusionGroup& group) const {
+  // An operand that repeats or is read for totals, among those whose bytes the first result may take, with as many
+  // bytes as the result.
+  bool has_misleading_bytes(const FusionGroup& group, const GroupTotals& totals) const {
     const Type& result = graph_.type(group.results.front());
+    const bool is_total = totals.has(group.results.front());
     return llvm::any_of(llvm::makeArrayRef(group.operands).take_front(overlaid_operands), [&](ValueId operand) {
-      return graph_.type(operand).bytes() == result.bytes() && graph_.type(operand).elements() != result.elements();
+      return graph_.type(operand).bytes() == result.bytes() &&
+             (is_total || graph_.type(operand).elements() != result.elements());
     });
   }
 
@@ -273,8 +280,9 @@ class Grouping {
       if (is_read || kept_[index_of(made)]) result.results.push_back(made);
     }
     const int64_t elements = element_count(shape_of(group));
-    std::stable_partition(result.operands.begin(), result.operands.end(),
-                          [&](ValueId operand) { return graph_.type(operand).elements() == elements; });
+    for (auto* values : {&result.operands, &result.results})
+      std::stable_partition(values->begin(), values->end(),
+                            [&](ValueId value) { return graph_.type(value).elements() == elements; });
     return result;
   }
 

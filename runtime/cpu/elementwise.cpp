@@ -137,7 +137,7 @@ constexpr CpuKernel kernels[] = {
     {op_where, "vectorised", accepts_where, launch_where},
     {op_add_n, "vectorised", all_f32, launch_add_n, nullptr, prepare_add_n},
     {op_dropout, "vectorised", floats_are_f32, launch_dropout},
-    {op_fused, "blocks", accepts_fused, launch_fused, nullptr, prepare_fused},
+    {op_fused, "blocks", accepts_fused, launch_fused, fused_workspace, prepare_fused},
     {op_copy, "bytes", accepts_everything, launch_copy},
     {op_to_host, "bytes", accepts_everything, launch_copy},
     {op_to_device, "bytes", accepts_everything, launch_copy},

@@ -1,6 +1,6 @@
 #include "runtime/cpu/fused.h"
 
-#include "ir/fused_body.h"
+#include "ir/fused_form.h"
 #include "kernels/cpu/elementwise/binary.h"
 #include "kernels/cpu/elementwise/blocks.h"
 #include "kernels/cpu/elementwise/unary.h"
@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 
 // The kernel of fused ops: their bodies as programs on blocks (kernels/cpu/elementwise/blocks.h), made when a plan is
 // loaded. Functions are those that the ops run by themselves, so that fusing changes no bit.
@@ -130,6 +131,7 @@ class ProgramMaker {
       program_.results.push_back(number_[index_of(output.value)]);
       program_.result_types.push_back(scalar_of(body.type(output.value).dtype));
     }
+    if (has_reductions(body)) add_reductions(llvm::cantFail(form_of(body)));
     place_buffers();
   }
 
@@ -177,6 +179,7 @@ class ProgramMaker {
     const auto types = operand_types(body_, node);
     const OpCall call(*node.op, node.attrs, types);
     BlockStep step;
+    step_of_[node.results[0]] = static_cast<int>(program_.steps.size());
     step.type = scalar_of(body_.type(node.results[0]).dtype);
     for (ValueId operand : node.operands) step.operands.push_back(number_[index_of(operand)]);
     if (node.op->name == "constant") {
@@ -189,6 +192,8 @@ class ProgramMaker {
     } else if (node.op->name == "dropout") {
       step.kind = BlockStep::Kind::Dropout;
       step.ratio = call.get_float("ratio"), step.id = static_cast<uint32_t>(call.get_int("id"));
+    } else if (is_body_reduction(*node.op)) {
+      step.kind = BlockStep::Kind::Reduction;
     } else if (node.op->name == "add_n") {
       return add_sum(node, step);
     } else {
@@ -212,7 +217,43 @@ class ProgramMaker {
     if (like.operands.size() == 1) number_[index_of(node.results[0])] = sum;
   }
 
-  // A buffer is free again behind the last step that reads it.
+  void add_reductions(const BodyForm& form) {
+    cpu::BlockReductions& made = program_.reductions;
+    made.outer = form.outer, made.length = form.length, made.inner = form.inner;
+    for (const Output& output : body_.outputs) made.result_is_total.push_back(form.is_total[index_of(output.value)]);
+    for (int pass = 0; pass < form.passes; ++pass) {
+      for (NodeId id : reductions_of(body_, form, pass)) add_reduction(body_.node(id), pass);
+      cpu::BlockReductions::Pass& steps = made.passes.emplace_back();
+      for (NodeId id : element_nodes(body_, form, pass)) add_steps(steps.element_steps, body_.node(id));
+      for (NodeId id : total_nodes(body_, form, pass + 1)) {
+        const Node& node = body_.node(id);
+        for (ValueId operand : node.operands) {
+          const NodeId producer = body_.value(operand).producer;
+          if (producer != NodeId::None && body_.node(producer).op->name == "constant")
+            add_steps(steps.total_steps, body_.node(producer));
+        }
+        add_steps(steps.total_steps, node);
+      }
+    }
+  }
+
+  void add_reduction(const Node& node, int pass) {
+    using Kind = cpu::BlockReduction::Kind;
+    const llvm::StringRef op = node.op->name;
+    const Kind kind = op == "reduce_sum" ? Kind::Sum : op == "reduce_mean" ? Kind::Mean : Kind::Max;
+    program_.reductions.each.push_back({kind, number_[index_of(node.operands[0])], number_[index_of(node.results[0])],
+                                        pass, scalar_of(body_.type(node.results[0]).dtype)});
+  }
+
+  // A sum of many has a step for each of its terms but the first.
+  void add_steps(std::vector<int>& list, const Node& node) {
+    const int first = step_of_[node.results[0]];
+    const int count = node.op->name == "add_n" ? static_cast<int>(node.operands.size()) - 1 : 1;
+    for (int step = first; step < first + count; ++step) list.push_back(step);
+  }
+
+  // A buffer is free again behind the last step that reads it. Totals have buffers of their own, since later passes
+  // read them and compute elements anew.
   void place_buffers() {
     std::vector<int> last_use(static_cast<size_t>(values_), -1);
     for (size_t s = 0; s < program_.steps.size(); ++s)
@@ -225,22 +266,31 @@ class ProgramMaker {
       program_.buffers[static_cast<size_t>(value)] = free.back();
       free.pop_back();
     };
+    std::vector<bool> is_total(static_cast<size_t>(values_));
+    for (const cpu::BlockReduction& reduction : program_.reductions.each)
+      is_total[static_cast<size_t>(reduction.result)] = true;
+    for (const auto& pass : program_.reductions.passes)
+      for (int step : pass.total_steps)
+        is_total[static_cast<size_t>(program_.steps[static_cast<size_t>(step)].result)] = true;
+    for (int value = 0; value < values_; ++value)
+      if (is_total[static_cast<size_t>(value)]) take(value);
     for (size_t i = 0; i < program_.operands.size(); ++i) take(static_cast<int>(i));
     for (size_t s = 0; s < program_.steps.size(); ++s) {
-      take(program_.steps[s].result);
+      if (!is_total[static_cast<size_t>(program_.steps[s].result)]) take(program_.steps[s].result);
       std::vector<int> dead = program_.steps[s].operands;
       dead.push_back(program_.steps[s].result);
       std::sort(dead.begin(), dead.end());
       dead.erase(std::unique(dead.begin(), dead.end()), dead.end());
       for (int value : dead)
-        if (last_use[static_cast<size_t>(value)] <= static_cast<int>(s))
+        if (last_use[static_cast<size_t>(value)] <= static_cast<int>(s) && !is_total[static_cast<size_t>(value)])
           free.push_back(program_.buffers[static_cast<size_t>(value)]);
     }
   }
 
   const Graph& body_;
   BlockProgram program_;
-  std::vector<int> number_;  // by value of the body
+  std::vector<int> number_;         // by value of the body
+  std::map<ValueId, int> step_of_;  // the first one that makes the value
   int values_ = 0;
 };
 
@@ -252,7 +302,8 @@ struct PreparedBody : PreparedKernel {
 
 BlockProgram program_of(const OpCall& call, llvm::ArrayRef<Type> results) {
   const FusedBody body = llvm::cantFail(fused_body(call.get_string("body")));
-  return ProgramMaker(*body, call, results[0].shape).take();
+  const Shape shape = has_reductions(*body) ? llvm::cantFail(form_of(*body)).whole : results[0].shape;
+  return ProgramMaker(*body, call, shape).take();
 }
 
 }  // namespace
@@ -269,9 +320,18 @@ Status launch_fused(const CpuCall& k) {
   auto& prepared = *static_cast<PreparedBody*>(k.prepared);
   for (size_t i = 0; i < k.operands.size(); ++i) prepared.operands[i] = k.operands[i].data;
   for (size_t i = 0; i < k.results.size(); ++i) prepared.results[i] = k.results[i].data;
-  cpu::run_blocks(prepared.program, k.call.get_int("first_draw") / 4, prepared.operands.data(),
-                  prepared.results.data());
+  const int64_t first_block = k.call.get_int("first_draw") / 4;
+  if (prepared.program.reductions.each.empty())
+    cpu::run_blocks(prepared.program, first_block, prepared.operands.data(), prepared.results.data());
+  else
+    cpu::run_reducing_blocks(prepared.program, first_block, prepared.operands.data(), prepared.results.data(),
+                             k.workspace);
   return Status::success();
+}
+
+int64_t fused_workspace(const OpCall& call, llvm::ArrayRef<Type> results) {
+  const BlockProgram program = program_of(call, results);
+  return program.reductions.each.empty() ? 0 : program.reductions.workspace_bytes();
 }
 
 bool accepts_fused(const OpCall& call, llvm::ArrayRef<Type> results) {

@@ -1,5 +1,8 @@
 #include "runtime/kernels/elementwise.h"
 
+#include "ir/fused_form.h"
+#include "runtime/kernels/fused_reductions.h"
+
 // CUDA kernels take every dtype but F8. Operands of one shape are one loop, whatever their rank.
 
 namespace plimsoll {
@@ -7,6 +10,27 @@ namespace {
 
 bool accepts_add_n(const OpCall& call, llvm::ArrayRef<Type> results) {
   return call.count() <= max_add_n_terms && has_no_f8(call, results);
+}
+
+bool reduces(const OpCall& call) { return has_reductions(*llvm::cantFail(fused_body(call.get_string("body")))); }
+bool accepts_elements(const OpCall& call, llvm::ArrayRef<Type>) { return !reduces(call); }
+bool accepts_reductions(const OpCall& call, llvm::ArrayRef<Type>) { return reduces(call); }
+
+int64_t reductions_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription&) {
+  return reducing_workspace(call, results);
+}
+
+// Operands are read once and results written once, at this share of a copy's speed; where blocks leave parts of totals,
+// a second kernel reads these.
+double reductions_us(const OpCall& call, const DeviceDescription& device) {
+  constexpr double share = 0.8;
+  const Types results = llvm::cantFail(infer(call));
+  const int64_t parts = reducing_workspace(call, results);
+  int64_t bytes = 2 * parts;
+  for (size_t i = 0; i < call.count(); ++i) bytes += call.operand(i).bytes();
+  for (const Type& result : results) bytes += result.bytes();
+  return device.roofline_us(op_fused.flops(call, results), bytes, std::nullopt) / share +
+         (parts > 0 ? 2 : 1) * (device.kernel_us + device.launch_us);
 }
 
 constexpr CudaCandidate candidates[] = {
@@ -23,7 +47,12 @@ constexpr CudaCandidate candidates[] = {
     {op_is_inf, "vectors", has_no_f8},
     {op_not, "vectors", has_no_f8},
     {op_dropout, "vectors", has_no_f8},
-    {op_fused, "generated", accepts_everything},
+    {op_fused, "generated", accepts_elements},
+    {.op = op_fused,
+     .name = "generated_sums",
+     .accepts = accepts_reductions,
+     .workspace_bytes = reductions_workspace,
+     .predicted_us = reductions_us},
     {op_random_uniform, "vectors", has_no_f8},
     {op_random_normal, "vectors", has_no_f8},
     {op_mod, "broadcast", ranks_fit_without_f8},

@@ -2,7 +2,7 @@
 #include "ir/ops/common/samples.h"
 #include "ir/text.h"
 #include "runtime/cuda/compiled_kernels.h"
-#include "tests/kernels/kernel_run.h"
+#include "tests/kernels/fused_cases.h"
 
 #include "doctest/doctest.h"
 #include "llvm/ADT/STLExtras.h"
@@ -15,82 +15,6 @@ using namespace plimsoll::testing;
 
 namespace {
 
-constexpr size_t ops_per_body = 5;
-
-SampleOperand stored(SampleOperand operand, DType dtype) {
-  if (operand.type.dtype == DType::F32) operand.type.dtype = dtype;
-  return operand;
-}
-
-// Ops side by side, each on operands of its own, as text.
-class BodyOfMany {
- public:
-  // Does the op fit at all?
-  bool add(const OpDef& op, DType dtype) {
-    const Sample sample = op.samples().front();
-    std::vector<Type> types;
-    for (const SampleOperand& operand : sample.operands) types.emplace_back(stored(operand, dtype).type.dtype, Shape{});
-    if (op.name == "dropout") types[1] = Type(DType::I64, {2});
-    llvm::SmallVector<const Type*, 4> pointers;
-    for (const Type& type : types) pointers.push_back(&type);
-    Result<Types> results = infer(OpCall(op, sample.attrs, pointers));
-    if (!results) return llvm::consumeError(results.takeError()), false;
-    if (!fits_fused_body(op, pointers, *results)) return false;
-    std::string operands;
-    for (size_t i = 0; i < types.size(); ++i) {
-      const std::string name = "%x" + std::to_string(operands_.size());
-      inputs_ += (operands_.empty() ? "" : ", ") + name + ": " + to_string(types[i]);
-      operands += (i ? ", " : "") + name;
-      operands_.push_back(shaped(stored(sample.operands[i], dtype), i));
-    }
-    const std::string result = "%v" + std::to_string(count_);
-    Attrs attrs = sample.attrs;
-    attrs.erase("first_draw");
-    const std::string attributes = to_text(attrs);
-    nodes_ +=
-        " " + result + " = " + op.name.str() + "(" + operands + ")" + (attributes.empty() ? "" : " " + attributes);
-    results_ += (count_++ ? ", " : " ") + result;
-    return true;
-  }
-
-  size_t count() const { return count_; }
-  KernelCase take(uint32_t seed) const {
-    Attrs attrs;
-    attrs.set("body", "graph @body(" + inputs_ + ") {" + nodes_ + " return" + results_ + " }");
-    return KernelCase("fused", attrs, operands_, seed);
-  }
-
- private:
-  // The first operand has every element, others repeat along one dimension or the other.
-  static SampleOperand shaped(SampleOperand operand, size_t i) {
-    if (operand.type.dtype == DType::I64 && operand.fill == SampleOperand::Fill::Values) return operand;
-    if (operand.fill == SampleOperand::Fill::Values) operand.fill = SampleOperand::Fill::Normal;
-    const Shape shapes[] = {{6, 40}, {6, 40}, {40}, {6, 1}};
-    operand.type.shape = shapes[i % 4];
-    return operand;
-  }
-
-  std::vector<SampleOperand> operands_;
-  std::string inputs_, nodes_, results_;
-  size_t count_ = 0;
-};
-
-std::vector<KernelCase> cases(DType dtype) {
-  std::vector<KernelCase> all;
-  BodyOfMany body;
-  auto finish = [&] {
-    if (body.count() > 0) all.push_back(body.take(static_cast<uint32_t>(all.size() + 1)));
-    body = BodyOfMany();
-  };
-  for (const OpDef* op : all_ops()) {
-    if (op->name == "fused") continue;
-    body.add(*op, dtype);
-    if (body.count() == ops_per_body) finish();
-  }
-  finish();
-  return all;
-}
-
 constexpr DType dtypes[] = {DType::F32, DType::BF16, DType::F16};
 
 }  // namespace
@@ -99,7 +23,7 @@ TEST_SUITE("ops") {
   TEST_CASE("the CPU's kernel of fused ops has every op of a body") {
     const CpuKernelTable table;
     for (DType dtype : dtypes)
-      for (const KernelCase& c : cases(dtype)) {
+      for (const KernelCase& c : fused_element_cases(dtype)) {
         INFO(c.attrs.get_string("body").str());
         const auto types = c.types();
         CHECK(table.candidates(c.op, OpCall(c.op, c.attrs, types), result_types_of(c)).front().name() == "blocks");
@@ -117,6 +41,16 @@ TEST_SUITE("ops") {
     check_against_reference(
         table, KernelCase("fused", attrs, {normal({30, 5, 33}), normal({5, 1}, DType::BF16), normal({30, 1, 33})}, 2));
   }
+
+  TEST_CASE("reductions of fused ops are cut into parts and go over long rows") {
+    const CpuKernelTable table;
+    for (const KernelCase& c : fused_reduction_cases()) {
+      INFO(c.attrs.get_string("body").str());
+      const auto types = c.types();
+      CHECK(table.candidates(c.op, OpCall(c.op, c.attrs, types), result_types_of(c)).front().name() == "blocks");
+      check_against_reference(table, c);
+    }
+  }
 }
 
 TEST_SUITE("unit") {
@@ -131,7 +65,8 @@ TEST_SUITE("unit") {
       sources.push_back(fused_source(OpCall(c.op, c.attrs, types), result_types_of(c)));
     };
     for (DType dtype : dtypes)
-      for (const KernelCase& c : cases(dtype)) add(c);
+      for (const KernelCase& c : fused_element_cases(dtype)) add(c);
+    for (const KernelCase& c : fused_reduction_cases()) add(c);
     uint32_t seed = 1;
     for (const Sample& sample : get_op("fused").samples())
       add(KernelCase("fused", sample.attrs, sample.operands, seed++));
@@ -159,6 +94,24 @@ TEST_SUITE("unit") {
     says("graph @body(%x: f32[]) { return %x }", "a result of a body is its operand");
     says("graph @body(%x: i64[]) { %y = add(%x, %x) return %y }", "add of these types cannot be in a body");
     says("graph @body(%x: f32[]) { %y = reduce_sum(%x) {axes=[], keep_dims=0} return %y }", "cannot be in a body");
+    says("graph @body(%x: f32[4,8]) { %y = reduce_sum(%x) {axes=[1], keep_dims=0} return %y }", "cannot be in a body");
+    says("graph @body(%x: f32[4,8,2]) { %y = reduce_sum(%x) {axes=[0,2], keep_dims=1} return %y }",
+         "the dimensions that a body reduces are not neighbours: [4,8,2] to [1,8,1]");
+    says(
+        "graph @body(%x: f32[4,8]) { %a = reduce_sum(%x) {axes=[1], keep_dims=1} %b = reduce_sum(%x) {axes=[0], "
+        "keep_dims=1} return %a, %b }",
+        "reduces [4,8] to [1,8], another reduction [4,8] to [4,1]");
+    says("graph @body(%x: f32[4,8]) { %a = reduce_sum(%x) {axes=[0], keep_dims=1} %b = div(%x, %a) return %b }",
+         "is made of elements and of totals over rows");
+    says(
+        "graph @body(%x: f32[4,8], %s: f32[8]) { %a = reduce_sum(%x) {axes=[0], keep_dims=1} %b = exp(%s) "
+        "return %a, %b }",
+        "result b of a body has neither its elements nor its totals");
+    says(
+        "graph @body(%x: f32[4,8], %s: f32[3,4,8]) { %y = reduce_sum(%x) {axes=[1], keep_dims=1} %z = exp(%s) return "
+        "%y "
+        "}",
+        "operand s is f32[3,4,8], which does not repeat over [4,8]");
     says("graph @body(%x: f32[]) state(%s: f32[] parameter) { %y = mul(%x, %s) return %y }", "a body has no states");
     says("graph @body(%x: f32[], %r: i64[2]) { %y = dropout(%x, %r) {first_draw=4, id=1, ratio=0.5} return %y }",
          "says where random numbers begin");

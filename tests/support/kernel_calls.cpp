@@ -24,6 +24,7 @@ Result<Program> kernel_calls(llvm::StringRef name, DType dtype) {
   std::string text = (*file)->getBuffer().str();
   replace_all(text, ": T[", ": " + dtype_name(dtype).str() + "[");
   replace_all(text, "=T,", "=" + dtype_name(dtype).str() + ",");
+  replace_all(text, "=T}", "=" + dtype_name(dtype).str() + "}");
   return parse_program(text, path);
 }
 

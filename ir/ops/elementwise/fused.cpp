@@ -1,7 +1,8 @@
-// Several elementwise ops as one, so that what is between them is never in memory. A pass makes them of a training step
+// Several elementwise ops as one, so that what is between them is never in memory, and reductions of what they make or
+// read. A pass makes them of a training step
 // (passes/target/fuse_elementwise.cpp); what they compute is a graph over scalars, their {body} (ir/fused_body.h).
 
-#include "ir/fused_body.h"
+#include "ir/fused_form.h"
 #include "ir/ops/common/samples.h"
 #include "ir/ops/common/support.h"
 
@@ -38,13 +39,26 @@ Status check_operands(const OpCall& call, const Graph& body) {
 }
 
 // The first result may take the bytes of one of the first operands, where these are as many. That is right where the
-// operand is read at the place of each element alone.
-Status need_places(const OpCall& call, const Graph& body, llvm::ArrayRef<int64_t> shape) {
-  const Type first(body.type(body.outputs[0].value).dtype, shape);
+// operand is read at the place of each element alone, which is never so for totals.
+Status need_places(const OpCall& call, const Type& first, bool is_total) {
   for (size_t i = 0; i < std::min<size_t>(call.count(), op_fused.in_place.size()); ++i)
-    if (call.operand(i).bytes() == first.bytes() && call.operand(i).elements() != first.elements())
-      return model_error("operand " + llvm::Twine(i) + " repeats and has as many bytes as the first result");
+    if (call.operand(i).bytes() == first.bytes() && (is_total || call.operand(i).elements() != first.elements()))
+      return model_error("operand " + llvm::Twine(i) + " " + (is_total ? "is read for totals" : "repeats") +
+                         " and has as many bytes as the first result");
   return Status::success();
+}
+
+// A body with reductions is over these very operands.
+Result<Types> infer_reducing(const OpCall& call, const Graph& body) {
+  for (size_t i = 0; i < call.count(); ++i)
+    if (call.operand(i) != body.type(body.inputs[i]))
+      return model_error("operand " + llvm::Twine(i) + " is " + to_string(call.operand(i)) + ", its body reads " +
+                         to_string(body.type(body.inputs[i])));
+  Types results;
+  for (const Output& output : body.outputs) results.push_back(body.type(output.value));
+  const BodyForm form = llvm::cantFail(form_of(body));
+  if (Status s = need_places(call, results[0], form.is_total[index_of(body.outputs[0].value)])) return s;
+  return results;
 }
 
 Result<Types> infer_fused(const OpCall& call) {
@@ -52,11 +66,12 @@ Result<Types> infer_fused(const OpCall& call) {
   if (!body) return body.takeError();
   if (Status s = need_first_draw(call.attrs)) return s;
   if (Status s = check_operands(call, **body)) return s;
+  if (has_reductions(**body)) return infer_reducing(call, **body);
   Result<Shape> shape = iteration_shape(call, **body);
   if (!shape) return shape.takeError();
-  if (Status s = need_places(call, **body, *shape)) return s;
   Types results;
   for (const Output& output : (*body)->outputs) results.emplace_back((*body)->type(output.value).dtype, *shape);
+  if (Status s = need_places(call, results[0], /*is_total=*/false)) return s;
   return results;
 }
 
@@ -64,14 +79,15 @@ double fused_flops(const OpCall& call, llvm::ArrayRef<Type> results) {
   const FusedBody body = llvm::cantFail(fused_body(call.get_string("body")));
   double of_element = 0;
   for (NodeId id : body->order()) of_element += flops_of(*body, body->node(id));
-  return of_element * static_cast<double>(results[0].elements());
+  return has_reductions(*body) ? of_element : of_element * static_cast<double>(results[0].elements());
 }
 
-// The values of a body on whole tensors: each op runs by its own reference, on operands of the iteration shape.
+// The values of a body on whole tensors: each op runs by its own reference. Operands of a body over scalars are
+// expanded to the iteration shape.
 class BodyValues {
  public:
-  BodyValues(const ReferenceCall& call, const Graph& body, const Shape& shape)
-      : call_(call), body_(body), shape_(shape), values_(body.value_count()) {}
+  BodyValues(const ReferenceCall& call, const Graph& body)
+      : call_(call), body_(body), reduces_(has_reductions(body)), values_(body.value_count()) {}
 
   Status run() {
     for (size_t i = 0; i < body_.inputs.size(); ++i) add_operand(body_.inputs[i], call_.operands[i]);
@@ -84,12 +100,13 @@ class BodyValues {
 
  private:
   void add_operand(ValueId value, const TensorView& operand) {
-    if (is_random_counter(body_.type(value))) {
+    if (is_random_counter(body_.type(value)) || reduces_) {
       values_[index_of(value)] = Tensor(operand.type, operand.data);
       return;
     }
-    Tensor whole(Type(operand.type.dtype, shape_));
-    copy_window(shape_, dense(whole.view()), {operand, broadcast_strides(operand.type.shape, shape_)});
+    const Shape& shape = call_.results[0].type.shape;
+    Tensor whole(Type(operand.type.dtype, shape));
+    copy_window(shape, dense(whole.view()), {operand, broadcast_strides(operand.type.shape, shape)});
     values_[index_of(value)] = std::move(whole);
   }
 
@@ -107,24 +124,24 @@ class BodyValues {
       types.push_back(&values_[index_of(operand)].type());
       reads.push_back((*this)[operand]);
     }
-    values_[index_of(result)] = Tensor(Type(body_.type(result).dtype, shape_));
+    const Type& type = body_.type(result);
+    values_[index_of(result)] = Tensor(reduces_ ? type : Type(type.dtype, call_.results[0].type.shape));
     const TensorView written = (*this)[result];
     return node.op->reference(ReferenceCall(OpCall(*node.op, attrs, types), reads, written));
   }
 
   const ReferenceCall& call_;
   const Graph& body_;
-  const Shape& shape_;
+  bool reduces_;
   std::vector<Tensor> values_;
 };
 
 Status fused_reference(const ReferenceCall& call) {
   const FusedBody body = llvm::cantFail(fused_body(call.get_string("body")));
-  const Shape& shape = call.results[0].type.shape;
-  BodyValues values(call, *body, shape);
+  BodyValues values(call, *body);
   if (Status s = values.run()) return s;
   for (size_t i = 0; i < call.results.size(); ++i)
-    copy_elements(call.results[i], 0, values[body->outputs[i].value], 0, element_count(shape));
+    copy_elements(call.results[i], 0, values[body->outputs[i].value], 0, call.results[i].elements());
   return Status::success();
 }
 
@@ -153,7 +170,26 @@ std::vector<Sample> fused_samples() {
   const SampleOperand rng = values({2}, {1234567, 5}, DType::I64);
   Sample later = sample_of(dropped, {normal({3, 8}), rng, normal({8})});
   later.attrs.set("first_draw", int64_t{16});
-  return {sample_of(gated, {normal({4, 24}, DType::BF16), normal({4, 24}, DType::BF16)}),
+  // A scale's gradient beside the gradient that it passes on; the mean of an image's pixels; rows as a norm has them.
+  const char* scaled =
+      "graph @body(%x0: bf16[6,5,8], %x1: bf16[6,5,8], %x2: f32[8]) { %v0 = mul(%x0, %x1) : bf16[6,5,8] "
+      "%v1 = reduce_sum(%v0) {axes=[0, 1], dtype=f32, keep_dims=1} : f32[1,1,8] %v2 = cast(%x2) {to=bf16} : bf16[8] "
+      "%v3 = mul(%x0, %v2) : bf16[6,5,8] return %v3, %v1 }";
+  const char* pooled =
+      "graph @body(%x0: f32[3,2,5,4]) { %v0 = silu(%x0) : f32[3,2,5,4] %v1 = reduce_mean(%v0) {axes=[1, 2], "
+      "keep_dims=1} : f32[3,1,1,4] %v2 = cast(%v1) {to=bf16} : bf16[3,1,1,4] return %v0, %v2 }";
+  const char* normed =
+      "graph @body(%x0: f32[5,12], %x1: f32[12]) { %v0 = mul(%x0, %x0) : f32[5,12] %v1 = reduce_mean(%v0) {axes=[1], "
+      "keep_dims=1} : f32[5,1] %v2 = rsqrt(%v1) : f32[5,1] %v3 = mul(%x0, %v2) : f32[5,12] %v4 = mul(%v3, %x1) : "
+      "f32[5,12] return %v4, %v2 }";
+  const char* summed =
+      "graph @body(%x0: f32[4,33], %x1: f32[4,33]) { %v0 = sub(%x0, %x1) : f32[4,33] %v1 = mul(%v0, %v0) : f32[4,33] "
+      "%v2 = reduce_sum(%v1) {axes=[0, 1], keep_dims=1} : f32[1,1] return %v2 }";
+  return {sample_of(scaled, {normal({6, 5, 8}, DType::BF16), normal({6, 5, 8}, DType::BF16), normal({8})}),
+          sample_of(pooled, {normal({3, 2, 5, 4})}),
+          sample_of(normed, {normal({5, 12}), normal({12})}),
+          sample_of(summed, {normal({4, 33}), normal({4, 33})}),
+          sample_of(gated, {normal({4, 24}, DType::BF16), normal({4, 24}, DType::BF16)}),
           sample_of(gated, {normal({3, 1, 5}, DType::BF16), normal({2, 5}, DType::BF16)}),
           sample_of(two_results, {normal({2, 40}), normal({40}), normal({2, 1})}),
           sample_of(two_results, {normal({}), normal({7}), normal({7})}),
@@ -167,8 +203,9 @@ std::vector<Sample> fused_samples() {
 constinit const OpDef op_fused{
     .name = "fused",
     .summary =
-        "what {body}, a graph over scalars, gives for each element of the operands, broadcasting; random numbers "
-        "from {first_draw} on",
+        "what {body}, a graph over scalars, gives for each element of the operands, broadcasting, or, where it "
+        "reduces, "
+        "over the operands themselves; random numbers from {first_draw} on",
     .operands = {"x0?", "x1?", "x2?", "x3?", "others*"},
     .results = {"ys+"},
     .attrs = {{"body", AttrKind::String}, first_draw_attr, draws_per_rank_attr, draws_per_part_attr},

@@ -15,7 +15,8 @@ namespace plimsoll::cpu {
 using RangeFn = void(void* y, const void* const* x, int64_t n, float a, float b);
 
 struct BlockStep {
-  enum class Kind : uint8_t { Range, Cast, Dropout, Constant } kind = Kind::Range;
+  // A reduction stands among the steps for its place alone; BlockReductions has it.
+  enum class Kind : uint8_t { Range, Cast, Dropout, Constant, Reduction } kind = Kind::Range;
   RangeFn* range = nullptr;
   float a = 0, b = 0;
   std::vector<int> operands;  // values
@@ -34,10 +35,35 @@ struct BlockOperand {
   std::vector<int64_t> strides;  // by dimension of the iteration; 0 repeats. Empty: it is read whole by dropout
 };
 
+// Elements of a pass that are combined to totals, which are values too.
+struct BlockReduction {
+  enum class Kind : uint8_t { Sum, Mean, Max } kind = Kind::Sum;
+  int operand = 0, result = 0;  // values
+  int pass = 0;
+  Scalar type = Scalar::F32;  // of the result
+};
+
+// What a program with reductions goes over: elements [outer, length, inner], whose middle is reduced. Each pass
+// computes elements anew; those behind the first read totals of their row, and inner is 1.
+struct BlockReductions {
+  int64_t outer = 1, length = 1, inner = 1;
+  std::vector<BlockReduction> each;
+  struct Pass {
+    std::vector<int> element_steps, total_steps;  // total steps follow the reductions of the pass
+  };
+  std::vector<Pass> passes;
+  std::vector<bool> result_is_total;
+
+  // Pieces of `length` that are tasks of their own; a formula of the shape, so that sums are always the same.
+  int64_t parts() const;
+  int64_t workspace_bytes() const;
+};
+
 struct BlockProgram {
   std::vector<int64_t> sizes;  // of the iteration, dense in every result
   std::vector<BlockOperand> operands;
-  std::vector<BlockStep> steps;
+  std::vector<BlockStep> steps;      // without reductions, all of them in this order
+  BlockReductions reductions;        // none: elements alone
   std::vector<int> results;          // values
   std::vector<Scalar> result_types;  // by result
   std::vector<int> buffers;          // by value: which buffer its block is in
@@ -49,5 +75,9 @@ inline constexpr int max_block_buffers = 40;
 // Results may be operands that are read at the place of every result's element.
 void run_blocks(const BlockProgram& program, int64_t first_draw_block, const void* const* operands,
                 void* const* results);
+
+// The same for a program with reductions. The workspace is of its workspace_bytes().
+void run_reducing_blocks(const BlockProgram& program, int64_t first_draw_block, const void* const* operands,
+                         void* const* results, void* workspace);
 
 }  // namespace plimsoll::cpu

@@ -150,6 +150,7 @@ constexpr CudaLauncher launchers[] = {
     {op_not, "vectors", launch_test<Test::Not>},
     {op_dropout, "vectors", launch_dropout},
     {op_fused, "generated", launch_fused, prepare_fused},
+    {op_fused, "generated_sums", launch_fused, prepare_fused},
     {op_random_uniform, "vectors", launch_random_uniform},
     {op_random_normal, "vectors", launch_random_normal},
     {op_mod, "broadcast", launch_mod},

@@ -43,11 +43,15 @@ Status driver_status(CUresult result, llvm::StringRef what) {
 struct PreparedFused : CudaPrepared {
   CUfunction function = nullptr;
   unsigned blocks = 0, threads = 0;
-  // Of the launch: pointers to results and operands, and where random numbers begin.
+  // Of the launch: pointers to results, operands and the workspace, and where random numbers begin.
   std::vector<void*> pointers;
   std::vector<void*> arguments;
   int64_t first_block = 0;
   llvm::SmallVector<uint32_t, 4> streams;
+  // Of the second kernel, where there is one; its arguments are among the pointers.
+  CUfunction combine = nullptr;
+  unsigned combining_blocks = 0;
+  std::vector<void*> combine_arguments;
 };
 
 }  // namespace
@@ -71,11 +75,11 @@ Status GeneratedKernels::compile(llvm::ArrayRef<FusedSource> sources, int comput
   return Status::success();
 }
 
-Result<void*> GeneratedKernels::function(const std::string& name) const {
+Result<void*> GeneratedKernels::function(const std::string& name, const char* suffix) const {
   CUfunction function = nullptr;
   const auto module = modules_.find(name);
-  if (Status s =
-          driver_status(driver()->function(&function, static_cast<CUmodule>(module->second), name.c_str()), name))
+  const std::string own = name + suffix;
+  if (Status s = driver_status(driver()->function(&function, static_cast<CUmodule>(module->second), own.c_str()), own))
     return s;
   return function;
 }
@@ -94,8 +98,17 @@ Result<std::unique_ptr<CudaPrepared>> prepare_fused(CudaLibraries& libraries, co
   auto prepared = std::make_unique<PreparedFused>();
   prepared->function = static_cast<CUfunction>(*function);
   prepared->blocks = static_cast<unsigned>(source.blocks), prepared->threads = static_cast<unsigned>(source.threads);
-  prepared->pointers.resize(k.results.size() + k.operands.size());
+  const bool has_parts = source.combining_blocks > 0;
+  prepared->pointers.resize(k.results.size() + k.operands.size() + has_parts);
   for (void*& pointer : prepared->pointers) prepared->arguments.push_back(&pointer);
+  if (has_parts) {
+    Result<void*> combine = libraries.generated().function(source.name, "_combine");
+    if (!combine) return combine.takeError();
+    prepared->combine = static_cast<CUfunction>(*combine);
+    prepared->combining_blocks = static_cast<unsigned>(source.combining_blocks);
+    for (size_t result : source.totals) prepared->combine_arguments.push_back(&prepared->pointers[result]);
+    prepared->combine_arguments.push_back(&prepared->pointers.back());
+  }
   prepared->streams = source.streams;
   if (!source.streams.empty()) prepared->arguments.push_back(&prepared->first_block);
   for (uint32_t& stream : prepared->streams) prepared->arguments.push_back(&stream);
@@ -108,10 +121,15 @@ Status launch_fused(const CudaCall& k) {
   size_t next = 0;
   for (const TensorView& result : k.results) prepared.pointers[next++] = result.data;
   for (const TensorView& operand : k.operands) prepared.pointers[next++] = operand.data;
+  if (prepared.combine) prepared.pointers.back() = k.workspace;
   prepared.first_block = k.call.get_int("first_draw") / 4;
-  return driver_status(driver()->launch(prepared.function, prepared.blocks, 1, 1, prepared.threads, 1, 1, 0, k.stream,
-                                        prepared.arguments.data(), nullptr),
-                       "fused");
+  const auto launch = [&](CUfunction function, unsigned blocks, unsigned threads, std::vector<void*>& arguments) {
+    return driver_status(
+        driver()->launch(function, blocks, 1, 1, threads, 1, 1, 0, k.stream, arguments.data(), nullptr), "fused");
+  };
+  if (Status s = launch(prepared.function, prepared.blocks, prepared.threads, prepared.arguments)) return s;
+  if (!prepared.combine) return Status::success();
+  return launch(prepared.combine, prepared.combining_blocks, combining_threads, prepared.combine_arguments);
 }
 
 }  // namespace plimsoll

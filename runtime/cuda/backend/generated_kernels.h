@@ -15,8 +15,8 @@ class GeneratedKernels {
 
   // Compiles and loads those of the sources that are not loaded yet, all at once.
   Status compile(llvm::ArrayRef<FusedSource> sources, int compute_capability);
-  // The driver's handle of a kernel that was compiled.
-  Result<void*> function(const std::string& name) const;
+  // The driver's handle of a kernel that was compiled, or of another one in its text.
+  Result<void*> function(const std::string& name, const char* suffix = "") const;
 
  private:
   std::map<std::string, void*> modules_;  // by the kernel's name

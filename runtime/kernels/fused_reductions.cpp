@@ -1,0 +1,436 @@
+#include "runtime/kernels/fused_reductions.h"
+
+#include "ir/fused_form.h"
+#include "kernels/division.h"
+#include "runtime/kernels/fused_writer.h"
+#include "runtime/kernels/loop_nests.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/Support/FormatVariadic.h"
+
+#include <algorithm>
+
+namespace plimsoll {
+namespace {
+
+using llvm::formatv;
+
+// Blocks that are wanted in flight: four on each multiprocessor of the largest chips.
+constexpr int64_t wanted_blocks = 528;
+constexpr int64_t block_threads = 256, warp_threads = 32;
+// Bytes of operands that a thread loads before it computes on the first, and those of a row that it keeps.
+constexpr int64_t loaded_bytes = 128, kept_bytes = 256;
+// Runs of a row that a thread of a team has at most, where that leaves it in one block.
+constexpr int64_t runs_of_thread = 4;
+
+int64_t next_power_of_2(int64_t n) {
+  int64_t power = 1;
+  while (power < n) power *= 2;
+  return power;
+}
+
+llvm::StringRef kind_of(const Node& reduction) { return reduction.op->name == "reduce_max" ? "Largest" : "Sum"; }
+
+class TeamsWriter : FusedWriter {
+ public:
+  TeamsWriter(const OpCall& call, llvm::ArrayRef<Type> results, BodyForm form)
+      : FusedWriter(call, results, form.whole), form_(std::move(form)) {
+    for (NodeId id : body->order())
+      if (is_body_reduction(*body->node(id).op)) reductions_.push_back(id);
+    choose_runs();
+    if (form_.inner > 1)
+      cut_columns();
+    else
+      cut_rows();
+  }
+
+  int64_t workspace_bytes() const {
+    const int64_t floats = static_cast<int64_t>(reductions_.size()) * parts_ * form_.total_count();
+    return leaves_parts() ? floats * static_cast<int64_t>(sizeof(float)) : 0;
+  }
+
+  FusedSource write() {
+    source.threads = static_cast<int>(threads_);
+    source.blocks = blocks_;
+    std::string code;
+    llvm::raw_string_ostream out(code);
+    out << head("KERNEL", pointers() + (leaves_parts() ? ", float* parts" : "") + draw_parameters());
+    out << places();
+    if (form_.passes > 1)
+      out << whole_rows();
+    else
+      out << accumulation();
+    out << "}\n";
+    if (leaves_parts()) out << combining_kernel();
+    return finish(out.str(), "kernels/cuda/elementwise/fused_reductions.cuh");
+  }
+
+ private:
+  bool leaves_parts() const { return parts_ > 1 && !reductions_.empty(); }
+
+  // ---- How elements are cut ----
+
+  bool is_total(size_t result) const { return form_.is_total[index_of(body->outputs[result].value)]; }
+
+  void choose_runs() {
+    llvm::SmallVector<Type, 8> elements;
+    for (size_t r = 0; r < results.size(); ++r)
+      if (!is_total(r)) elements.push_back(results[r]);
+    n_ = run_length(elements);
+    while ((form_.inner > 1 ? form_.inner : form_.length) % n_ != 0) n_ /= 2;
+    for (size_t i = 0; i < call.count(); ++i) {
+      is_fixed_.push_back(is_counter(i) || is_same_along_length(i));
+      if (!is_fixed_[i]) run_bytes_ += iteration.walks(i) ? n_ * dtype_bytes(call.operand(i).dtype) : 4;
+    }
+    batch_ = std::clamp<int64_t>(loaded_bytes / std::max<int64_t>(run_bytes_, 1), 1, 4);
+  }
+
+  // Does the operand repeat along every dimension that is reduced?
+  bool is_same_along_length(size_t i) const {
+    const Shape steps = broadcast_steps(call.operand(i).shape, form_.whole);
+    for (size_t d = 0; d < steps.size(); ++d)
+      if (form_.whole[d] != form_.totals[d] && steps[d] != 0) return false;
+    return true;
+  }
+
+  // A line of `across_` threads has the runs of a row side by side, and the lines of a block have rows in turn.
+  void cut_columns() {
+    const int64_t runs = form_.inner / n_;
+    across_ = std::min<int64_t>(next_power_of_2(runs), warp_threads);
+    threads_ = block_threads;
+    while (across_ < std::min(threads_, runs) && threads_ / across_ * batch_ > form_.length) across_ *= 2;
+    column_blocks_ = divide_up(runs, across_);
+    const int64_t lines = threads_ / across_;
+    parts_ =
+        std::clamp<int64_t>(wanted_blocks / (form_.outer * column_blocks_), 1, divide_up(form_.length, lines * batch_));
+    blocks_ = form_.outer * column_blocks_ * parts_;
+  }
+
+  void cut_rows() {
+    const int64_t runs = form_.length / n_;
+    if (form_.passes > 1) {
+      team_ = runs <= warp_threads * runs_of_thread
+                  ? warp_threads
+                  : std::clamp<int64_t>(next_power_of_2(divide_up(runs, runs_of_thread)), 64, 512);
+      const int64_t of_thread = divide_up(runs, team_);
+      keeps_rows_ = of_thread * run_bytes_ <= kept_bytes;
+      if (keeps_rows_) batch_ = of_thread;
+    } else {
+      team_ = runs <= block_threads ? warp_threads : block_threads;
+      if (team_ == block_threads)
+        parts_ = std::clamp<int64_t>(wanted_blocks / form_.outer, 1, divide_up(runs, team_ * batch_));
+    }
+    threads_ = team_ == warp_threads ? block_threads : team_;
+    blocks_ = divide_up(form_.outer * parts_ * team_, threads_);
+  }
+
+  // ---- Text ----
+
+  std::string head(llvm::StringRef name, const std::string& parameters) const {
+    return formatv("extern \"C\" __global__ void __launch_bounds__({0}) {1}({2}) {{\n", threads_, name, parameters)
+        .str();
+  }
+
+  // Where the thread's runs are: run j, one of those from `first` to `end` in steps of `step`, begins at element
+  // `base + j * apart`. `output` is the first total that they go into.
+  std::string places() const {
+    const std::string index = this->index().str();
+    if (form_.inner > 1)
+      return formatv(
+                 "  const {0} block = blockIdx.x / {1}, outer = block / {2};\n"
+                 "  const {0} column = (block % {2} * {3} + threadIdx.x % {3}) * {4};\n"
+                 "  const {0} part = blockIdx.x % {1}, first = part * {5} + threadIdx.x / {3}, step = {6};\n"
+                 "  const {0} end = column < {7} ? {8} : 0, apart = {7};\n"
+                 "  const {0} base = outer * {9} + column, output = outer * {7} + column;\n",
+                 index, parts_, column_blocks_, across_, n_, threads_ / across_, parts_ * (threads_ / across_),
+                 form_.inner, form_.length, form_.length * form_.inner)
+          .str();
+    std::string text =
+        formatv("  const {0} team = {0}(blockIdx.x) * {1} + threadIdx.x / {2};\n", index, threads_ / team_, team_)
+            .str();
+    if ((form_.outer * parts_ * team_) % threads_ != 0)
+      text += formatv("  if (team >= {0}) return;\n", form_.outer * parts_).str();
+    return text + formatv(
+                      "  const {0} output = team / {1}, part = team % {1};\n"
+                      "  const {0} first = part * {2} + threadIdx.x % {2}, step = {3}, end = {4}, apart = {5};\n"
+                      "  const {0} base = output * {6};\n",
+                      index, parts_, team_, parts_ * team_, form_.length / n_, n_, form_.length)
+                      .str();
+  }
+
+  // Operands that repeat along what is reduced are read once.
+  std::string fixed_loads() const {
+    std::string text;
+    for (size_t i = 0; i < call.count(); ++i) {
+      if (!is_fixed_[i] || is_counter(i)) continue;
+      if (iteration.walks(i))
+        text += formatv("  Run<{0}, {1}> x{2}_run;\n  if (first < end) x{2}_run = load_run<{1}>(x{2}_at + {3}, {1});\n",
+                        stored_operand(i), n_, i, offset(i, "base"))
+                    .str();
+      else
+        text += formatv("  {0} x{1} = 0;\n  if (first < end) x{1} = widen(x{1}_at[{2}]);\n", register_operand(i), i,
+                        offset(i, "base"))
+                    .str();
+    }
+    return text;
+  }
+
+  std::string loads(llvm::StringRef first) const {
+    std::string text;
+    for (size_t i = 0; i < call.count(); ++i) {
+      if (is_fixed_[i]) continue;
+      text += iteration.walks(i)
+                  ? formatv("    Run<{0}, {1}> x{2}_runs[{3}];\n", stored_operand(i), n_, i, batch_).str()
+                  : formatv("    {0} x{1}_ones[{2}];\n", register_operand(i), i, batch_).str();
+    }
+    text += each_run(first);
+    for (size_t i = 0; i < call.count(); ++i) {
+      if (is_fixed_[i]) continue;
+      text += iteration.walks(i)
+                  ? formatv("      x{0}_runs[u] = load_run<{1}>(x{0}_at + {2}, {1});\n", i, n_, offset(i, "at")).str()
+                  : formatv("      x{0}_ones[u] = widen(x{0}_at[{1}]);\n", i, offset(i, "at")).str();
+    }
+    return text + "    }\n";
+  }
+
+  std::string each_run(llvm::StringRef first) const {
+    return formatv(
+               "#pragma unroll\n    for (int u = 0; u < {0}; ++u) {{\n      const {1} j = {2} + u * step;\n"
+               "      if (j >= end) continue;\n      const {1} at = base + j * apart;\n",
+               batch_, index(), first)
+        .str();
+  }
+
+  // Computes on the runs that are loaded: what the pass reduces, and in the last one the results that are elements.
+  std::string computations(int pass, llvm::StringRef first) {
+    const auto nodes = element_nodes(*body, form_, pass);
+    std::string text = each_run(first);
+    const std::string draws = variables.draws(nodes, n_, "at");
+    if (!draws.empty()) text += "      " + draws;
+    for (size_t r = 0; r < results.size(); ++r)
+      if (is_given(r, pass))
+        text += formatv("      Run<{0}, {1}> y{2}_run;\n", stored_type(results[r].dtype), n_, r).str();
+    text += formatv("#pragma unroll\n      for (int k = 0; k < {0}; ++k) {{\n", n_).str();
+    for (size_t i = 0; i < call.count(); ++i) {
+      if (is_counter(i)) continue;
+      if (iteration.walks(i))
+        text += formatv("        const {0} x{1} = widen(x{1}_run{2}.at[k]);\n", register_operand(i), i,
+                        is_fixed_[i] ? "" : "s[u]")
+                    .str();
+      else if (!is_fixed_[i])
+        text += formatv("        const {0} x{1} = x{1}_ones[u];\n", register_operand(i), i).str();
+    }
+    text += statements(nodes, "        ");
+    for (NodeId id : reductions_of(*body, form_, pass)) {
+      const Node& node = body->node(id);
+      text += formatv("        {0} = {1}::of({0}, {2});\n", total_of(id, form_.inner > 1), kind_of(node),
+                      variables.name_of(node.operands[0]))
+                  .str();
+    }
+    for (size_t r = 0; r < results.size(); ++r)
+      if (is_given(r, pass))
+        text += formatv("        y{0}_run.at[k] = Narrow<{1}>::of({2});\n", r, stored_type(results[r].dtype),
+                        variables.name_of(body->outputs[r].value))
+                    .str();
+    text += "      }\n";
+    for (size_t r = 0; r < results.size(); ++r)
+      if (is_given(r, pass)) text += formatv("      store_run(y{0} + at, y{0}_run, {1});\n", r, n_).str();
+    return text + "    }\n";
+  }
+
+  bool is_given(size_t result, int pass) const { return !is_total(result) && pass == form_.passes - 1; }
+
+  // The variable of a reduction's elements: one for each column of the run, or one for all.
+  std::string total_of(NodeId id, bool of_columns) const {
+    const auto r = static_cast<size_t>(llvm::find(reductions_, id) - reductions_.begin());
+    return formatv(of_columns ? "total{0}[k]" : "total{0}", r).str();
+  }
+
+  std::string cleared(int pass) const {
+    std::string text;
+    for (size_t r = 0; r < reductions_.size(); ++r) {
+      if (form_.pass[index_of(body->node(reductions_[r]).operands[0])] != pass) continue;
+      const llvm::StringRef kind = kind_of(body->node(reductions_[r]));
+      text += form_.inner > 1 ? formatv("  float total{0}[{1}];\n  clear<{2}>(total{0});\n", r, n_, kind).str()
+                              : formatv("  float total{0} = {1}::empty();\n", r, kind).str();
+    }
+    return text;
+  }
+
+  std::string combined(int pass) const {
+    std::string text;
+    for (size_t r = 0; r < reductions_.size(); ++r) {
+      if (form_.pass[index_of(body->node(reductions_[r]).operands[0])] != pass) continue;
+      const llvm::StringRef kind = kind_of(body->node(reductions_[r]));
+      text += form_.inner > 1 ? formatv("  combine_lines<{0}, {1}, {2}>(total{3});\n", kind, across_, threads_, r).str()
+                              : formatv("  total{0} = combine_team<{1}, {2}>(total{0});\n", r, kind, team_).str();
+    }
+    return text;
+  }
+
+  std::string loop(const std::string& inside) const {
+    return formatv("  for ({0} from = first; from < end; from += {1} * step) {{\n", index(), batch_).str() + inside +
+           "  }\n";
+  }
+
+  // One pass, whose totals are complete or parts.
+  std::string accumulation() {
+    std::string text = fixed_loads() + cleared(0) + loop(loads("from") + computations(0, "from")) + combined(0);
+    if (reductions_.empty()) return text;
+    text += form_.inner > 1
+                ? formatv("  if (threadIdx.x >= {0} || column >= {1}) return;\n", across_, form_.inner).str()
+                : formatv("  if (threadIdx.x % {0} != 0) return;\n", team_).str();
+    if (form_.inner > 1) text += formatv("#pragma unroll\n  for (int k = 0; k < {0}; ++k) {{\n", n_).str();
+    if (leaves_parts())
+      for (size_t r = 0; r < reductions_.size(); ++r)
+        text += formatv("    parts[({0} * {1} + part) * {2}ll + output{3}] = {4};\n", r, parts_, form_.total_count(),
+                        form_.inner > 1 ? " + k" : "", total_of(reductions_[r], form_.inner > 1))
+                    .str();
+    else
+      text += totals(1, "    ", form_.inner > 1) + total_results(1, form_.inner > 1 ? "output + k" : "output", "    ");
+    return text + (form_.inner > 1 ? "  }\n" : "");
+  }
+
+  // A team has its row in registers, or reads it in every pass.
+  std::string whole_rows() {
+    std::string text = fixed_loads();
+    if (keeps_rows_) text += loads("first");
+    for (int pass = 0; pass < form_.passes; ++pass) {
+      text += cleared(pass);
+      text += keeps_rows_ ? "  {\n" + computations(pass, "first") + "  }\n"
+                          : loop(loads("from") + computations(pass, "from"));
+      text += combined(pass) + totals(pass + 1, "  ", false);
+    }
+    std::string stores;
+    for (int pass = 1; pass <= form_.passes; ++pass) stores += total_results(pass, "output", "    ");
+    if (stores.empty()) return text;
+    return text + formatv("  if (threadIdx.x % {0} == 0) {{\n", team_).str() + stores + "  }\n";
+  }
+
+  // The totals of a pass as values of the body, and what is made of them.
+  std::string totals(int pass, llvm::StringRef indent, bool of_columns) {
+    std::string text;
+    for (NodeId id : reductions_) {
+      const Node& node = body->node(id);
+      if (form_.pass[index_of(node.results[0])] != pass) continue;
+      std::string value = total_of(id, of_columns);
+      if (node.op->name == "reduce_mean") value += formatv(" / {0}.0f", form_.length).str();
+      const DType dtype = body->type(node.results[0]).dtype;
+      if (is_16_bit_float(dtype)) value = formatv("rounded<{0}>({1})", stored_type(dtype), value).str();
+      text += formatv("{0}const float {1} = {2};\n", indent, variables.name_of(node.results[0]), value).str();
+    }
+    return text + constants(pass, indent) + statements(total_nodes(*body, form_, pass), indent);
+  }
+
+  // Constants that totals are computed with.
+  std::string constants(int pass, llvm::StringRef indent) {
+    llvm::SmallVector<NodeId, 4> nodes;
+    for (NodeId id : total_nodes(*body, form_, pass))
+      for (ValueId operand : body->node(id).operands) {
+        const NodeId producer = body->value(operand).producer;
+        if (producer == NodeId::None || body->node(producer).op->name != "constant") continue;
+        if (!llvm::is_contained(nodes, producer) && !llvm::is_contained(written_constants_, producer))
+          nodes.push_back(producer);
+      }
+    if (form_.passes > 1) written_constants_.append(nodes.begin(), nodes.end());
+    return statements(nodes, indent);
+  }
+
+  std::string total_results(int pass, llvm::StringRef place, llvm::StringRef indent) const {
+    std::string text;
+    for (size_t r = 0; r < results.size(); ++r)
+      if (is_total(r) && form_.pass[index_of(body->outputs[r].value)] == pass)
+        text += formatv("{0}y{1}[{2}] = Narrow<{3}>::of({4});\n", indent, r, place, stored_type(results[r].dtype),
+                        variables.name_of(body->outputs[r].value))
+                    .str();
+    return text;
+  }
+
+  // A line of threads for totals side by side; the lines of a block take parts in turn.
+  std::string combining_kernel() {
+    const int64_t outputs = form_.total_count();
+    const int64_t across = std::min<int64_t>(next_power_of_2(outputs), warp_threads);
+    source.combining_blocks = divide_up(outputs, across);
+    std::string parameters;
+    for (size_t r = 0; r < results.size(); ++r)
+      if (is_total(r)) {
+        parameters += formatv("{0}* y{1}, ", stored_type(results[r].dtype), r).str();
+        source.totals.push_back(r);
+      }
+    std::string text = "\n" + formatv(
+                                  "extern \"C\" __global__ void __launch_bounds__({0}) KERNEL_combine({1}const "
+                                  "float* parts) {{\n",
+                                  combining_threads, parameters)
+                                  .str();
+    text += formatv(
+                "  const int64_t output = int64_t(blockIdx.x) * {0} + threadIdx.x % {0};\n"
+                "  const bool inside = output < {1};\n",
+                across, outputs)
+                .str();
+    for (size_t r = 0; r < reductions_.size(); ++r)
+      text +=
+          formatv("  const float total{0} = combine_parts<{1}, {2}, {3}>(parts + {4}ll + output, {5}, {6}, inside);\n",
+                  r, kind_of(body->node(reductions_[r])), across, combining_threads,
+                  static_cast<int64_t>(r) * parts_ * outputs, parts_, outputs)
+              .str();
+    text += formatv("  if (!inside || threadIdx.x >= {0}) return;\n", across).str();
+    return text + totals(1, "  ", false) + total_results(1, "output", "  ") + "}\n";
+  }
+
+  BodyForm form_;
+  llvm::SmallVector<NodeId, 4> reductions_;
+  llvm::SmallVector<NodeId, 4> written_constants_;
+  llvm::SmallVector<bool, 8> is_fixed_;  // by operand: it repeats along what is reduced, or has no elements
+  int64_t n_ = 1;                        // elements of a run
+  int64_t run_bytes_ = 0;                // of all operands that a run is read from
+  int64_t batch_ = 1;                    // runs that are loaded before the first is computed on
+  int64_t across_ = 1, column_blocks_ = 1, team_ = warp_threads;
+  int64_t parts_ = 1;  // of each total
+  int64_t threads_ = block_threads, blocks_ = 1;
+  bool keeps_rows_ = false;
+};
+
+BodyForm form_of_call(const OpCall& call) {
+  return llvm::cantFail(form_of(*llvm::cantFail(fused_body(call.get_string("body")))));
+}
+
+}  // namespace
+
+FusedSource reducing_source(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return TeamsWriter(call, results, form_of_call(call)).write();
+}
+
+int64_t reducing_workspace(const OpCall& call, llvm::ArrayRef<Type> results) {
+  const FusedBody body = llvm::cantFail(fused_body(call.get_string("body")));
+  return has_reductions(*body) ? TeamsWriter(call, results, form_of_call(call)).workspace_bytes() : 0;
+}
+
+std::optional<FusedSource> column_source(const OpCall& call, llvm::ArrayRef<Type> results) {
+  const FusedBody body = llvm::cantFail(fused_body(call.get_string("body")));
+  const Shape& shape = results[0].shape;
+  if (shape.size() < 2) return std::nullopt;
+  const size_t last = shape.size() - 1;
+  size_t outer_dims = 0;
+  int64_t fixed_bytes = 0, other_bytes = 0;  // of an element
+  for (const Type& result : results) other_bytes += dtype_bytes(result.dtype);
+  for (size_t i = 0; i < call.count(); ++i) {
+    if (is_random_counter(body->type(body->inputs[i]))) continue;
+    const Shape steps = broadcast_steps(call.operand(i).shape, shape);
+    const bool is_whole = call.operand(i).elements() == element_count(shape);
+    if (is_whole || steps[last] != 0) (is_whole ? other_bytes : fixed_bytes) += dtype_bytes(call.operand(i).dtype);
+    if (is_whole || steps[last] == 0) continue;
+    for (size_t d = outer_dims; d < last; ++d)
+      if (steps[d] != 0) outer_dims = d + 1;
+  }
+  BodyForm form;
+  form.whole = form.totals = shape;
+  form.outer = element_count(llvm::makeArrayRef(shape).take_front(outer_dims));
+  form.inner = shape[last];
+  form.length = element_count(llvm::makeArrayRef(shape).slice(outer_dims, last - outer_dims));
+  std::fill(form.totals.begin() + outer_dims, form.totals.begin() + last, 1);
+  form.is_total.resize(body->value_count()), form.pass.resize(body->value_count());
+  if (fixed_bytes <= other_bytes || form.inner % 8 != 0 || form.length < 32) return std::nullopt;
+  return TeamsWriter(call, results, std::move(form)).write();
+}
+
+}  // namespace plimsoll

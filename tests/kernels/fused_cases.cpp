@@ -1,0 +1,128 @@
+#include "tests/kernels/fused_cases.h"
+
+#include "ir/fused_body.h"
+#include "ir/ops/common/samples.h"
+#include "ir/text.h"
+
+namespace plimsoll::testing {
+namespace {
+
+constexpr size_t ops_per_body = 5;
+
+SampleOperand stored(SampleOperand operand, DType dtype) {
+  if (operand.type.dtype == DType::F32) operand.type.dtype = dtype;
+  return operand;
+}
+
+// Ops side by side, each on operands of its own, as text.
+class BodyOfMany {
+ public:
+  // Does the op fit at all?
+  bool add(const OpDef& op, DType dtype) {
+    const Sample sample = op.samples().front();
+    std::vector<Type> types;
+    for (const SampleOperand& operand : sample.operands) types.emplace_back(stored(operand, dtype).type.dtype, Shape{});
+    if (op.name == "dropout") types[1] = Type(DType::I64, {2});
+    llvm::SmallVector<const Type*, 4> pointers;
+    for (const Type& type : types) pointers.push_back(&type);
+    Result<Types> results = infer(OpCall(op, sample.attrs, pointers));
+    if (!results) return llvm::consumeError(results.takeError()), false;
+    if (!fits_fused_body(op, pointers, *results)) return false;
+    std::string operands;
+    for (size_t i = 0; i < types.size(); ++i) {
+      const std::string name = "%x" + std::to_string(operands_.size());
+      inputs_ += (operands_.empty() ? "" : ", ") + name + ": " + to_string(types[i]);
+      operands += (i ? ", " : "") + name;
+      operands_.push_back(shaped(stored(sample.operands[i], dtype), i));
+    }
+    const std::string result = "%v" + std::to_string(count_);
+    Attrs attrs = sample.attrs;
+    attrs.erase("first_draw");
+    const std::string attributes = to_text(attrs);
+    nodes_ +=
+        " " + result + " = " + op.name.str() + "(" + operands + ")" + (attributes.empty() ? "" : " " + attributes);
+    results_ += (count_++ ? ", " : " ") + result;
+    return true;
+  }
+
+  size_t count() const { return count_; }
+  KernelCase take(uint32_t seed) const {
+    Attrs attrs;
+    attrs.set("body", "graph @body(" + inputs_ + ") {" + nodes_ + " return" + results_ + " }");
+    return KernelCase("fused", attrs, operands_, seed);
+  }
+
+ private:
+  // The first operand has every element, others repeat along one dimension or the other.
+  static SampleOperand shaped(SampleOperand operand, size_t i) {
+    if (operand.type.dtype == DType::I64 && operand.fill == SampleOperand::Fill::Values) return operand;
+    if (operand.fill == SampleOperand::Fill::Values) operand.fill = SampleOperand::Fill::Normal;
+    const Shape shapes[] = {{6, 40}, {6, 40}, {40}, {6, 1}};
+    operand.type.shape = shapes[i % 4];
+    return operand;
+  }
+
+  std::vector<SampleOperand> operands_;
+  std::string inputs_, nodes_, results_;
+  size_t count_ = 0;
+};
+
+}  // namespace
+
+std::vector<KernelCase> fused_element_cases(DType dtype) {
+  std::vector<KernelCase> all;
+  BodyOfMany body;
+  auto finish = [&] {
+    if (body.count() > 0) all.push_back(body.take(static_cast<uint32_t>(all.size() + 1)));
+    body = BodyOfMany();
+  };
+  for (const OpDef* op : all_ops()) {
+    if (op->name == "fused") continue;
+    body.add(*op, dtype);
+    if (body.count() == ops_per_body) finish();
+  }
+  finish();
+  return all;
+}
+
+std::vector<KernelCase> fused_reduction_cases() {
+  using namespace samples;
+  std::vector<KernelCase> all;
+  auto add = [&](const std::string& body, llvm::ArrayRef<SampleOperand> operands) {
+    Attrs attrs{{"body", "graph @body(" + body + " }"}, {"first_draw", int64_t{8}}};
+    all.emplace_back("fused", attrs, operands, static_cast<uint32_t>(all.size() + 1));
+  };
+  const SampleOperand rng = values({2}, {1234567, 5}, DType::I64);
+  for (const char* shape : {"37,70,24", "3,1100,5", "2,9,1300"}) {
+    Shape sizes;
+    llvm::SmallVector<llvm::StringRef, 3> parts;
+    llvm::StringRef(shape).split(parts, ',');
+    for (llvm::StringRef part : parts) sizes.push_back(std::stoll(part.str()));
+    const std::string whole = "[" + std::string(shape) + "]", inner = std::to_string(sizes[2]);
+    const std::string totals = "[" + std::to_string(sizes[0]) + ",1," + inner + "]";
+    // One total for each column of each image, and one for each column.
+    add("%x0: bf16" + whole + ", %x1: f32[" + inner + "]) { %v0 = cast(%x0) {to=f32} %v1 = mul(%v0, %x1) " +
+            "%v2 = reduce_mean(%v1) {axes=[1], keep_dims=1} %v3 = silu(%v2) %v4 = reduce_max(%v1) {axes=[1], " +
+            "keep_dims=1} return %v1, %v3, %v4",
+        {normal(sizes, DType::BF16), normal({sizes[2]})});
+    add("%x0: f32" + whole + ", %x1: i64[2], %x2: f32" + totals + ") { %v0 = dropout(%x0, %x1) {id=3, ratio=0.25} " +
+            "%v1 = sub(%v0, %x2) %v2 = reduce_sum(%v1) {axes=[0,1], keep_dims=1} return %v1, %v2",
+        {normal(sizes), rng, normal({sizes[0], 1, sizes[2]})});
+    // A softmax of rows, a norm in 16 bits, and the sum of all.
+    add("%x0: f32" + whole + ") { %v0 = reduce_max(%x0) {axes=[2], keep_dims=1} %v1 = sub(%x0, %v0) %v2 = exp(%v1) " +
+            "%v3 = reduce_sum(%v2) {axes=[2], keep_dims=1} %v4 = div(%v2, %v3) return %v4, %v3",
+        {normal(sizes)});
+    add("%x0: bf16" + whole + ", %x1: f32[" + inner + "]) { %v0 = cast(%x0) {to=f32} %v1 = mul(%v0, %v0) " +
+            "%v2 = reduce_mean(%v1) {axes=[1,2], keep_dims=1} %v3 = rsqrt(%v2) %v4 = mul(%v0, %v3) %v5 = mul(%v4, "
+            "%x1) " +
+            "%v6 = cast(%v5) {to=bf16} return %v6, %v3",
+        {normal(sizes, DType::BF16), normal({sizes[2]})});
+    add("%x0: f32" + whole + ", %x1: f32" + whole +
+            ") { %v0 = sub(%x0, %x1) %v1 = mul(%v0, %v0) %v2 = reduce_sum(%v1) " +
+            "{axes=[0,1,2], keep_dims=1} %v3 = sqrt(%v2) return %v3",
+        {normal(sizes), normal(sizes)});
+  }
+  return all;
+}
+
+}  // namespace plimsoll::testing
