@@ -346,6 +346,8 @@ std::vector<Sample> attention_grad_samples() {
   capped.set("softcap", 0.5);
   // As those of real rows are, above every score: no probability is above 1.
   SampleOperand lse = values({2, 2, 3}, {6, 6.5, 7, 6.25, 6.75, 7.25, 6, 6.5, 7, 6.25, 6.75, 7.25});
+  SampleOperand with_closed_rows =
+      values({2, 2, 3}, {6, -1e30, 7, 6.25, 6.75, 7.25, -INFINITY, 6.5, 7, 6.25, 6.75, -3.4e38});
   return {
       {{normal({2, 3, 4}), normal({2, 4, 2}), normal({2, 4, 3}), normal({2, 3, 6}), lse, normal({2, 3, 6})},
        heads_attrs(2, 1, 0.5)},
@@ -356,6 +358,10 @@ std::vector<Sample> attention_grad_samples() {
         values({1, 2, 2}, {6, 6.5, 7, 6.25}), normal({1, 2, 4}), bools({2, 3})},
        heads_attrs(2, 2, 0.5)},
       {{normal({2, 3, 8}), absent(), absent(), normal({2, 3, 4}), lse, normal({2, 3, 4})}, packed},
+      {{normal({2, 3, 16}), absent(), absent(), normal({2, 3, 8}), with_closed_rows, normal({2, 3, 8})}, packed},
+      {{normal({2, 3, 32}, DType::BF16), absent(), absent(), normal({2, 3, 16}, DType::BF16), with_closed_rows,
+        normal({2, 3, 16}, DType::BF16)},
+       packed},
       {{normal({2, 3, 4}), normal({2, 3, 2}), normal({2, 3, 3}), normal({2, 3, 6}), lse, normal({2, 3, 6}),
         fixed(normal({2, 1, 1, 3})), absent(), values({2}, {0.5, 0.25}), values({1, 3}, {4, 4, 2}, DType::I64)},
        capped},
@@ -414,7 +420,7 @@ constinit const OpDef op_attention_grad{
     .name = "attention_grad",
     .summary =
         "dq, dk, dv (packed: one result) from q, k, v, y, lse, dy and attention's operands from mask to segments; "
-        "attributes as in attention",
+        "attributes as in attention; rows that masks of large finite numbers close whole (lse below -1e6) give none",
     .operands = {"q", "k?", "v?", "y?", "lse?", "dy?", "mask?", "rng?", "slopes?", "segments?"},
     .results = {"dq", "dk?", "dv?"},
     .attrs = attention_attrs,

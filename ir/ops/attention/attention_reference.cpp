@@ -124,14 +124,21 @@ struct Operands {
   }
 };
 
-// Of a row's scores, one of which may be its sink.
-double log_sum_exp(const std::vector<double>& row) {
+// Rows whose lse is below this pass no gradient: the number of their columns is lost in it.
+constexpr double closed_lse = -1e6;
+
+// Of a row's scores, one of which may be its sink. Masks of large finite numbers leave nothing of the sum in the lse.
+struct Softmax {
   double largest = -INFINITY, sum = 0;
-  for (double s : row) largest = std::max(largest, s);
-  if (largest == -INFINITY) return largest;
-  for (double s : row) sum += std::exp(s - largest);
-  return largest + std::log(sum);
-}
+
+  explicit Softmax(const std::vector<double>& row) {
+    for (double s : row) largest = std::max(largest, s);
+    if (largest == -INFINITY) return;
+    for (double s : row) sum += std::exp(s - largest);
+  }
+  double lse() const { return largest + std::log(sum); }
+  double probability(double score) const { return std::exp(score - largest) / sum; }
+};
 
 // What both gradients know of a pair of a row and a column that meet. With P the probabilities, Z their dropout factors
 // and dP = Z * (dy v^T):
@@ -148,7 +155,7 @@ template <typename Visit>
 void for_each_pair(const ReferenceCall& call, const Operands& in, Visit visit) {
   std::vector<double> y = call.load("y"), lse = call.load("lse"), dy = call.load("dy");
   in.for_each_row([&](Row row) {
-    if (lse[in.lse_at(row)] == -INFINITY) return;
+    if (lse[in.lse_at(row)] < closed_lse) return;
     const double *dy_row = &dy[in.y_at(row)], *y_row = &y[in.y_at(row)];
     double dy_dot_y = 0;
     for (int64_t d = 0; d < in.n.value_depth; ++d) dy_dot_y += dy_row[d] * y_row[d];
@@ -172,11 +179,11 @@ Status attention_reference(const ReferenceCall& call) {
   in.for_each_row([&](Row row) {
     for (int64_t c = 0; c < in.n.columns; ++c) scores[c] = in.score(row, c);
     if (!sinks.empty()) scores.back() = sinks[row.h];
-    double lse = log_sum_exp(scores);
-    call.out("lse").set(in.lse_at(row), lse);
-    if (lse == -INFINITY) return;
+    const Softmax softmax(scores);
+    call.out("lse").set(in.lse_at(row), softmax.lse());
+    if (softmax.sum == 0) return;
     for (int64_t c = 0; c < in.n.columns; ++c) {
-      double probability = std::exp(scores[c] - lse) * in.keep(row, c);
+      double probability = softmax.probability(scores[c]) * in.keep(row, c);
       if (probability == 0) continue;
       for (int64_t d = 0; d < in.n.value_depth; ++d) y[in.y_at(row) + d] += probability * in.v[in.v_at(row, c) + d];
     }

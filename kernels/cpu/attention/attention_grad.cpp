@@ -1,3 +1,4 @@
+#include "kernels/closed_rows.h"
 #include "kernels/cpu/attention/attention.h"
 #include "kernels/cpu/attention/block_matmul.h"
 #include "kernels/cpu/common/parallel.h"
@@ -30,7 +31,7 @@ struct GradTensors {
 };
 
 PLIMSOLL_VECTORISED void probabilities(float* p, const float* scores, float lse, int64_t n) {
-  const float shift = lse == -infinity ? infinity : lse;  // a row that attends to nothing
+  const float shift = lse > closed_lse ? lse : infinity;
 #pragma omp simd
   for (int64_t j = 0; j < n; ++j) p[j] = vector_exp(scores[j] - shift);
 }

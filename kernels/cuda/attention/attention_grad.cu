@@ -41,7 +41,7 @@ struct PairGradient {
                           int64_t column, float product, float dy_v)
       : weight(0.0f), score(0.0f) {
     const float raw = head.score(n, row, column, product);
-    if (raw == -INFINITY || constants.lse == -INFINITY) return;
+    if (raw == -INFINITY || constants.lse < closed_lse) return;
     const float probability = expf(raw - constants.lse), keep = kept_factor(n, head, row, column);
     weight = keep * probability;
     score = n.scale * cap_slope(n, product) * probability * (keep * dy_v - constants.delta);

@@ -2,6 +2,7 @@
 
 // Where the tensors of one head lie, and what the mask and dropout do to a single score.
 
+#include "kernels/closed_rows.h"
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/common/element.cuh"
 #include "kernels/cuda/common/philox.cuh"

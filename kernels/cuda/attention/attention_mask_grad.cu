@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(tile_threads)
       const float score = head.score(n, row, column, product);
       if (score == -INFINITY) continue;
       const float lse = grads.lse[head.lse(n, row)];
-      if (lse == -INFINITY) continue;
+      if (lse < closed_lse) continue;
       sum += expf(score - lse) * (kept_factor(n, head, row, column) * dy_v - delta);
     }
   if (row < n.rows && column < n.columns)

@@ -34,8 +34,8 @@ __global__ void __launch_bounds__(256)
   delta[Head{row / n.rows, number % n.heads}.lse(n, row % n.rows)] = sum * n.dropout.kept_share;
 }
 
-// A row's lse in units of log 2, such that every probability of a row that attends to nothing becomes 0.
-__device__ inline float in_log2(float lse) { return lse > -INFINITY ? lse * log2_e : INFINITY; }
+// A row's lse in units of log 2, such that every probability of a row that is closed whole becomes 0.
+__device__ inline float in_log2(float lse) { return lse > closed_lse ? lse * log2_e : INFINITY; }
 
 // A row's lse in units of log 2, and its delta, dy . y without the factor of dropout.
 struct RowConstants {
@@ -51,8 +51,7 @@ struct RowConstants {
   }
 };
 
-// From a score and its row's lse, both in units of log 2. Where a mask of large finite numbers closes a whole row, lse
-// has lost more than a score by rounding.
+// From a score and its row's lse, both in units of log 2. Rounding may leave a score above its lse.
 __device__ inline float probability(float score, float lse) { return exp2_approx(fminf(score - lse, 0.0f)); }
 
 // A score in units of log 2, and its derivative by what is capped.
