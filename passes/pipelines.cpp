@@ -27,7 +27,7 @@ std::string forward_pipeline(const TrainingRequest& request, const KernelPrefere
     std::replace(rules.begin(), rules.end(), '\n', ';');  // a run: line of a reproducer is one line
     text += "insert-casts{to=" + request.precision + " rules=" + option_text(rules) + "}, ";
   }
-  return text + "fuse-batch-norms";
+  return text + "narrow-frozen, fuse-batch-norms";
 }
 
 std::string partition_pipeline(const TrainingRequest& request) {

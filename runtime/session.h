@@ -41,6 +41,7 @@ struct WholeState {
   Type type;
   int64_t stage = 0;  // the first stage of the pipeline that has it
   StateRole role = StateRole::Parameter;
+  bool trained = false;
 };
 
 WholeState whole_state_of(const Plan& stage, const PlanState& state);

@@ -55,7 +55,7 @@ FirstValue as_normal(llvm::StringRef name, const Type& type, double deviation) {
 WholeState whole_state_of(const Plan& stage, const PlanState& state) {
   const Slot& slot = stage.slots[static_cast<size_t>(state.slot)];
   const Type type(slot.type.dtype, whole_shape(state.divisions, slot.type.shape));
-  return {slot.name, state.init, type, stage.stage, state.role};
+  return {slot.name, state.init, type, stage.stage, state.role, state.trained};
 }
 
 const PlanState* Session::find_state(llvm::StringRef name) const {

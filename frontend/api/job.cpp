@@ -4,59 +4,13 @@
 #include "frontend/onnx/open_dims.h"
 #include "ir/machine/cluster.h"
 #include "ir/plan/check_ranks.h"
-#include "ir/support/strings.h"
 #include "runtime/cpu/cpu_catalog.h"
 #include "runtime/cuda/cuda_catalog.h"
-#include "runtime/data/safetensors.h"
 
 #include "llvm/Support/Path.h"
 
-#include <cstring>
-
 namespace plimsoll {
 namespace {
-
-Status differs(const llvm::Twine& where, llvm::StringRef name, const Type& has, const Type& wants) {
-  return model_error(where + ": weight '" + name + "' is " + to_string(has) + ", the plan needs " + to_string(wants));
-}
-
-// The whole of a weight is its range from 0 on, in its own shape.
-Weights weights_by_range(WeightRangeLoader load_range) {
-  WeightLoader load = [load_range](llvm::StringRef name, const TensorView& into) {
-    return load_range(name, into.type, 0, into);
-  };
-  return {std::move(load), std::move(load_range)};
-}
-
-Result<Weights> open_onnx_weights(const std::string& path) {
-  Result<Model> model = Model::read(path);
-  if (!model) return model.takeError();
-  auto kept = std::make_shared<Model>(std::move(*model));
-  Result<WeightSource> source = WeightSource::open(*kept);
-  if (!source) return source.takeError();
-  auto weights = std::make_shared<WeightSource>(std::move(*source));
-  return weights_by_range(
-      [path, kept, weights](llvm::StringRef name, const Type& whole, int64_t first, const TensorView& into) -> Status {
-        const Weight* weight = weights->find(name);
-        if (!weight) return model_error(path + ": has no weight '" + name + "'");
-        if (weight->type != whole) return differs(path, name, weight->type, whole);
-        Status loaded = weights->load_range(name, first, into);
-        return loaded ? in_context(path, std::move(loaded)) : Status::success();
-      });
-}
-
-Result<Weights> open_safetensors_weights(const std::string& path) {
-  Result<SafetensorsFile> file = SafetensorsFile::open(path);
-  if (!file) return file.takeError();
-  auto kept = std::make_shared<SafetensorsFile>(std::move(*file));
-  return weights_by_range(
-      [path, kept](llvm::StringRef name, const Type& whole, int64_t first, const TensorView& into) -> Status {
-        const TensorEntry* entry = kept->find(name);
-        if (!entry) return model_error(path + ": has no weight '" + name + "'");
-        if (entry->type != whole) return differs(path, name, entry->type, whole);
-        return kept->read_range(*entry, first, into.elements(), into.data);
-      });
-}
 
 struct ImportedModel : Imported {
   std::vector<std::string> batch_dims;
@@ -229,12 +183,6 @@ Result<std::string> Job::compile_until(CompileRequest request, const CompileHook
   Result<PlanDraft> draft = plimsoll::compile_until(std::move(imported->graph), *training, *stages, hooks);
   if (!draft) return draft.takeError();
   return PlanDraftSubject(*draft).to_text();
-}
-
-Result<Weights> open_weights(const std::string& path) {
-  if (ends_with(path, ".onnx")) return open_onnx_weights(path);
-  if (ends_with(path, ".safetensors")) return open_safetensors_weights(path);
-  return usage_error(path + ": weights come from a .onnx or a .safetensors file");
 }
 
 }  // namespace plimsoll

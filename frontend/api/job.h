@@ -4,11 +4,11 @@
 // every plan that is tried starts from there.
 
 #include "frontend/api/rank_devices.h"
+#include "frontend/api/weights.h"
 #include "frontend/onnx/import.h"
 #include "ir/machine/cluster.h"
 #include "ir/machine/timing_cache.h"
 #include "passes/compile.h"
-#include "runtime/session.h"
 
 #include <set>
 
@@ -85,14 +85,6 @@ class Job {
   std::optional<ClusterDescription> cluster_;
   std::shared_ptr<const Model> model_;
 };
-
-// The weights of a file by name, as a session asks for them.
-struct Weights {
-  WeightLoader load;
-  WeightRangeLoader load_range;  // of a file that holds bytes in order, it reads the asked ones alone
-};
-// Of an .onnx or .safetensors file, which the loaders keep.
-Result<Weights> open_weights(const std::string& path);
 
 // What can run on a device, readable without one.
 std::unique_ptr<KernelCatalog> kernel_catalog_for(const DeviceDescription& device, bool any_order = false);

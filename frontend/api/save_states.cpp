@@ -1,5 +1,6 @@
 #include "frontend/api/save_states.h"
 
+#include "frontend/api/weights.h"
 #include "frontend/onnx/save.h"
 #include "frontend/onnx/state_names.h"
 #include "ir/support/output_file.h"
@@ -7,6 +8,8 @@
 #include "passes/train/optimizer_update.h"
 #include "runtime/bad_result.h"
 #include "runtime/data/safetensors.h"
+
+#include "llvm/Support/FileSystem.h"
 
 #include <cstring>
 
@@ -17,24 +20,58 @@ namespace {
 struct Saved {
   const WholeState* state;
   Type type;
+  bool was_narrowed = false;  // the plan has the frozen weight in fewer bytes than the file that it was loaded from
 };
 
+// The file that the weights came from; none where there is none any more.
+Result<std::optional<Weights>> open_first_weights(const std::string& path) {
+  if (!llvm::sys::fs::exists(path)) return std::nullopt;
+  Result<Weights> weights = open_weights(path);
+  if (!weights) return weights.takeError();
+  return std::move(*weights);
+}
+
 // By the names of the model's weights.
-llvm::StringMap<Saved> weights_of(const Session& session, SavedWeights which) {
+llvm::StringMap<Saved> weights_of(const Session& session, SavedWeights which, const std::optional<Weights>& first) {
   llvm::StringMap<const WholeState*> by_name;
   for (const WholeState& state : session.whole_states()) by_name[state.name] = &state;
   llvm::StringMap<Saved> weights;
   for (const WholeState& state : session.whole_states()) {
     if (state.init.kind != StateInit::Kind::Weights) continue;
     const WholeState* mean = which == SavedWeights::Mean ? by_name.lookup(state.name + ema_suffix.str()) : nullptr;
-    weights.try_emplace(state.init.source, Saved{mean ? mean : &state, state.type});
+    Saved saved{mean ? mean : &state, state.type};
+    const std::optional<Type> stored = first ? first->type_of(state.init.source) : std::nullopt;
+    if (stored && !state.trained && stored->shape == state.type.shape && is_float(stored->dtype) &&
+        dtype_bytes(stored->dtype) > dtype_bytes(state.type.dtype)) {
+      saved.type = *stored;
+      saved.was_narrowed = true;
+    }
+    weights.try_emplace(state.init.source, std::move(saved));
   }
   return weights;
 }
 
-// Weights that a bad step has spoilt replace no file.
-Status read_saved(Session& session, const Saved& saved, const TensorView& into) {
+// Is every number of `narrow` what the one of `wide` rounds to?
+Result<bool> rounds_to(const TensorView& wide, const TensorView& narrow) {
+  Tensor rounded(narrow.type);
+  const int64_t size = dtype_bytes(wide.type.dtype);
+  if (Status s = read_converted(wide.type.dtype, 0, rounded.view(), [&](int64_t first, const TensorView& part) {
+        std::memcpy(part.data, wide.as<char>() + first * size, static_cast<size_t>(part.type.bytes()));
+        return Status::success();
+      }))
+    return s;
+  return std::memcmp(rounded.data(), narrow.data, static_cast<size_t>(narrow.type.bytes())) == 0;
+}
+
+// Weights that a bad step has spoilt replace no file. Of a frozen weight that was narrowed as it was loaded, the file
+// has all digits.
+Status read_saved(Session& session, const Saved& saved, const std::optional<Weights>& first, const TensorView& into) {
   return session.read_whole_state(*saved.state, [&](const TensorView& bytes) -> Status {
+    if (saved.was_narrowed) {
+      if (Status s = first->load(saved.state->init.source, into)) return s;
+      Result<bool> is_unchanged = rounds_to(into, bytes);
+      if (!is_unchanged || *is_unchanged) return is_unchanged.takeError();
+    }
     if (saved.state->role != StateRole::Buffer && (holds_nan(bytes) || holds_infinity(bytes)))
       return model_error("the weights are not saved, because '" + saved.state->name + "' holds NaN or infinity");
     if (bytes.type == into.type)
@@ -54,7 +91,9 @@ Result<StateNames> names_in_model(const std::string& model_path) {
 }
 
 Status save_safetensors(Session& session, const std::string& path, const std::string& model_path, SavedWeights which) {
-  llvm::StringMap<Saved> states = weights_of(session, which);
+  Result<std::optional<Weights>> first = open_first_weights(model_path);
+  if (!first) return first.takeError();
+  llvm::StringMap<Saved> states = weights_of(session, which, *first);
   Result<StateNames> names = names_in_model(model_path);
   if (!names) return names.takeError();
   for (const auto& [name, source] : names->tied)
@@ -73,19 +112,21 @@ Status save_safetensors(Session& session, const std::string& path, const std::st
       std::memcpy(out, &batches, sizeof batches);
       return Status::success();
     }
-    return read_saved(session, state->second, {entry.type, out});
+    return read_saved(session, state->second, *first, {entry.type, out});
   });
 }
 
 Status save_onnx(Session& session, const std::string& path, const std::string& model_path, SavedWeights which) {
   Result<Model> model = Model::read(model_path);
   if (!model) return model.takeError();
-  const llvm::StringMap<Saved> weights = weights_of(session, which);
+  Result<std::optional<Weights>> first = open_first_weights(model_path);
+  if (!first) return first.takeError();
+  const llvm::StringMap<Saved> weights = weights_of(session, which, *first);
   return save_model(*model, path, [&](llvm::StringRef initializer) -> Result<std::optional<Tensor>> {
     const auto weight = weights.find(initializer);
     if (weight == weights.end()) return std::nullopt;
     std::optional<Tensor> tensor(std::in_place, weight->second.type);
-    if (Status failed = read_saved(session, weight->second, tensor->view())) return failed;
+    if (Status failed = read_saved(session, weight->second, *first, tensor->view())) return failed;
     return tensor;
   });
 }

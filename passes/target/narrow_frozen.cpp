@@ -1,0 +1,121 @@
+#include "passes/pass/pass.h"
+#include "passes/rewrite/match.h"
+
+#include "llvm/ADT/STLExtras.h"
+
+// A frozen parameter that is read in one narrower type alone becomes a state of that type, so that a step neither keeps
+// nor casts the wide one. Reads may lie behind ops that only move elements: transposes, lookups in a table. Loaders
+// convert a file's weight as they read it.
+//
+// It is right because a cast rounds each element by itself, whether before or after elements move, and because nothing
+// gives the parameter a next value: rounding it once, as it is loaded, is rounding it in every step. Trained parameters
+// stay as they are: their small updates need the wide type.
+
+namespace plimsoll {
+namespace {
+
+// How the readers of a parameter read it.
+struct Readers {
+  std::vector<NodeId> movers;  // of elements, in the order in which they were reached: each after what it reads
+  std::vector<NodeId> casts;
+  std::optional<DType> to;
+};
+
+class Narrower {
+ public:
+  Narrower(Graph& graph, PassContext& context) : graph_(graph), context_(context) {
+    for (const Output& output : graph.outputs) kept_.push_back(output.value);
+    for (const Update& update : graph.updates) kept_.append({update.state, update.value});
+  }
+
+  bool run() {
+    for (State& state : graph_.states) {
+      const Type type = graph_.type(state.value);
+      if (state.role != StateRole::Parameter || state.trained || !is_float(type.dtype)) continue;
+      Readers readers;
+      if (!collect(state.value, readers) || !readers.to || dtype_bytes(*readers.to) >= dtype_bytes(type.dtype))
+        continue;
+      if (!can_move(readers)) continue;
+      narrow(state.value, readers);
+      Total& total = totals_[*readers.to];
+      ++total.parameters;
+      total.saved_bytes += type.bytes() - graph_.type(state.value).bytes();
+    }
+    for (const auto& [dtype, total] : totals_) {
+      context_.count("parameters", total.parameters);
+      context_.decide("frozen parameters", dtype_name(dtype),
+                      std::to_string(total.parameters) + (total.parameters == 1 ? " is" : " are") +
+                          " read in this type alone and stored in it, " + std::to_string(total.saved_bytes) +
+                          " bytes fewer; they are converted as they are loaded");
+    }
+    return !totals_.empty();
+  }
+
+ private:
+  struct Total {
+    int64_t parameters = 0, saved_bytes = 0;
+  };
+
+  // False where something reads the value, or what is made of it by moving, otherwise than by casts to one type.
+  bool collect(ValueId value, Readers& readers) const {
+    if (llvm::is_contained(kept_, value)) return false;
+    for (NodeId user : graph_.value(value).users) {
+      const Node& node = graph_.node(user);
+      const bool moves = node.op->only_moves() || node.op->name == "gather";
+      if (!moves || llvm::count(node.operands, value) != 1 || node.operands[0] != value) return false;
+      if (node.op->name == "cast") {
+        const DType to = node.attrs.get_dtype("to");
+        if (readers.to && *readers.to != to) return false;
+        readers.to = to;
+        readers.casts.push_back(user);
+        continue;
+      }
+      readers.movers.push_back(user);
+      for (ValueId result : node.results)
+        if (!collect(result, readers)) return false;
+    }
+    return true;
+  }
+
+  // Movers must give the narrow type of a narrow operand, which one with a table of fills in another type would not.
+  bool can_move(const Readers& readers) const {
+    return llvm::all_of(readers.movers, [&](NodeId id) {
+      const Node& node = graph_.node(id);
+      llvm::SmallVector<const Type*, 4> types = operand_types(graph_, node);
+      const Type narrow(*readers.to, types[0]->shape);
+      types[0] = &narrow;
+      const std::optional<Types> made = try_infer(*node.op, node.attrs, types);
+      return made && llvm::all_of(*made, [&](const Type& type) { return type.dtype == *readers.to; });
+    });
+  }
+
+  void narrow(ValueId parameter, const Readers& readers) {
+    const auto retype = [&](ValueId value) { graph_.set_type(value, Type(*readers.to, graph_.type(value).shape)); };
+    retype(parameter);
+    for (NodeId mover : readers.movers)
+      for (ValueId result : graph_.node(mover).results) retype(result);
+    for (NodeId cast : readers.casts) {
+      graph_.replace_uses(graph_.node(cast).results[0], graph_.node(cast).operands[0]);
+      graph_.erase_node(cast);
+    }
+  }
+
+  Graph& graph_;
+  PassContext& context_;
+  llvm::SmallVector<ValueId, 8> kept_;  // outputs, and states that change with their next values
+  std::map<DType, Total> totals_;
+};
+
+Result<bool> run(Graph& graph, PassContext& context) { return Narrower(graph, context).run(); }
+
+}  // namespace
+
+constinit const PassInfo pass_narrow_frozen{
+    .name = "narrow-frozen",
+    .summary = "store frozen parameters in the narrower type in which alone they are read",
+    .stage = Stage::Forward,
+    .keeps_result = false,
+    .run = run,
+};
+
+}  // namespace plimsoll
