@@ -100,6 +100,7 @@ Result<const EvaluationPlanner::Variant*> EvaluationPlanner::variant(int64_t bat
   // Ranks along the axis data evaluate samples of their own, and talk only where they have pieces of the weights.
   request.mesh[MeshAxis::Data] = 1;
   request.zero = 0;
+  request.adapters.dropout = 0;
   Result<ForwardModel> forward =
       prepare_undivided({*model_.evaluation, model_.passes.quiet()}, request, catalog_.preferences());
   if (!forward) return forward.takeError();

@@ -64,6 +64,11 @@ Status clean_graph(Graph& graph, PassManager& passes) {
   return changed ? Status::success() : changed.takeError();
 }
 
+Status add_adapters(Graph& graph, const AdapterRequest& adapters, PassManager& passes) {
+  if (!adapters.wanted()) return Status::success();
+  return passes.run(graph, adapter_pipeline(adapters)).takeError();
+}
+
 Result<CleanModel> clean_model(Graph forward, llvm::StringRef loss, const CompileHooks& hooks,
                                const EvaluationRequest& evaluation) {
   CleanModel model{std::move(forward), PassManager(hooks)};

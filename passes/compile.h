@@ -13,6 +13,10 @@ Status clean_graph(Graph& graph, PassManager& passes);
 Result<CleanModel> clean_model(Graph forward, llvm::StringRef loss, const CompileHooks& hooks = {},
                                const EvaluationRequest& evaluation = {});
 
+// Adds the adapters of a request to a clean forward graph, and quantises its frozen weights as one asks. Neither
+// changes anything where nothing is asked for.
+Status add_adapters(Graph& graph, const AdapterRequest& adapters, PassManager& passes);
+
 // The graphs as they stand after the pass (the first time it runs) or the phase (clean, train, fit) that
 // hooks.pipeline.stop_after names: the forward graph until the phase train, then the functions of the program.
 Result<PlanDraft> compile_until(Graph forward, const TrainingRequest& request, const StageDevices& devices,

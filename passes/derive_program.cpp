@@ -4,6 +4,7 @@
 #include "passes/partition/divide_batch.h"
 #include "passes/pipelines.h"
 #include "passes/target/precision_rules.h"
+#include "passes/train/adapter_targets.h"
 #include "passes/train/optimizer_settings.h"
 #include "passes/train/resize_batch.h"
 #include "passes/train/split_batch.h"
@@ -85,6 +86,10 @@ Result<ForwardModel> prepare_undivided(CleanModel model, const TrainingRequest& 
   std::vector<IndexInput> index_inputs = find_index_inputs(graph);
   if (request.batch > 0 && !passes.stopped())
     if (Status s = resize_batch(graph, request.batch)) return s;
+  if (request.adapters.wanted() && !passes.stopped())
+    if (Result<bool> changed = passes.run(graph, adapter_pipeline(request.adapters)); !changed)
+      return changed.takeError();
+  const bool adapts_transposed = request.adapters.wanted() && adapts_transposed_weights(graph);
   if (wants_channels_last(graph, request, preferences))
     if (Result<bool> changed = passes.run(graph, layout_pipeline); !changed) return changed.takeError();
   if (passes.leave("clean")) return forward;
@@ -96,6 +101,7 @@ Result<ForwardModel> prepare_undivided(CleanModel model, const TrainingRequest& 
   if (!changed) return changed.takeError();
   note_update_rules(graph, request, passes);
   forward.summary = summarise(request, graph);
+  if (request.adapters.wanted()) describe_adapters(forward.summary, request.adapters, adapts_transposed);
   forward.summary.index_inputs = std::move(index_inputs);
   return forward;
 }

@@ -38,10 +38,24 @@ struct EvaluationRequest {
   std::vector<std::string> metrics;  // besides the loss: see passes/evaluate/metrics.h
 };
 
+// Matrices of a low rank that are trained beside frozen layers (LoRA, Hu et al. 2021).
+struct AdapterRequest {
+  int64_t rank = 0;                  // 0: there are none
+  double alpha = 0;                  // scale of an adapter times its rank; 0: the rank, a scale of 1
+  bool rslora = false;               // the scale is alpha over the root of the rank (Kalajdzievski 2023)
+  double dropout = 0;                // of the adapters' inputs
+  std::vector<std::string> targets;  // passes/train/adapter_targets.h; empty: all linear layers
+  std::optional<std::string> root;   // what names of weights begin with and paths of modules do not; none: unknown
+
+  bool wanted() const { return rank > 0; }
+  double alpha_or_rank() const { return alpha > 0 ? alpha : static_cast<double>(rank); }
+};
+
 struct TrainingRequest {
   std::string loss;                // "" | OUTPUT | cross-entropy:LOGITS:LABELS | mse:A:B | bce:A:B
   std::vector<std::string> train;  // regular expressions over state names; empty: every parameter
   std::vector<std::string> freeze;
+  AdapterRequest adapters;  // with them `train` names what is trained beside them, and empty means nothing
   OptimizerSpec optimizer;
   int64_t accumulate = 1;      // micro-batches an update
   double clip_grad_norm = 0;   // 0: off

@@ -2,6 +2,10 @@
 
 #include "passes/pass/pass_manager.h"
 
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/Format.h"
+#include "llvm/Support/ScopedPrinter.h"
+
 #include <algorithm>
 
 namespace plimsoll {
@@ -16,6 +20,14 @@ const llvm::StringLiteral finish_pipeline =
 const llvm::StringLiteral inference_pipeline = "inference-mode, dce";
 
 const llvm::StringLiteral layout_pipeline = "channels-last, dce, move-transposes, fold-constants, simplify, cse, dce";
+
+std::string adapter_pipeline(const AdapterRequest& adapters) {
+  const auto number = [](double value) { return option_text(llvm::to_string(llvm::format("%.17g", value))); };
+  const std::string targets = adapters.targets.empty() ? "all-linear" : llvm::join(adapters.targets, " ");
+  return "insert-adapters{rank=" + std::to_string(adapters.rank) + " alpha=" + number(adapters.alpha_or_rank()) +
+         " rslora=" + (adapters.rslora ? "1" : "0") + " dropout=" + number(adapters.dropout) +
+         " targets=" + option_text(targets) + " root=" + option_text(adapters.root.value_or("")) + "}";
+}
 
 std::string forward_pipeline(const TrainingRequest& request, const KernelPreferences& preferences) {
   std::string text;

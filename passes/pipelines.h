@@ -16,6 +16,9 @@ extern const llvm::StringLiteral inference_pipeline;
 // Image models on devices whose convolutions are faster with channels last.
 extern const llvm::StringLiteral layout_pipeline;
 
+// What adds the adapters of a request to a clean forward graph.
+std::string adapter_pipeline(const AdapterRequest& adapters);
+
 // What the forward graph goes through before it is differentiated, first that of the whole job, then that of one of
 // several ranks; and each function of the training step after. Of stages whose ranks have parts of tensors, each
 // micro-batch is divided by itself, once the stages have theirs; the last of the three tidies up behind that.

@@ -1,5 +1,6 @@
 #include "runtime/first_values.h"
 
+#include "ir/adapter_names.h"
 #include "ir/fused_body.h"
 #include "ir/support/strings.h"
 
@@ -203,11 +204,23 @@ class Finder {
   void set_constant(size_t state, double value) { values_[state] = {FirstValue::Kind::Constant, value, ""}; }
   void set_normal(size_t state, double deviation) { values_[state] = {FirstValue::Kind::Normal, deviation, ""}; }
 
+  // As PEFT draws them: A as a linear layer's weight, rows of an embedding's B as those of nn.Embedding, and the other
+  // one zeros.
+  void draw_adapter(size_t i, AdapterMatrix matrix) {
+    const Shape whole = whole_of(i);
+    const double inputs = static_cast<double>(element_count(whole)) / static_cast<double>(whole[0]);
+    if (matrix == AdapterMatrix::A)
+      values_[i] = {FirstValue::Kind::Uniform, 1 / std::sqrt(inputs), ""};
+    else
+      matrix == AdapterMatrix::EmbeddingB ? set_normal(i, 1) : set_constant(i, 0);
+  }
+
   // What only the names tell.
   void by_name(size_t i) {
     const std::string& name = name_of(i);
     FirstValue& value = values_[i];
     const Shape whole = whole_of(i);
+    if (const auto adapter = parse_adapter_weight(plan_.states[i].init.source)) return draw_adapter(i, adapter->matrix);
     if (ends_with(name, "in_proj_weight") && whole.size() == 2)
       value = {FirstValue::Kind::Uniform, std::sqrt(6.0 / static_cast<double>(whole[0] + whole[1])), ""};
     if (ends_with(name, "in_proj_bias") || ends_with(name, "self_attn.out_proj.bias")) set_constant(i, 0);

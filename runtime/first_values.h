@@ -27,6 +27,7 @@ struct FirstValue {
 //   norms             scales and running variances 1, biases and running means 0
 //   in_proj_weight    uniform by Glorot and Bengio, in_proj_bias and out_proj.bias 0, as nn.MultiheadAttention
 //   prelu             0.25
+//   adapters (LoRA)   as PEFT: A uniform within 1 / sqrt(fan-in), B 0; of an embedding A 0 and B N(0, 1)
 // Where source lines of the model are in a file modeling_*.py, which is transformers', linear, conv and gather have
 // N(0, 0.02) and their biases 0; c_proj.weight of GPT-2 has that over the root of their number. A matrix that both
 // embeds and projects has N(0, 0.02), since who ties them draws them so.

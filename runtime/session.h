@@ -85,9 +85,12 @@ class Session {
             plan_.mesh[MeshAxis::Stage] > 1};
   }
 
-  // First values: weights through `load`, fills and copies by the plan. `seed` goes to the random counter.
+  // First values: weights through `load`, fills and copies by the plan. `seed` goes to the random counter, and draws
+  // adapters, which no model's file has.
   // Of divided states a rank asks `load_range` for its own piece alone; without it, the whole is loaded and cut.
   Status initialise(const WeightLoader& load, uint64_t seed, const WeightRangeLoader& load_range = nullptr);
+  // Gives the states that `saved` has its values, and copies that start as one of them the same. Its step is not used.
+  Status overwrite(const SavedStates& saved);
   // Goes on from saved states; those that `saved` lacks get first values, as by initialise().
   Status restore(const SavedStates& saved, const WeightLoader& load, uint64_t seed,
                  const WeightRangeLoader& load_range = nullptr);
@@ -150,6 +153,7 @@ class Session {
 
   Session(Plan plan, std::vector<WholeState> whole_states, Communicator* ranks);
   Status check_first_values() const;
+  Status draw_weight(llvm::StringRef name, const TensorView& into, uint64_t seed, double deviation) const;
   Status watch_ranks(const ExecutorOptions& options);
   std::string describe_place(int32_t function, int32_t instruction) const;
   Status start_step(BatchSource& data, const GradientSink* gradients);

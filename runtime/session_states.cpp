@@ -1,8 +1,10 @@
+#include "ir/adapter_names.h"
 #include "ir/support/philox.h"
 #include "ir/support/strings.h"
 #include "runtime/session.h"
 
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringSet.h"
 #include "llvm/Support/xxhash.h"
 
 #include <cstring>
@@ -212,8 +214,11 @@ Status Session::seed_random_counter(const PlanState& rng, uint64_t seed) {
   });
 }
 
-Status Session::set_states(const SavedStates* saved, const WeightLoader& load, uint64_t seed,
-                           const WeightRangeLoader& load_range) {
+Status Session::set_states(const SavedStates* saved, const WeightLoader& load_weight, uint64_t seed,
+                           const WeightRangeLoader& load_weight_range) {
+  const WeightLoader load = [&](llvm::StringRef name, const TensorView& into) {
+    return parse_adapter_weight(name) ? draw_weight(name, into, seed, 0) : load_weight(name, into);
+  };
   // A piece may be many ranges of one weight, which is made once.
   std::string made;
   std::optional<Tensor> whole;
@@ -228,6 +233,11 @@ Status Session::set_states(const SavedStates* saved, const WeightLoader& load, u
                 static_cast<size_t>(into.type.bytes()));
     return Status::success();
   };
+  const WeightRangeLoader load_range = [&](llvm::StringRef name, const Type& whole_type, int64_t first,
+                                           const TensorView& into) {
+    return load_weight_range && !parse_adapter_weight(name) ? load_weight_range(name, whole_type, first, into)
+                                                            : cut(name, whole_type, first, into);
+  };
   std::vector<const PlanState*> fresh;
   for (const PlanState& state : plan_.states) {
     const WholeState named = whole_state_of(plan_, state);
@@ -240,7 +250,7 @@ Status Session::set_states(const SavedStates* saved, const WeightLoader& load, u
     }
   }
   for (const PlanState* state : fresh)
-    if (Status s = fill_state(*state, load, load_range ? load_range : cut)) return s;
+    if (Status s = fill_state(*state, load, load_range)) return s;
   for (const PlanState* state : fresh)
     if (state->init.kind == StateInit::Kind::CopyOf)
       if (Status s = copy_derived_state(*state)) return s;
@@ -258,6 +268,29 @@ Status Session::initialise(const WeightLoader& load, uint64_t seed, const Weight
 Status Session::restore(const SavedStates& saved, const WeightLoader& load, uint64_t seed,
                         const WeightRangeLoader& load_range) {
   return set_states(&saved, load, seed, load_range);
+}
+
+Status Session::overwrite(const SavedStates& saved) {
+  llvm::StringSet<> changed;
+  for (const PlanState& state : plan_.states) {
+    const WholeState named = whole_state_of(plan_, state);
+    if (!saved.has(named)) continue;
+    changed.insert(named.name);
+    if (Status s = load_state(
+            state, [&](int64_t first, const TensorView& into) { return saved.load_range(named, first, into); }))
+      return s;
+  }
+  for (const PlanState& state : plan_.states)
+    if (state.init.kind == StateInit::Kind::CopyOf && changed.contains(state.init.source))
+      if (Status s = copy_derived_state(state)) return s;
+  return Status::success();
+}
+
+// By its name each weight gets the same numbers whatever the mesh. With a deviation they do not depend on its layer.
+Status Session::draw_weight(llvm::StringRef name, const TensorView& into, uint64_t seed, double deviation) const {
+  const RandomStream stream{static_cast<int64_t>(seed), 0, static_cast<int64_t>(llvm::xxHash64(name))};
+  fill_first(into, deviation == 0 ? first_values_.lookup(name) : as_normal(name, into.type, deviation), stream);
+  return Status::success();
 }
 
 Status Session::check_first_values() const {
@@ -279,13 +312,7 @@ Status Session::initialise_randomly(uint64_t seed, double deviation) {
   if (deviation == 0)
     if (Status s = check_first_values()) return s;
   return initialise(
-      [&](llvm::StringRef name, const TensorView& into) {
-        // By its name each weight gets the same numbers whatever the mesh.
-        RandomStream stream{static_cast<int64_t>(seed), 0, static_cast<int64_t>(llvm::xxHash64(name))};
-        fill_first(into, deviation == 0 ? first_values_.lookup(name) : as_normal(name, into.type, deviation), stream);
-        return Status::success();
-      },
-      seed);
+      [&](llvm::StringRef name, const TensorView& into) { return draw_weight(name, into, seed, deviation); }, seed);
 }
 
 }  // namespace plimsoll

@@ -173,7 +173,7 @@ class Alternatives {
 
   // A block is a number in the names of parameters: h.0.attn.weight, h.1.attn.weight.
   void last_blocks() {
-    if (!training_.train.empty() || !training_.freeze.empty()) return;
+    if (!training_.train.empty() || !training_.freeze.empty() || training_.adapters.wanted()) return;
     const llvm::Regex numbered("^(.*[A-Za-z_]\\.)([0-9]+)\\.");
     std::map<std::string, int64_t> last;  // the key is the name in front of the number
     for (const PlanState& state : smallest_.states) {

@@ -2,6 +2,7 @@
 
 #include "frontend/api/machine.h"
 #include "frontend/onnx/open_dims.h"
+#include "frontend/onnx/provenance.h"
 #include "ir/machine/cluster.h"
 #include "ir/plan/check_ranks.h"
 #include "runtime/cpu/cpu_catalog.h"
@@ -27,6 +28,7 @@ Result<ImportedModel> import_for_training(CompileRequest& request, const Compile
     if (dim.leads) batch_dims.push_back(dim.name);
   if (request.chooses_batch())
     for (const std::string& name : batch_dims) request.import.dims.emplace(name, samples_at_first);
+  if (!request.training.adapters.root) request.training.adapters.root = wrapper_prefix(model->proto().graph());
   Imported imported = survey_model(*model, request.import);
   if (imported.report.blocked()) return in_context(request.model_path, model_error(imported.report.summary()));
   return ImportedModel{std::move(imported), std::move(batch_dims)};

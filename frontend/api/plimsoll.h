@@ -140,6 +140,19 @@ enum class Precision {
 enum class MasterWeights { Auto, On, Off };  // f32 copies that the optimizer updates; Auto: of 16 bits
 enum class ImageLayout { Auto, ChannelsFirst, ChannelsLast };
 
+// Matrices of a low rank that are trained beside frozen layers (LoRA). docs/adapters.md tells about them.
+struct Adapters {
+  int64_t rank = 0;                  // 0: there are none
+  double alpha = 0;                  // the adapters' scale times their rank; 0: the rank
+  bool rslora = false;               // the scale is alpha over the root of the rank
+  double dropout = 0;                // below 1: share of their inputs that a step drops
+  std::vector<std::string> targets;  // all-linear, ends of modules' paths, regular expressions; empty: all-linear
+  std::optional<std::string> root;   // what names of weights begin with and paths do not; none: as the model says
+
+  bool operator==(const Adapters&) const = default;
+};
+enum class AdapterFormat { Peft, Diffusers, Kohya };
+
 // A training job. docs/command_line.md tells about each option under the same name.
 struct CompileOptions {
   std::string model;                    // path of the exported .onnx file
@@ -152,6 +165,7 @@ struct CompileOptions {
   std::vector<std::string> train;       // regular expressions over weights to train; empty: every parameter
   std::vector<std::string> freeze;      // regular expressions over weights to leave as they are
   bool freeze_norm = false;             // batch norms keep their running statistics
+  Adapters adapters;                    // with them `train` names what is trained beside them; empty: nothing
 
   Optimizer optimizer;
   int64_t accumulate = 1;  // micro-batches per update, at least 1; 1 where global_batch is given
@@ -314,6 +328,22 @@ struct Metrics {
   int64_t skipped_steps = 0;         // overflows so far
 };
 
+struct MergeOptions {
+  std::string model;                    // the .onnx file that was trained
+  std::string weights;                  // .onnx or .safetensors; "": the model's
+  std::string adapter;                  // a folder or a file
+  std::string output;                   // .onnx or .safetensors
+  std::map<std::string, int64_t> dims;  // sizes of open dimensions, where the model needs some
+  std::optional<std::string> root;      // as Adapters::root
+};
+struct Merged {
+  int64_t modules = 0;  // whose adapters were added to their weights
+  double largest_change = 0;
+  std::string most_changed;  // the weight with it
+};
+// Adds adapters to the weights of a model.
+Expected<Merged> merge(const MergeOptions& options) noexcept;
+
 // Fills in the bytes of one weight.
 using WeightReader = std::function<Expected<void>(const TensorSpec& weight, std::span<std::byte> into)>;
 
@@ -347,6 +377,10 @@ class Session {
 
   // The bytes of one of the plan's states as they are after the steps that were started.
   Expected<void> read(const std::string& state, std::span<std::byte> to) noexcept;
+  // Adapters of PEFT, diffusers or kohya for those of the plan, after the first values. `path` is a folder or a file.
+  Expected<void> load_adapter(const std::string& path) noexcept;
+  // The plan's adapters into a folder, or, for formats that are one file, a .safetensors file.
+  Expected<void> save_adapter(const std::string& path, AdapterFormat format = AdapterFormat::Peft) noexcept;
   // Weights under their names in the model, to .safetensors or .onnx. The latter takes the graph from `model`.
   Expected<void> save_weights(const std::string& path, const std::string& model = "") noexcept;
 

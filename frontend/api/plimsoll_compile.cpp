@@ -3,6 +3,7 @@
 #include "frontend/api/choose_plan.h"
 #include "frontend/api/fit.h"
 #include "frontend/api/machine.h"
+#include "frontend/api/merge_adapter.h"
 #include "frontend/api/plimsoll_impl.h"
 #include "frontend/api/request_ranges.h"
 #include "passes/train/optimizer_settings.h"
@@ -48,6 +49,10 @@ plimsoll::ParameterGroup internal_group(const ParameterGroup& from) {
   return to;
 }
 
+AdapterRequest internal_adapters(const Adapters& from) {
+  return {from.rank, from.alpha, from.rslora, from.dropout, from.targets, from.root};
+}
+
 CompileRequest internal_request(const CompileOptions& from) {
   CompileRequest to;
   to.model_path = from.model;
@@ -59,6 +64,7 @@ CompileRequest internal_request(const CompileOptions& from) {
   to.global_batch = from.global_batch, to.max_batch = from.max_batch;
   to.best_batch = from.best_batch;
   TrainingRequest& job = to.training;
+  job.adapters = internal_adapters(from.adapters);
   job.loss = from.loss, job.train = from.train, job.freeze = from.freeze;
   job.batch = from.batch, job.accumulate = from.accumulate;
   job.optimizer = internal_optimizer(from.optimizer);
@@ -174,6 +180,14 @@ Expected<std::vector<Compiled>> fit(const CompileOptions& options, const std::ve
   if (!closest->result.fits)
     all[closest_device].alternatives = alternatives_to(closest->result.plan, closest->job, closest->training, options);
   return all;
+}
+
+Expected<Merged> merge(const MergeOptions& options) noexcept {
+  MergeRequest request{options.model, options.weights, options.adapter, options.output, {}, options.root};
+  request.import.dims = options.dims;
+  Result<MergeResult> merged = merge_adapter(request);
+  if (!merged) return plimsoll::to_public(merged.takeError());
+  return Merged{merged->modules, merged->largest_change, merged->most_changed};
 }
 
 Expected<std::vector<Finding>> check(const CompileOptions& options) noexcept {

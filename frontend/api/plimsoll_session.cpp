@@ -1,3 +1,4 @@
+#include "frontend/api/adapters.h"
 #include "frontend/api/job.h"
 #include "frontend/api/plimsoll_impl.h"
 #include "frontend/api/save_states.h"
@@ -145,6 +146,17 @@ Expected<void> Session::read(const std::string& state, std::span<std::byte> to) 
     std::memcpy(to.data(), view.data, to.size());
     return Status::success();
   }));
+}
+
+Expected<void> Session::load_adapter(const std::string& path) noexcept {
+  if (!impl_->has_weights) return Error{Fault::Usage, "the session has no weights yet"};
+  return to_public_status(plimsoll::load_adapter(*impl_->session, path));
+}
+
+Expected<void> Session::save_adapter(const std::string& path, AdapterFormat format) noexcept {
+  const auto inside = static_cast<plimsoll::AdapterFormat>(format);
+  if (Status s = check_adapter_target(path, inside)) return to_public(std::move(s));
+  return to_public_status(plimsoll::save_adapter(*impl_->session, path, inside));
 }
 
 Expected<void> Session::save_weights(const std::string& path, const std::string& model) noexcept {

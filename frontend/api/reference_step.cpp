@@ -1,6 +1,8 @@
 #include "frontend/api/reference_step.h"
 
 #include "ir/builder.h"
+#include "ir/plan/adapters.h"
+#include "passes/compile.h"
 #include "passes/train/optimizer_settings.h"
 #include "passes/train/resize_batch.h"
 #include "passes/train/training_step.h"
@@ -105,6 +107,16 @@ double output_of(const Graph& graph, const Evaluation& evaluation, llvm::StringR
 
 }  // namespace
 
+static AdapterRequest request_of(const PlannedAdapters& adapters) {
+  AdapterRequest request{.rank = adapters.rank,
+                         .alpha = adapters.alpha,
+                         .rslora = adapters.rslora,
+                         .dropout = adapters.dropout,
+                         .root = adapters.root};
+  for (const PlannedAdapter& each : adapters.modules) request.targets.push_back(llvm::Regex::escape(each.module));
+  return request;
+}
+
 TrainingRequest request_of(const Plan& plan) {
   TrainingRequest request;
   request.loss = plan.training.asked_loss;
@@ -114,6 +126,7 @@ TrainingRequest request_of(const Plan& plan) {
       (state.trained ? trained : frozen).push_back(plan.slots[static_cast<size_t>(state.slot)].name);
   request.train = {any_of(trained)};
   if (!frozen.empty()) request.freeze = {any_of(frozen)};
+  if (const std::optional<PlannedAdapters> adapters = adapters_of(plan)) request.adapters = request_of(*adapters);
   request.optimizer = optimizer_of(plan.training);
   request.ema = hyperparameter(plan.training, "ema", request.ema);
   request.clip_grad_value = hyperparameter(plan.training, "clip_grad_value", request.clip_grad_value);
@@ -138,6 +151,12 @@ Result<Graph> import_model_of(const Plan& plan, const std::string& model_path, c
   if (Status s = attach_loss(*graph, request.loss)) return in_context(model_path, std::move(s));
   if (request.batch > 0)
     if (Status s = resize_batch(*graph, request.batch)) return in_context(model_path, std::move(s));
+  // Layers that adapters belong to are those of the clean graph.
+  if (request.adapters.wanted()) {
+    PassManager passes;
+    if (Status s = clean_graph(*graph, passes)) return in_context(model_path, std::move(s));
+    if (Status s = add_adapters(*graph, request.adapters, passes)) return in_context(model_path, std::move(s));
+  }
   if (Status s = select_trained(*graph, request.train, request.freeze)) return in_context(model_path, std::move(s));
   return graph;
 }

@@ -31,6 +31,10 @@ Status check_ranges(const CompileRequest& request) {
     ranges.push_back({name, static_cast<double>(value), static_cast<double>(min), INFINITY});
   };
   for (const auto& [name, size] : request.import.dims) add_count("dimension " + name, size, 1);
+  const AdapterRequest& adapters = job.adapters;
+  add_count("the rank of adapters", adapters.rank, 0);
+  ranges.push_back({"the alpha of adapters", adapters.alpha, 0, INFINITY});
+  ranges.push_back({"the dropout of adapters", adapters.dropout, 0, 1});
   add_count("the batch", job.batch, 0);
   // Its divisors are looked for one by one up to its root.
   ranges.push_back({"the global batch", static_cast<double>(request.global_batch), 0, 0x1p48});
@@ -47,6 +51,10 @@ Status check_ranges(const CompileRequest& request) {
     if (!(range.value >= range.min && range.value < range.below))
       return usage_error(range.name + " is " + text(range.value) + ", it must be at least " + text(range.min) +
                          (std::isfinite(range.below) ? " and below " + text(range.below) : ""));
+  const bool describes_adapters =
+      adapters.alpha > 0 || adapters.dropout > 0 || adapters.rslora || !adapters.targets.empty();
+  if (describes_adapters && !adapters.wanted())
+    return usage_error("adapters are described and have no rank; give one, such as --lora-rank 8");
   if (optimizer.kind == OptimizerKind::Lamb && optimizer.weight_decay == 0)
     return usage_error("lamb adapts the rate of parameters with weight decay, and there is none; use adamw");
   if (request.max_batch + request.best_batch + (request.global_batch > 0) > 1)

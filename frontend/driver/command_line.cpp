@@ -81,6 +81,7 @@ Status run_command_named(llvm::StringRef name, const Options& options, Console& 
   if (name == "verify") return verify_command(options.verify, console);
   if (name == "predict") return predict_command(options.predict, console);
   if (name == "check") return check_command(options.check, console);
+  if (name == "merge") return merge_command(options.merge, console);
   return devices_command(options.devices, console);
 }
 
@@ -187,6 +188,7 @@ int run_program(int argc, char** argv) {
   add_evaluate(program, options);
   add_predict(program, options);
   add_verify(program, options);
+  add_merge(program, options);
   add_check(program, options);
   add_devices(program, options);
 

@@ -22,6 +22,7 @@ struct Options {
   VerifyOptions verify;
   CheckOptions check;
   DevicesOptions devices;
+  MergeCommandOptions merge;
   std::string config;
 };
 
@@ -38,6 +39,7 @@ void add_predict(CLI::App& program, Options& options);
 void add_verify(CLI::App& program, Options& options);
 void add_check(CLI::App& program, Options& options);
 void add_devices(CLI::App& program, Options& options);
+void add_merge(CLI::App& program, Options& options);
 
 // Adds what a job trains. `name` is MODEL, or --model of a command that takes another file first.
 void add_model(CLI::App& command, JobOptions& options, const char* name = "MODEL");

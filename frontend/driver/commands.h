@@ -3,6 +3,7 @@
 // The subcommands as functions on plain options, which command_options.h fills in; nothing here knows about it.
 
 #include "frontend/api/job.h"
+#include "frontend/api/merge_adapter.h"
 #include "frontend/driver/optimizer_options.h"
 #include "frontend/driver/progress.h"
 #include "frontend/log/log_targets.h"
@@ -112,7 +113,8 @@ struct EvaluationOptions {
 // Of evaluate and predict.
 struct EvaluateOptions {
   std::string plan, weights, data;
-  std::string output;  // of evaluate JSON, of predict tensors
+  std::string adapter;  // a folder or a file, of a plan with adapters
+  std::string output;   // of evaluate JSON, of predict tensors
   int64_t batches = 0;
   double hold_out = 0;     // share of the samples that a run did not train with; 0: all samples
   std::string transforms;  // of training, a TOML file
@@ -152,6 +154,9 @@ struct RunOptions {
   LogTargets log;
   std::string dump_gradients;
   std::vector<std::string> save, save_ema;
+  std::string adapter;       // whose adapters the run goes on from; empty: fresh ones
+  std::string save_adapter;  // a folder or a file; empty: none is saved
+  std::string adapter_format = "peft";
   CheckpointOptions checkpoints;
   EvaluationOptions evaluation;
   std::string on_bad_loss = "stop";  // or "continue"
@@ -164,6 +169,11 @@ struct TrainOptions {
   CompileOptions compile;
   RunOptions run;
   bool dry_run = false;
+};
+
+struct MergeCommandOptions {
+  MergeRequest request;
+  std::vector<std::string> dims;  // NAME=N
 };
 
 struct DataCommandOptions {
@@ -195,6 +205,7 @@ Status inspect_command(const InspectOptions& options, Console& console);
 Status watch_command(const WatchCommandOptions& options, Console& console);
 Status run_command(const RunOptions& options, Console& console);
 Status train_command(const TrainOptions& options, Console& console);
+Status merge_command(const MergeCommandOptions& options, Console& console);
 Status data_command(const DataCommandOptions& options, Console& console);
 Status evaluate_command(const EvaluateOptions& options, Console& console);
 Status verify_command(const VerifyOptions& options, Console& console);
@@ -207,6 +218,8 @@ Result<int64_t> size_option(llvm::StringRef option, llvm::StringRef text);
 // The place of `text` among the choices of an option.
 Result<size_t> read_choice(llvm::StringRef option, llvm::StringRef text, llvm::ArrayRef<llvm::StringLiteral> choices);
 
+// Binds dimensions, each as NAME=N.
+Status read_dims(llvm::ArrayRef<std::string> dims, ImportOptions& import);
 // The request with the texts read, for compile, fit and check.
 Result<CompileRequest> compile_request(const JobOptions& options);
 // A plan that fits, or why there is none. What came of the search is printed where `prints` says so.

@@ -148,17 +148,6 @@ Status read_devices(llvm::StringRef text, CompileRequest& request) {
   return Status::success();
 }
 
-Status read_dims(llvm::ArrayRef<std::string> dims, ImportOptions& import) {
-  for (llvm::StringRef dim : dims) {
-    auto [name, number] = dim.rsplit('=');
-    int64_t size = 0;
-    if (name.empty() || number.getAsInteger(10, size) || size <= 0)
-      return usage_error("--dim " + dim + ": expected NAME=N with N above 0");
-    import.dims[name.str()] = size;
-  }
-  return Status::success();
-}
-
 Status read_precision_rules(const std::string& path, TrainingRequest& request) {
   if (path.empty()) return Status::success();
   if (!is_mixed(request.precision))
@@ -276,6 +265,17 @@ Result<int64_t> size_option(llvm::StringRef option, llvm::StringRef text) {
   if (!bytes) return in_context(option, bytes.takeError());
   if (*bytes == 0) return usage_error(option + ": must be above 0 bytes");
   return *bytes;
+}
+
+Status read_dims(llvm::ArrayRef<std::string> dims, ImportOptions& import) {
+  for (llvm::StringRef dim : dims) {
+    auto [name, number] = dim.rsplit('=');
+    int64_t size = 0;
+    if (name.empty() || number.getAsInteger(10, size) || size <= 0)
+      return usage_error("--dim " + dim + ": expected NAME=N with N above 0");
+    import.dims[name.str()] = size;
+  }
+  return Status::success();
 }
 
 Result<size_t> read_choice(llvm::StringRef option, llvm::StringRef text, llvm::ArrayRef<llvm::StringLiteral> choices) {

@@ -1,3 +1,4 @@
+#include "frontend/api/adapters.h"
 #include "frontend/api/job.h"
 #include "frontend/driver/commands.h"
 #include "frontend/driver/run_evaluation.h"
@@ -31,6 +32,10 @@ Result<std::unique_ptr<Session>> open_session(const EvaluateOptions& options, Co
   Result<Weights> weights = open_weights(options.weights);
   if (!weights) return weights.takeError();
   if (Status s = (*session)->initialise(weights->load, options.seed, weights->load_range)) return s;
+  if (options.adapter.empty() && adapters_of((*session)->plan()))
+    return usage_error(options.plan + ": has adapters; give those that were trained with --adapter");
+  if (!options.adapter.empty())
+    if (Status s = load_adapter(**session, options.adapter)) return s;
   return session;
 }
 

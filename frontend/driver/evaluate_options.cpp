@@ -10,6 +10,8 @@ CLI::App& add_evaluate_command(CLI::App& program, const char* name, const char* 
   add_option(command, "PLAN", options.plan, "", "a plan that compile wrote with --evaluate")->required();
   add_option(command, "--weights", options.weights, "FILE", "the model or a .safetensors file that run saved")
       ->required();
+  add_option(command, "--adapter", options.adapter, "PATH",
+             "the adapters of a plan that was compiled with --lora-rank, as `run` saved them");
   add_option(command, "--data", options.data, "FILE", "the samples, as `run` reads them")->required();
   add_option(command, "--batches", options.batches, "N", "how many batches; default: all")->check(at_least(1));
   add_option(command, "--hold-out", options.hold_out, "X",
@@ -40,6 +42,19 @@ void add_predict(CLI::App& program, Options& options) {
       add_evaluate_command(program, "predict", "write the model's outputs for every sample", options.predict);
   add_option(command, "-o,--output", options.predict.output, "FILE", "a .safetensors file with a tensor per output")
       ->required();
+  add_config(command, options);
+}
+
+void add_merge(CLI::App& program, Options& options) {
+  CLI::App& command = *program.add_subcommand("merge", "add adapters to the weights of a model");
+  MergeRequest& merge = options.merge.request;
+  add_option(command, "MODEL", merge.model, "", "the model that was trained, an .onnx file")->required();
+  add_option(command, "--adapter", merge.adapter, "PATH", "the adapter, of PEFT, diffusers or kohya")->required();
+  add_option(command, "-o,--output", merge.output, "FILE", "the merged model (.onnx) or its weights (.safetensors)")
+      ->required();
+  add_option(command, "--weights", merge.weights, "FILE", "the weights it was trained with; default: the model's");
+  add_option(command, "--lora-root", merge.root, "PREFIX", "as of compile");
+  add_option(command, "--dim", options.merge.dims, "NAME=N", "size of an open dimension, where the model needs one");
   add_config(command, options);
 }
 

@@ -58,6 +58,26 @@ void add_optimizer(CLI::App& command, JobOptions& options) {
   command.option_defaults()->group("Options");
 }
 
+void add_adapters(CLI::App& command, AdapterRequest& adapters) {
+  command.option_defaults()->group("Adapters");
+  add_option(command, "--lora-rank", adapters.rank, "N",
+             "train matrices of this rank beside frozen layers (LoRA); then --train names what is trained with them")
+      ->check(at_least(1));
+  add_option(command, "--lora-alpha", adapters.alpha, "X",
+             "scale of the adapters times their rank; default: the rank, a scale of 1")
+      ->check(at_least(0));
+  add_option(command, "--lora-targets", adapters.targets, "PATTERN",
+             "which modules have adapters: all-linear (the default), the end of a module's path such as q_proj, or a "
+             "regular expression for the whole path; may be given several times, and each must match");
+  add_setting(command, "--lora-dropout", adapters.dropout, "X", "share of each adapter's inputs that a step drops")
+      ->check(at_least(0));
+  command.add_flag("--rslora", adapters.rslora, "the scale is alpha over the root of the rank");
+  add_option(command, "--lora-root", adapters.root, "PREFIX",
+             "what names of weights begin with and paths of modules do not, such as m.; default: what a wrapper "
+             "around a library's model puts there");
+  command.option_defaults()->group("Options");
+}
+
 void add_ranks(CLI::App& command, JobOptions& options) {
   command.option_defaults()->group("Several ranks");
   add_option(command, "--gpus", options.gpus, "N", "number of devices that share the job; each runs as one rank")
@@ -114,6 +134,7 @@ void add_model(CLI::App& command, JobOptions& options, const char* name) {
              "train the weights that match this regular expression; default: every parameter");
   add_option(command, "--freeze", training.freeze, "REGEX",
              "do not train the weights that match this regular expression");
+  add_adapters(command, training.adapters);
   command.add_flag("--freeze-norm", options.request.import.freeze_norm,
                    "batch norms use their running statistics and do not change them");
 }

@@ -1,3 +1,4 @@
+#include "frontend/api/adapters.h"
 #include "frontend/api/save_states.h"
 #include "frontend/driver/checkpoints.h"
 #include "frontend/driver/commands.h"
@@ -14,6 +15,7 @@
 #include "ir/support/strings.h"
 #include "ir/support/units.h"
 #include "runtime/bad_result.h"
+#include "runtime/checkpoint/saved_states.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/data/safetensors.h"
 
@@ -98,6 +100,9 @@ class Run {
   bool is_first_rank() const { return !ranks_ || ranks_->rank() == 0; }
 
   Status train_and_save() {
+    Result<size_t> format = read_choice("--adapter-format", options_.adapter_format, adapter_formats);
+    if (!format) return format.takeError();
+    adapter_format_ = static_cast<AdapterFormat>(*format);
     if (Status s = check_outputs()) return s;
     if (Status s = checkpoints_.check_options()) return s;
     if (Status s = prepare()) return s;
@@ -122,6 +127,10 @@ class Run {
       console_.progress.phase("save");
       if (Status s = save_states(*session_, path, options_.weights)) return s;
     }
+    if (!options_.save_adapter.empty()) {
+      console_.progress.phase("save");
+      if (Status s = save_adapter(*session_, options_.save_adapter, adapter_format_)) return s;
+    }
     for (const std::string& path : options_.save_ema)
       if (Status s = save_states(*session_, path, options_.weights, SavedWeights::Mean)) return s;
     return checkpoints_.finish();
@@ -137,6 +146,8 @@ class Run {
   Status start(bool first);
   Status report_evaluation(int64_t step, Result<std::optional<EvaluationResult>> result);
   Status first_values();
+  Status load_weights();
+  Status check_adapters(const StepMetrics& metrics);
   Status check_promise();
   int64_t last_step() const;
   void state_job() const;
@@ -152,6 +163,8 @@ class Run {
   Checkpoints checkpoints_;
   RunEvaluation evaluation_;
   RunLog log_;
+  AdapterFormat adapter_format_ = AdapterFormat::Peft;
+  std::optional<PlannedAdapters> unchecked_adapters_;  // none: there are none, or they were seen to learn
   int64_t device_bytes_ = 0;
   double first_loss_ = 0, last_loss_ = 0;
   std::string last_evaluation_;                // empty: there was none
@@ -171,6 +184,12 @@ double planned_rate(const Plan& plan) {
 }
 
 Status Run::first_values() {
+  if (Status s = load_weights()) return s;
+  return options_.adapter.empty() || checkpoints_.resumes() ? Status::success()
+                                                            : load_adapter(*session_, options_.adapter);
+}
+
+Status Run::load_weights() {
   if (checkpoints_.resumes() && options_.weights.empty()) return checkpoints_.restore(nullptr);
   if (options_.random_weights) return session_->initialise_randomly(options_.init_seed, options_.init_std);
   if (options_.weights.empty())
@@ -181,8 +200,24 @@ Status Run::first_values() {
   return session_->initialise(weights->load, options_.seed.value_or(0), weights->load_range);
 }
 
+// A first update that leaves adapters as they began has no gradient for them, and no later one will.
+Status Run::check_adapters(const StepMetrics& metrics) {
+  if (!unchecked_adapters_ || metrics.learning_rate == 0 || metrics.skipped_steps > 0) return Status::success();
+  const PlannedAdapters adapters = *std::exchange(unchecked_adapters_, std::nullopt);
+  Result<std::vector<std::string>> unmoved = unmoved_adapters(*session_, adapters);
+  if (!unmoved || unmoved->empty()) return unmoved.takeError();
+  const std::string which = std::to_string(unmoved->size()) + " of " + std::to_string(adapters.modules.size()) +
+                            " adapters (" + list_some(*unmoved) + ")";
+  if (unmoved->size() == adapters.modules.size())
+    return model_error("the first update left " + which + " as they began: no gradient reaches them");
+  console_.progress.note("the first update left " + which + " as they began: no gradient reached them");
+  return Status::success();
+}
+
 // What cannot be written is said before the first step and not after the last.
 Status Run::check_outputs() const {
+  if (!options_.save_adapter.empty())
+    if (Status s = check_adapter_target(options_.save_adapter, adapter_format_)) return s;
   const llvm::StringRef inputs[] = {options_.plan, options_.weights, options_.data};
   for (const auto* paths : {&options_.save, &options_.save_ema})
     if (Status s = check_save_targets(*paths, options_.weights, inputs)) return s;
@@ -259,6 +294,13 @@ Status Run::prepare() {
   if (!options_.save_ema.empty() && !has_mean_weights(*session_))
     return usage_error(
         "--save-ema: the plan keeps no running mean of the weights; compile it with --ema, such as 0.999");
+  unchecked_adapters_ = adapters_of(session_->plan());
+  if (!unchecked_adapters_ && !options_.save_adapter.empty())
+    return usage_error("--save-adapter: the plan has no adapters; compile it with --lora-rank, such as 8");
+  if (unchecked_adapters_ && !(options_.save.empty() && options_.save_ema.empty()))
+    return usage_error(
+        "--save: what a plan with adapters trains is saved with --save-adapter; `plimsoll merge` adds it to "
+        "the weights");
   if (Status s = checkpoints_.open(*session_, options_.seed)) return s;
   if (Status s = data_.open(options_, checkpoints_.start(), *session_, ranks_.get())) return s;
   if (const std::string note = data_.source().note(); is_first_rank() && !note.empty())
@@ -349,6 +391,7 @@ Status Run::train() {
     if (Status s = log_.write(record_of(*metrics, items_per_s, device_bytes_))) return s;
     if (is_first_rank()) console_.progress.step(done, steps, describe(*metrics, items_per_s));
     if (metrics->is_bad && options_.on_bad_loss == "stop") return explain_bad_step(*metrics);
+    if (Status s = check_adapters(*metrics)) return s;
     if (Status s = report_evaluation(done, evaluation_.after_step(done))) return s;
     if (Status s = checkpoints_.after_step(*metrics, started)) return s;
   }
@@ -412,6 +455,7 @@ std::string Run::describe(const StepMetrics& metrics, double items_per_s) const 
 void Run::report() const {
   for (const auto* paths : {&options_.save, &options_.save_ema})
     for (const std::string& path : *paths) console_.out << "saved " << path << "\n";
+  if (!options_.save_adapter.empty()) console_.out << "saved " << options_.save_adapter << "\n";
   if (step_ms_.empty()) return;  // --steps 0 only loads the first values, to save or to check them
   const double typical_ms = median_of(step_ms_);
   console_.out << step_ms_.size() << (step_ms_.size() == 1 ? " step, " : " steps, ")

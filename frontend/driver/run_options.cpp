@@ -134,6 +134,13 @@ void add_training(CLI::App& command, RunOptions& run) {
              "save the trained weights as .safetensors or .onnx; may be given several times");
   add_option(command, "--save-ema", run.save_ema, "FILE",
              "save the running mean of the weights, which a plan with --ema keeps, in the same way");
+  add_option(command, "--adapter", run.adapter, "PATH",
+             "go on from these adapters, a folder or file of PEFT, diffusers or kohya");
+  auto* save_adapter = add_option(command, "--save-adapter", run.save_adapter, "DIR",
+                                  "save the adapters of a plan that was compiled with --lora-rank");
+  add_setting(command, "--adapter-format", run.adapter_format, "NAME",
+              "for which programs: peft, diffusers or kohya; the latter two may be saved as a .safetensors file")
+      ->needs(save_adapter);
   add_option(command, "--dump-gradients", run.dump_gradients, "FILE",
              "write the gradients of the first step as .safetensors");
   add_logs(command, run.log);

@@ -2,6 +2,7 @@
 
 #include "frontend/driver/commands.h"
 #include "frontend/inspect/text_table.h"
+#include "ir/plan/adapters.h"
 #include "ir/plan/check.h"
 #include "ir/plan/serialize.h"
 #include "ir/support/strings.h"
@@ -38,6 +39,7 @@ class Verification {
     if (!program) return program.takeError();
     Result<std::unique_ptr<Session>> session = make_session();
     if (!session) return session.takeError();
+    if (Status s = read_adapters_of(**session)) return s;
     Result<std::unique_ptr<BatchSource>> data = read_data(**session);
     if (!data) return data.takeError();
     if (!options_.against.empty())
@@ -80,6 +82,25 @@ class Verification {
     if (!session) return session;
     if (Status s = (*session)->initialise(weights_.load, options_.seed, weights_.load_range)) return s;
     return session;
+  }
+
+  // No file has fresh adapters: the reference starts with those that the session has drawn.
+  Status read_adapters_of(Session& session) {
+    for (const WholeState& state : session.whole_states()) {
+      if (!parse_adapter_weight(state.init.source)) continue;
+      if (Status s = session.read_state(state.name, [&](const TensorView& drawn) {
+            drawn_[state.init.source] = Tensor(drawn.type, drawn.data);
+            return Status::success();
+          }))
+        return s;
+    }
+    start_.load = [this](llvm::StringRef name, const TensorView& into) -> Status {
+      const auto drawn = drawn_.find(name.str());
+      if (drawn == drawn_.end()) return weights_.load(name, into);
+      for (int64_t i = 0; i < into.elements(); ++i) into.set(i, drawn->second.get(i));
+      return Status::success();
+    };
+    return Status::success();
   }
 
   // Gives the data from their start, and keeps the batches of a step for the reference.
@@ -184,6 +205,7 @@ class Verification {
   TrainingRequest request_;
   std::optional<Graph> forward_;
   Weights weights_;
+  NamedTensors drawn_;  // adapters, by their names in files
   StepStart start_;
 };
 

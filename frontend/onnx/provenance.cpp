@@ -2,6 +2,7 @@
 
 #include "ir/support/strings.h"
 
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/Path.h"
 
@@ -65,6 +66,24 @@ Origin origin_of(const onnx::NodeProto& node) {
   if (origin.module.empty()) origin.module = module_of_name(node.name());
   origin.source = source_of(metadata(node.metadata_props(), "pkg.torch.onnx.stack_trace"));
   return origin;
+}
+
+// The scopes of a node and the classes of their modules are two lists of one length: ['', 'm', 'm.encoder', ...] beside
+// ['__main__.Wrapper', 'transformers.models...', ...]. A wrapper's class is of no library.
+std::string wrapper_prefix(const onnx::GraphProto& graph) {
+  constexpr llvm::StringLiteral libraries[] = {"transformers.", "diffusers.", "timm.", "torchvision.", "peft."};
+  for (const onnx::NodeProto& node : graph.node()) {
+    llvm::SmallVector<llvm::StringRef, 8> scopes, classes;
+    metadata(node.metadata_props(), "pkg.torch.onnx.name_scopes").trim("[] \n").split(scopes, ',');
+    metadata(node.metadata_props(), "pkg.torch.onnx.class_hierarchy").trim("[] \n").split(classes, ',');
+    if (scopes.size() != classes.size()) continue;
+    for (size_t i = 0; i < scopes.size(); ++i) {
+      const llvm::StringRef scope = scopes[i].trim(" '\""), of = classes[i].trim(" '\"");
+      if (llvm::none_of(libraries, [&](llvm::StringRef library) { return starts_with(of, library); })) continue;
+      return scope.empty() ? "" : (scope + ".").str();
+    }
+  }
+  return "";
 }
 
 // Parses `... call_function[target=torch.ops.aten.cross_entropy_loss.default](args = (%x, %labels, None, 1, -100, 0.1),

@@ -11,6 +11,10 @@ namespace plimsoll {
 
 Origin origin_of(const onnx::NodeProto& node);
 
+// What names of weights begin with before the paths that files of adapters use: "m." where a module of the user's own
+// wraps a library's model as its attribute m. Empty where it does not, or where the file does not say.
+std::string wrapper_prefix(const onnx::GraphProto& graph);
+
 // The label smoothing of the PyTorch call that a SoftmaxCrossEntropyLoss stands for, 0 where none is recorded. ONNX has
 // none: PyTorch's exporter drops it without a word and keeps the call as metadata.
 double recorded_label_smoothing(const onnx::NodeProto& node);

@@ -2,6 +2,7 @@
 
 // Finds the loss in a model, or builds one from named values: "ce", "ce:logits:labels + 0.5*mse:image:target".
 
+#include "ir/adapter_names.h"
 #include "ir/builder.h"
 #include "ir/ops/common/support.h"
 
@@ -220,6 +221,8 @@ Status attach_loss(Graph& graph, llvm::StringRef loss) {
 }
 
 Status select_trained(Graph& graph, llvm::ArrayRef<std::string> train, llvm::ArrayRef<std::string> freeze) {
+  const auto is_adapter = [](const State& state) { return parse_adapter_weight(state.init.source).has_value(); };
+  const bool has_adapters = llvm::any_of(graph.states, is_adapter);
   for (State& state : graph.states) {
     if (state.role != StateRole::Parameter && state.role != StateRole::Buffer) continue;
     llvm::StringRef name = graph.value(state.value).name;
@@ -227,7 +230,7 @@ Status select_trained(Graph& graph, llvm::ArrayRef<std::string> train, llvm::Arr
     if (!asked) return asked.takeError();
     Result<bool> frozen = matches_any(freeze, name);
     if (!frozen) return frozen.takeError();
-    bool by_default = train.empty() && state.role == StateRole::Parameter;
+    bool by_default = has_adapters ? is_adapter(state) : train.empty() && state.role == StateRole::Parameter;
     state.trained = (*asked || by_default) && !*frozen && is_float(graph.type(state.value).dtype);
     if (state.trained) state.role = StateRole::Parameter;
   }

@@ -13,7 +13,8 @@ namespace plimsoll {
 Status attach_loss(Graph& graph, llvm::StringRef loss);
 
 // Sets State::trained from the regular expressions: parameters that `train` matches (all when it is empty) and
-// `freeze` does not. Buffers are trained only when `train` names them.
+// `freeze` does not. Buffers are trained only when `train` names them. Of a graph with adapters these are trained, and
+// of the model only what `train` names.
 Status select_trained(Graph& graph, llvm::ArrayRef<std::string> train, llvm::ArrayRef<std::string> freeze);
 
 // The functions of the job. `forward` has its trained states marked and one output, its loss, or is divided among ranks

@@ -92,7 +92,12 @@ Result<SafetensorsFile> SafetensorsFile::open(llvm::StringRef path) {
   SafetensorsFile out;
   out.path_ = path.str();
   for (const auto& [key, value] : *object) {
-    if (key == "__metadata__") continue;
+    if (key == "__metadata__") {
+      if (const llvm::json::Object* texts = value.getAsObject())
+        for (const auto& [name, text] : *texts)
+          if (auto known = text.getAsString()) out.metadata_[name.str()] = known->str();
+      continue;
+    }
     Result<TensorEntry> entry = parse_entry(path, key, value, 8 + static_cast<int64_t>(header_bytes), file->bytes());
     if (!entry) return entry.takeError();
     out.entries_.push_back(std::move(*entry));
@@ -119,8 +124,14 @@ Status SafetensorsFile::read_range(const TensorEntry& entry, int64_t first, int6
   return file->read_at(entry.offset + first * size, out, count * size);
 }
 
-std::string safetensors_header(llvm::ArrayRef<TensorEntry> entries) {
+std::string safetensors_header(llvm::ArrayRef<TensorEntry> entries,
+                               const std::map<std::string, std::string>& metadata) {
   llvm::json::Object header;
+  if (!metadata.empty()) {
+    llvm::json::Object texts;
+    for (const auto& [name, text] : metadata) texts[name] = text;
+    header["__metadata__"] = std::move(texts);
+  }
   int64_t at = 0;
   for (const TensorEntry& entry : entries) {
     header[entry.name] = llvm::json::Object{{"dtype", name_of(entry.type.dtype)},
@@ -135,11 +146,12 @@ std::string safetensors_header(llvm::ArrayRef<TensorEntry> entries) {
 }
 
 Status write_safetensors(llvm::StringRef path, llvm::ArrayRef<TensorEntry> entries,
-                         const std::function<Status(const TensorEntry& entry, void* out)>& read) {
+                         const std::function<Status(const TensorEntry& entry, void* out)>& read,
+                         const std::map<std::string, std::string>& metadata) {
   int64_t largest = 0;
   for (const TensorEntry& entry : entries) largest = std::max(largest, entry.type.bytes());
   return write_output_file(path, [&](llvm::raw_ostream& out) -> Status {
-    out << safetensors_header(entries);
+    out << safetensors_header(entries, metadata);
     std::string buffer(static_cast<size_t>(largest), '\0');
     for (const TensorEntry& entry : entries) {
       if (Status s = read(entry, buffer.data())) return s;

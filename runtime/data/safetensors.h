@@ -8,6 +8,7 @@
 #include "llvm/Support/MemoryBuffer.h"
 
 #include <functional>
+#include <map>
 #include <vector>
 
 namespace plimsoll {
@@ -25,6 +26,7 @@ class SafetensorsFile {
   static Result<SafetensorsFile> open(llvm::StringRef path);
 
   llvm::ArrayRef<TensorEntry> entries() const { return entries_; }  // sorted by name
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const TensorEntry* find(llvm::StringRef name) const;
   // Copies entry.type.bytes() bytes to `out`.
   Status read(const TensorEntry& entry, void* out) const;
@@ -35,15 +37,18 @@ class SafetensorsFile {
   std::string path_;
   std::vector<TensorEntry> entries_;
   llvm::StringMap<size_t> index_;
+  std::map<std::string, std::string> metadata_;
 };
 
 // What a file has before its tensors, which follow one after the other in the order of `entries`. Their offsets are not
 // used.
-std::string safetensors_header(llvm::ArrayRef<TensorEntry> entries);
+std::string safetensors_header(llvm::ArrayRef<TensorEntry> entries,
+                               const std::map<std::string, std::string>& metadata = {});
 
 // Writes `entries` in their order under the final name only once complete. `read` copies the bytes of one entry; its
 // offset is not used.
 Status write_safetensors(llvm::StringRef path, llvm::ArrayRef<TensorEntry> entries,
-                         const std::function<Status(const TensorEntry& entry, void* out)>& read);
+                         const std::function<Status(const TensorEntry& entry, void* out)>& read,
+                         const std::map<std::string, std::string>& metadata = {});
 
 }  // namespace plimsoll

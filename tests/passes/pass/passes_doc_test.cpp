@@ -42,6 +42,7 @@ std::string expected_doc() {
       {"then, until nothing changes, by", fixpoint_pipeline.str()},
       {"and at last by", finish_pipeline.str()},
       {"A copy of the model for evaluation first goes through", inference_pipeline.str()},
+      {"Adapters, here of rank 8, come by", adapter_pipeline({.rank = 8})},
       {"Images go channels last, where the device's convolutions want that, by", layout_pipeline.str()},
       {"Before differentiation, here for bf16 on an H200, come", forward_pipeline(request, preferences)},
       {"and each function of the training step goes through", step_pipeline(preferences)}};

@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""Compare training of adapters with what PEFT computed. Needs Python's standard library alone; with PEFT installed, what
+was saved is loaded by it as well.
+
+Usage: check_adapters.py PLIMSOLL [CASE ...]
+
+Prints one line per case and `N passed, N failed`. Each case goes on from PEFT's first adapter for five steps, and is then
+merged, converted between the three formats of files, and gone on from.
+"""
+import argparse
+import json
+import math
+import pathlib
+import sys
+import tarfile
+import tempfile
+
+from check_golden import FOLDER, LIMITS, OPTIMIZER_OPTIONS, execute, load_floats, relative, unpack
+
+CASES = ["llama_gqa", "gpt2", "unet"]
+GRADIENT_LIMIT, LOSS_LIMIT = LIMITS["fp32"][:2]
+LAST_DIGITS = 2e-6  # of f32 losses whose sums run in another order
+
+
+def losses_of(metrics):
+    return [row["loss"] for row in map(json.loads, metrics.read_text().splitlines()) if "loss" in row]
+
+
+def unpack_adapter(case, folder):
+    with tarfile.open(FOLDER / "adapters.tar.xz") as archive:
+        for member in archive.getmembers():
+            if member.name.startswith(case + "/"):
+                archive.extract(member, folder / "adapters")
+    return folder / "adapters" / case
+
+
+class Case:
+    def __init__(self, program, name, folder):
+        self.program, self.base, self.adapter = program, unpack(name, folder), unpack_adapter(name, pathlib.Path(folder))
+        self.expected = json.loads((self.adapter / "expected.json").read_text())
+        self.model, self.plan = self.base / "model.onnx", self.base / "adapted.plan"
+
+    def compile(self, *options, model=None, plan=None):
+        for key, value in self.expected["optimizer"].items():
+            options += (OPTIMIZER_OPTIONS[key], str(value))
+        execute([self.program, "compile", model or self.model, "-o", plan or self.plan, "--device", "cpu", *options], 120)
+
+    def run(self, steps, *options, model=None, plan=None):
+        metrics = self.base / "metrics.jsonl"
+        execute([self.program, "run", plan or self.plan, "--weights", model or self.model, "--data",
+                 self.base / "batch.safetensors", "--steps", str(steps), "--metrics", metrics, *options], 120)
+        return losses_of(metrics)
+
+
+def first_loss_differs(losses, want):
+    return abs(losses[0] - want) / abs(want)
+
+
+def check_training(case):
+    """Losses, gradients of the first step and the adapter after the last, beside PEFT's."""
+    expected = case.expected
+    case.compile(*expected["options"])
+    losses = case.run(expected["steps"], "--adapter", case.adapter / "init", "--save-adapter", case.base / "after",
+                      "--dump-gradients", case.base / "gradients.safetensors")
+    loss = max(abs(got - want) / abs(want) for got, want in zip(losses, expected["losses"]))
+    got, want = load_floats(case.base / "gradients.safetensors")[0], load_floats(case.adapter / "grads.safetensors")[0]
+    prefix = "base_model.model."
+    gradient = max(relative(got[expected["root"] + key[len(prefix):]], values) for key, values in want.items()
+                   if "lora_embedding_A" not in key)
+    saved, shapes = load_floats(case.base / "after" / "adapter_model.safetensors")
+    wanted, wanted_shapes = load_floats(case.adapter / "after" / "adapter_model.safetensors")
+    # PEFT saves the frozen table beside an embedding's adapter.
+    wanted_shapes = {key: shape for key, shape in wanted_shapes.items() if ".base_layer." not in key}
+    if shapes != wanted_shapes:
+        raise RuntimeError(f"saved {sorted(shapes.items())[:3]}, PEFT {sorted(wanted_shapes.items())[:3]}")
+    parameter = max(relative(saved[key], wanted[key]) for key in shapes)
+    return [("loss", loss, 10 * LOSS_LIMIT), ("gradient", gradient, GRADIENT_LIMIT), ("parameter", parameter, 10 * GRADIENT_LIMIT)]
+
+
+def check_config(case):
+    ours = json.loads((case.base / "after" / "adapter_config.json").read_text())
+    theirs = json.loads((case.adapter / "after" / "adapter_config.json").read_text())
+    wrong = [key for key in ("peft_type", "r", "lora_alpha", "use_rslora", "lora_dropout", "bias", "fan_in_fan_out")
+             if ours[key] != theirs[key]]
+    return [("settings", len(wrong), 0)]
+
+
+def check_going_on(case):
+    """The first loss of a run that goes on, from each format, is that of the run that would have gone on itself."""
+    whole = case.run(case.expected["steps"] + 1, "--adapter", case.adapter / "init")[-1]
+    differences = [first_loss_differs(case.run(1, "--adapter", case.base / "after"), whole)]
+    has_embedding = any("lora_embedding" in key for key in load_floats(case.base / "after" / "adapter_model.safetensors")[1])
+    for format in [] if has_embedding else ["diffusers", "kohya"]:
+        file = case.base / f"{format}.safetensors"
+        case.run(0, "--adapter", case.base / "after", "--save-adapter", file, "--adapter-format", format)
+        differences.append(first_loss_differs(case.run(1, "--adapter", file), whole))
+    return [("gone on", max(differences), LAST_DIGITS)]
+
+
+def check_merged(case):
+    """A merged model's loss without adapters is that of the model with them."""
+    merged, plan = case.base / "merged.onnx", case.base / "merged.plan"
+    execute([case.program, "merge", case.model, "--adapter", case.adapter / "init", "-o", merged], 120)
+    case.compile(model=merged, plan=plan)
+    return [("merged", first_loss_differs(case.run(1, model=merged, plan=plan), case.expected["losses"][0]), LOSS_LIMIT)]
+
+
+def check_peft(case, name):
+    """The loss that PEFT computes with the adapter that was saved here."""
+    try:
+        import torch
+        from make_adapters import CASES as builders, load_weights
+        from peft import PeftModel
+        from safetensors.torch import load_file
+    except ImportError:
+        return []
+    build, wrapper, _, _ = builders[name]
+    model = build()
+    load_weights(model, case.model, case.expected["root"])
+    adapted = PeftModel.from_pretrained(model, case.base / "after")
+    with torch.no_grad():
+        loss = (wrapper(adapted) if wrapper else adapted)(**load_file(case.base / "batch.safetensors")).item()
+    return [("loaded by PEFT", first_loss_differs(case.run(1, "--adapter", case.base / "after"), loss), LOSS_LIMIT)]
+
+
+def check(program, name, folder):
+    case = Case(program, name, folder)
+    checks = check_training(case) + check_config(case) + check_going_on(case)
+    checks += check_merged(case) + check_peft(case, name)
+    passed = all(math.isfinite(value) and value <= limit for _, value, limit in checks)
+    return passed, ", ".join(f"{what} {value:.1e}" for what, value, _ in checks)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program")
+    parser.add_argument("cases", nargs="*", metavar="CASE")
+    args = parser.parse_args()
+    failed = 0
+    names = args.cases or CASES
+    for name in names:
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                passed, text = check(args.program, name, folder)
+            except (RuntimeError, OSError, ValueError, KeyError) as error:
+                passed, text = False, f"{type(error).__name__}: {error}"
+        failed += not passed
+        print(f"{name:30} {'ok  ' if passed else 'FAIL'}  {text}", flush=True)
+    print(f"{len(names) - failed} passed, {failed} failed")
+    sys.exit(failed != 0)
+
+
+if __name__ == "__main__":
+    main()
