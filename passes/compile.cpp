@@ -69,6 +69,11 @@ Status add_adapters(Graph& graph, const AdapterRequest& adapters, PassManager& p
   return passes.run(graph, adapter_pipeline(adapters)).takeError();
 }
 
+Status quantize_weights(Graph& graph, const QuantizeRequest& quantize, PassManager& passes) {
+  const std::string pipeline = quantize_pipeline(quantize);
+  return pipeline.empty() ? Status::success() : passes.run(graph, pipeline).takeError();
+}
+
 Result<CleanModel> clean_model(Graph forward, llvm::StringRef loss, const CompileHooks& hooks,
                                const EvaluationRequest& evaluation) {
   CleanModel model{std::move(forward), PassManager(hooks)};

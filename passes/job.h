@@ -51,11 +51,27 @@ struct AdapterRequest {
   double alpha_or_rank() const { return alpha > 0 ? alpha : static_cast<double>(rank); }
 };
 
+// How frozen weights of linear layers are stored.
+enum class WeightFormat : uint8_t {
+  AsTrained,  // in the type in which they are read
+  NF4,        // 4 bits, whose scales are quantised too (Dettmers et al. 2023)
+  NF4Single,  // 4 bits with f32 scales
+  Int8,
+  FP8,
+};
+inline constexpr llvm::StringLiteral weight_formats[] = {"as-trained", "nf4", "nf4-single", "int8", "fp8"};
+inline llvm::StringRef format_name(WeightFormat format) { return weight_formats[static_cast<size_t>(format)]; }
+struct QuantizeRequest {
+  WeightFormat format = WeightFormat::AsTrained;
+  std::vector<std::string> skip;  // regular expressions over names of weights that stay as they are
+};
+
 struct TrainingRequest {
   std::string loss;                // "" | OUTPUT | cross-entropy:LOGITS:LABELS | mse:A:B | bce:A:B
   std::vector<std::string> train;  // regular expressions over state names; empty: every parameter
   std::vector<std::string> freeze;
   AdapterRequest adapters;  // with them `train` names what is trained beside them, and empty means nothing
+  QuantizeRequest quantize;
   OptimizerSpec optimizer;
   int64_t accumulate = 1;      // micro-batches an update
   double clip_grad_norm = 0;   // 0: off

@@ -29,11 +29,18 @@ std::string adapter_pipeline(const AdapterRequest& adapters) {
          " targets=" + option_text(targets) + " root=" + option_text(adapters.root.value_or("")) + "}";
 }
 
+std::string quantize_pipeline(const QuantizeRequest& quantize) {
+  if (quantize.format == WeightFormat::AsTrained) return "";
+  return "quantize-weights{format=" + option_text(format_name(quantize.format)) +
+         " skip=" + option_text(llvm::join(quantize.skip, " ")) + "}";
+}
+
 std::string forward_pipeline(const TrainingRequest& request, const KernelPreferences& preferences) {
   std::string text;
   // Ranks that divide the vocabulary have aligned parts of it.
   if (preferences.product_multiple > 1 && request.mesh[MeshAxis::Tensor] == 1)
     text += "pad-vocabulary{multiple=" + std::to_string(preferences.product_multiple) + "}, ";
+  if (const std::string quantize = quantize_pipeline(request.quantize); !quantize.empty()) text += quantize + ", ";
   if (request.precision != "exported" && request.precision != "fp32") {
     std::string rules = request.precision_rules;
     std::replace(rules.begin(), rules.end(), '\n', ';');  // a run: line of a reproducer is one line

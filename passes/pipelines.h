@@ -19,6 +19,9 @@ extern const llvm::StringLiteral layout_pipeline;
 // What adds the adapters of a request to a clean forward graph.
 std::string adapter_pipeline(const AdapterRequest& adapters);
 
+// What stores frozen weights as a request asks; empty: as they are trained.
+std::string quantize_pipeline(const QuantizeRequest& quantize);
+
 // What the forward graph goes through before it is differentiated, first that of the whole job, then that of one of
 // several ranks; and each function of the training step after. Of stages whose ranks have parts of tensors, each
 // micro-batch is divided by itself, once the stages have theirs; the last of the three tidies up behind that.

@@ -105,6 +105,10 @@ class Finder {
   // Ops that only move or convert a weight.
   bool passes_on(const Instruction& instruction) {
     const llvm::StringRef op = instruction.op;
+    if (op == "dequantize") {  // codes are the weight, in another shape
+      if (const Traced* codes = trace(instruction.operands[0])) traced_[instruction.results[0]] = {codes->state, {}};
+      return true;
+    }
     if (!get_op(op).only_moves()) return false;
     const Traced* from = trace(instruction.operands[0]);
     if (!from) return true;

@@ -21,6 +21,9 @@ using WeightLoader = std::function<Status(llvm::StringRef name, const TensorView
 using WeightRangeLoader =
     std::function<Status(llvm::StringRef name, const Type& whole, int64_t first, const TensorView& into)>;
 
+// The type of a named weight in the file that loaders read; none where it lacks the weight.
+using WeightTypes = std::function<std::optional<Type>(llvm::StringRef name)>;
+
 struct StepMetrics {
   int64_t step = 0;      // updates done, this one included
   double loss = 0;       // mean over the batch, all micro-batches
@@ -89,6 +92,10 @@ class Session {
   // adapters, which no model's file has.
   // Of divided states a rank asks `load_range` for its own piece alone; without it, the whole is loaded and cut.
   Status initialise(const WeightLoader& load, uint64_t seed, const WeightRangeLoader& load_range = nullptr);
+  // The same where weights that the plan has quantised may be codes already: `types` says of which types they are in
+  // the file. Otherwise they are asked for in f32, and packed.
+  Status initialise(const WeightLoader& load, uint64_t seed, const WeightRangeLoader& load_range,
+                    const WeightTypes& types);
   // Gives the states that `saved` has its values, and copies that start as one of them the same. Its step is not used.
   Status overwrite(const SavedStates& saved);
   // Goes on from saved states; those that `saved` lacks get first values, as by initialise().
@@ -164,7 +171,7 @@ class Session {
   // Reads elements of one state, from `first` on.
   using RangeLoader = llvm::function_ref<Status(int64_t first, const TensorView& into)>;
   Status set_states(const SavedStates* saved, const WeightLoader& load, uint64_t seed,
-                    const WeightRangeLoader& load_range);
+                    const WeightRangeLoader& load_range, const WeightTypes& types);
   Status fill_state(const PlanState& state, const WeightLoader& load, const WeightRangeLoader& load_range);
   Status load_state(const PlanState& state, RangeLoader load_range);
   Status load_piece(const PlanState& state, RangeLoader load_range, const TensorView& piece) const;

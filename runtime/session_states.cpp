@@ -1,6 +1,7 @@
 #include "ir/adapter_names.h"
 #include "ir/support/philox.h"
 #include "ir/support/strings.h"
+#include "runtime/packed_weights.h"
 #include "runtime/session.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -215,8 +216,10 @@ Status Session::seed_random_counter(const PlanState& rng, uint64_t seed) {
 }
 
 Status Session::set_states(const SavedStates* saved, const WeightLoader& load_weight, uint64_t seed,
-                           const WeightRangeLoader& load_weight_range) {
+                           const WeightRangeLoader& load_weight_range, const WeightTypes& types) {
+  WeightPacker packer(plan_, load_weight, types);
   const WeightLoader load = [&](llvm::StringRef name, const TensorView& into) {
+    if (packer.makes(name)) return packer.load(name, into);
     return parse_adapter_weight(name) ? draw_weight(name, into, seed, 0) : load_weight(name, into);
   };
   // A piece may be many ranges of one weight, which is made once.
@@ -235,8 +238,9 @@ Status Session::set_states(const SavedStates* saved, const WeightLoader& load_we
   };
   const WeightRangeLoader load_range = [&](llvm::StringRef name, const Type& whole_type, int64_t first,
                                            const TensorView& into) {
-    return load_weight_range && !parse_adapter_weight(name) ? load_weight_range(name, whole_type, first, into)
-                                                            : cut(name, whole_type, first, into);
+    return load_weight_range && !parse_adapter_weight(name) && !packer.makes(name)
+               ? load_weight_range(name, whole_type, first, into)
+               : cut(name, whole_type, first, into);
   };
   std::vector<const PlanState*> fresh;
   for (const PlanState& state : plan_.states) {
@@ -262,12 +266,17 @@ Status Session::set_states(const SavedStates* saved, const WeightLoader& load_we
 }
 
 Status Session::initialise(const WeightLoader& load, uint64_t seed, const WeightRangeLoader& load_range) {
-  return set_states(nullptr, load, seed, load_range);
+  return initialise(load, seed, load_range, nullptr);
+}
+
+Status Session::initialise(const WeightLoader& load, uint64_t seed, const WeightRangeLoader& load_range,
+                           const WeightTypes& types) {
+  return set_states(nullptr, load, seed, load_range, types);
 }
 
 Status Session::restore(const SavedStates& saved, const WeightLoader& load, uint64_t seed,
                         const WeightRangeLoader& load_range) {
-  return set_states(&saved, load, seed, load_range);
+  return set_states(&saved, load, seed, load_range, nullptr);
 }
 
 Status Session::overwrite(const SavedStates& saved) {

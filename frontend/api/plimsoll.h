@@ -153,6 +153,10 @@ struct Adapters {
 };
 enum class AdapterFormat { Peft, Diffusers, Kohya };
 
+// How frozen matrices of linear layers are stored: in the type in which they are read, in 4 bits with scales in 8 bits
+// or in f32, or in 8 bits with a scale for each row.
+enum class WeightFormat { AsTrained, NF4, NF4Single, Int8, FP8 };
+
 // A training job. docs/command_line.md tells about each option under the same name.
 struct CompileOptions {
   std::string model;                    // path of the exported .onnx file
@@ -165,7 +169,9 @@ struct CompileOptions {
   std::vector<std::string> train;       // regular expressions over weights to train; empty: every parameter
   std::vector<std::string> freeze;      // regular expressions over weights to leave as they are
   bool freeze_norm = false;             // batch norms keep their running statistics
-  Adapters adapters;                    // with them `train` names what is trained beside them; empty: nothing
+  WeightFormat quantize = WeightFormat::AsTrained;
+  std::vector<std::string> quantize_skip;  // regular expressions over weights that stay as they are
+  Adapters adapters;                       // with them `train` names what is trained beside them; empty: nothing
 
   Optimizer optimizer;
   int64_t accumulate = 1;  // micro-batches per update, at least 1; 1 where global_batch is given

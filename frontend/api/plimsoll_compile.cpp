@@ -65,6 +65,7 @@ CompileRequest internal_request(const CompileOptions& from) {
   to.best_batch = from.best_batch;
   TrainingRequest& job = to.training;
   job.adapters = internal_adapters(from.adapters);
+  job.quantize = {static_cast<plimsoll::WeightFormat>(from.quantize), from.quantize_skip};
   job.loss = from.loss, job.train = from.train, job.freeze = from.freeze;
   job.batch = from.batch, job.accumulate = from.accumulate;
   job.optimizer = internal_optimizer(from.optimizer);

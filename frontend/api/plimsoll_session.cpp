@@ -95,7 +95,8 @@ Expected<Session> Session::create(const Plan& plan, const SessionOptions& option
 Expected<void> Session::load_weights(const std::string& path, uint64_t seed) noexcept {
   Result<Weights> weights = open_weights(path);
   if (!weights) return to_public(weights.takeError());
-  return after_first_values(*impl_, impl_->session->initialise(weights->load, seed, weights->load_range));
+  return after_first_values(*impl_,
+                            impl_->session->initialise(weights->load, seed, weights->load_range, weights->type_of));
 }
 
 Expected<void> Session::load_weights(const WeightReader& reader, uint64_t seed) noexcept {

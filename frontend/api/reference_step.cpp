@@ -6,6 +6,7 @@
 #include "passes/train/optimizer_settings.h"
 #include "passes/train/resize_batch.h"
 #include "passes/train/training_step.h"
+#include "runtime/packed_weights.h"
 
 #include "llvm/ADT/StringSet.h"
 #include "llvm/Support/Regex.h"
@@ -117,6 +118,25 @@ static AdapterRequest request_of(const PlannedAdapters& adapters) {
   return request;
 }
 
+// The format of the plan's quantised weights, and the names of matrices that it left as they were.
+static QuantizeRequest request_of(llvm::ArrayRef<PackedWeight> weights, const Plan& plan) {
+  QuantizeRequest request;
+  if (weights.empty()) return request;
+  const PackedWeight& first = weights.front();
+  request.format = first.format == "int8"       ? WeightFormat::Int8
+                   : first.format == "fp8"      ? WeightFormat::FP8
+                   : first.scale_scales.empty() ? WeightFormat::NF4Single
+                                                : WeightFormat::NF4;
+  llvm::StringSet<> packed;
+  for (const PackedWeight& each : weights) packed.insert(each.source);
+  std::vector<std::string> others;
+  for (const PlanState& state : plan.states)
+    if (state.role == StateRole::Parameter && !packed.contains(state.init.source))
+      others.push_back(plan.slots[static_cast<size_t>(state.slot)].name);
+  request.skip = {any_of(others)};
+  return request;
+}
+
 TrainingRequest request_of(const Plan& plan) {
   TrainingRequest request;
   request.loss = plan.training.asked_loss;
@@ -126,6 +146,7 @@ TrainingRequest request_of(const Plan& plan) {
       (state.trained ? trained : frozen).push_back(plan.slots[static_cast<size_t>(state.slot)].name);
   request.train = {any_of(trained)};
   if (!frozen.empty()) request.freeze = {any_of(frozen)};
+  request.quantize = request_of(packed_weights_of(plan), plan);
   if (const std::optional<PlannedAdapters> adapters = adapters_of(plan)) request.adapters = request_of(*adapters);
   request.optimizer = optimizer_of(plan.training);
   request.ema = hyperparameter(plan.training, "ema", request.ema);
@@ -151,13 +172,13 @@ Result<Graph> import_model_of(const Plan& plan, const std::string& model_path, c
   if (Status s = attach_loss(*graph, request.loss)) return in_context(model_path, std::move(s));
   if (request.batch > 0)
     if (Status s = resize_batch(*graph, request.batch)) return in_context(model_path, std::move(s));
-  // Layers that adapters belong to are those of the clean graph.
-  if (request.adapters.wanted()) {
-    PassManager passes;
+  // Layers that adapters belong to, and whose weights are quantised, are those of the clean graph.
+  PassManager passes;
+  if (request.adapters.wanted() || request.quantize.format != WeightFormat::AsTrained)
     if (Status s = clean_graph(*graph, passes)) return in_context(model_path, std::move(s));
-    if (Status s = add_adapters(*graph, request.adapters, passes)) return in_context(model_path, std::move(s));
-  }
+  if (Status s = add_adapters(*graph, request.adapters, passes)) return in_context(model_path, std::move(s));
   if (Status s = select_trained(*graph, request.train, request.freeze)) return in_context(model_path, std::move(s));
+  if (Status s = quantize_weights(*graph, request.quantize, passes)) return in_context(model_path, std::move(s));
   return graph;
 }
 

@@ -55,6 +55,8 @@ Status check_ranges(const CompileRequest& request) {
       adapters.alpha > 0 || adapters.dropout > 0 || adapters.rslora || !adapters.targets.empty();
   if (describes_adapters && !adapters.wanted())
     return usage_error("adapters are described and have no rank; give one, such as --lora-rank 8");
+  if (!job.quantize.skip.empty() && job.quantize.format == WeightFormat::AsTrained)
+    return usage_error("weights that are not to be quantised are named, and none are; give a format, such as nf4");
   if (optimizer.kind == OptimizerKind::Lamb && optimizer.weight_decay == 0)
     return usage_error("lamb adapts the rate of parameters with weight decay, and there is none; use adamw");
   if (request.max_batch + request.best_batch + (request.global_batch > 0) > 1)

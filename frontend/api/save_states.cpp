@@ -8,6 +8,9 @@
 #include "passes/train/optimizer_update.h"
 #include "runtime/bad_result.h"
 #include "runtime/data/safetensors.h"
+#include "runtime/packed_weights.h"
+
+#include "llvm/ADT/StringSet.h"
 
 #include "llvm/Support/FileSystem.h"
 
@@ -21,6 +24,7 @@ struct Saved {
   const WholeState* state;
   Type type;
   bool was_narrowed = false;  // the plan has the frozen weight in fewer bytes than the file that it was loaded from
+  bool is_packed = false;     // the plan has its codes
 };
 
 // The file that the weights came from; none where there is none any more.
@@ -36,8 +40,13 @@ llvm::StringMap<Saved> weights_of(const Session& session, SavedWeights which, co
   llvm::StringMap<const WholeState*> by_name;
   for (const WholeState& state : session.whole_states()) by_name[state.name] = &state;
   llvm::StringMap<Saved> weights;
+  llvm::StringSet<> codes, scales;
+  for (const PackedWeight& packed : packed_weights_of(session.plan())) {
+    codes.insert(packed.source);
+    for (const std::string& name : {packed.scales, packed.scale_scales, packed.offset}) scales.insert(name);
+  }
   for (const WholeState& state : session.whole_states()) {
-    if (state.init.kind != StateInit::Kind::Weights) continue;
+    if (state.init.kind != StateInit::Kind::Weights || scales.contains(state.init.source)) continue;
     const WholeState* mean = which == SavedWeights::Mean ? by_name.lookup(state.name + ema_suffix.str()) : nullptr;
     Saved saved{mean ? mean : &state, state.type};
     const std::optional<Type> stored = first ? first->type_of(state.init.source) : std::nullopt;
@@ -45,6 +54,10 @@ llvm::StringMap<Saved> weights_of(const Session& session, SavedWeights which, co
         dtype_bytes(stored->dtype) > dtype_bytes(state.type.dtype)) {
       saved.type = *stored;
       saved.was_narrowed = true;
+    }
+    if (codes.contains(state.init.source)) {
+      saved.is_packed = true;
+      if (stored) saved.type = *stored;
     }
     weights.try_emplace(state.init.source, std::move(saved));
   }
@@ -66,6 +79,11 @@ Result<bool> rounds_to(const TensorView& wide, const TensorView& narrow) {
 // Weights that a bad step has spoilt replace no file. Of a frozen weight that was narrowed as it was loaded, the file
 // has all digits.
 Status read_saved(Session& session, const Saved& saved, const std::optional<Weights>& first, const TensorView& into) {
+  if (saved.is_packed) {
+    if (first && first->type_of(saved.state->init.source)) return first->load(saved.state->init.source, into);
+    return model_error("'" + saved.state->init.source +
+                       "' is quantised, and the file that it came from, which has its numbers, is not at hand");
+  }
   return session.read_whole_state(*saved.state, [&](const TensorView& bytes) -> Status {
     if (saved.was_narrowed) {
       if (Status s = first->load(saved.state->init.source, into)) return s;

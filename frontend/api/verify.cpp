@@ -483,8 +483,9 @@ Result<std::vector<ProgramAfter>> programs_of_passes(Graph forward, const Plan& 
   PassManager passes(hooks);
   if (Status s = clean_graph(forward, passes)) return s;
   const std::unique_ptr<KernelCatalog> catalog = kernel_catalog_for(plan.device);
-  TrainingRequest adapted = request;  // the graph has its adapters already
+  TrainingRequest adapted = request;  // the graph has its adapters and quantised weights already
   adapted.adapters = {};
+  adapted.quantize = {};
   Result<ForwardModel> model =
       prepare_forward({std::move(forward), std::move(passes)}, adapted, catalog->preferences());
   if (!model) return model.takeError();

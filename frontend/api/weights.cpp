@@ -1,9 +1,12 @@
 #include "frontend/api/weights.h"
 
 #include "frontend/onnx/model.h"
+#include "ir/support/json_text.h"
 #include "ir/support/strings.h"
 #include "runtime/cpu/convert.h"
 #include "runtime/data/safetensors.h"
+
+#include "llvm/Support/JSON.h"
 
 namespace plimsoll {
 namespace {
@@ -54,16 +57,41 @@ Result<WeightFile> open_onnx(const std::string& path) {
                     }};
 }
 
+// bitsandbytes keeps the offset of a weight's scales in JSON, as the bytes of a tensor beside it.
+constexpr llvm::StringLiteral offset_suffix = ".nested_offset", quant_state_suffix = ".quant_state.bitsandbytes__nf4";
+
+Result<float> read_offset(const SafetensorsFile& file, const TensorEntry& entry) {
+  std::string text(static_cast<size_t>(entry.type.bytes()), ' ');
+  if (Status s = file.read(entry, text.data())) return s;
+  Result<llvm::json::Value> json = parse_json(text);
+  if (!json) return in_context(entry.name, json.takeError());
+  const llvm::json::Object* object = json->getAsObject();
+  const auto number = object ? object->getNumber("nested_offset") : llvm::None;
+  const auto block = object ? object->getInteger("blocksize") : llvm::None;
+  if (!number || !block) return model_error(entry.name + ": has no blocksize and nested_offset");
+  if (*block != 64)
+    return model_error(entry.name + ": has blocks of " + llvm::Twine(*block) + ", only 64 is supported");
+  return static_cast<float>(*number);
+}
+
 Result<WeightFile> open_safetensors(const std::string& path) {
   Result<SafetensorsFile> file = SafetensorsFile::open(path);
   if (!file) return file.takeError();
   auto kept = std::make_shared<SafetensorsFile>(std::move(*file));
-  return WeightFile{[kept](llvm::StringRef name) -> std::optional<Type> {
+  const auto state_of = [kept](llvm::StringRef name) -> const TensorEntry* {
+    return name.consume_back(offset_suffix) ? kept->find((name + quant_state_suffix).str()) : nullptr;
+  };
+  return WeightFile{[kept, state_of](llvm::StringRef name) -> std::optional<Type> {
+                      if (state_of(name)) return Type(DType::F32, {1});
                       const TensorEntry* entry = kept->find(name);
                       return entry ? std::optional<Type>(entry->type) : std::nullopt;
                     },
-                    [kept](llvm::StringRef name, int64_t first, const TensorView& into) {
-                      return kept->read_range(*kept->find(name), first, into.elements(), into.data);
+                    [path, kept, state_of](llvm::StringRef name, int64_t first, const TensorView& into) -> Status {
+                      const TensorEntry* state = state_of(name);
+                      if (!state) return kept->read_range(*kept->find(name), first, into.elements(), into.data);
+                      Result<float> offset = read_offset(*kept, *state);
+                      if (!offset) return in_context(path, offset.takeError());
+                      return into.set(0, *offset), Status::success();
                     }};
 }
 

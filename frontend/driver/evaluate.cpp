@@ -31,7 +31,7 @@ Result<std::unique_ptr<Session>> open_session(const EvaluateOptions& options, Co
   if (!session) return session.takeError();
   Result<Weights> weights = open_weights(options.weights);
   if (!weights) return weights.takeError();
-  if (Status s = (*session)->initialise(weights->load, options.seed, weights->load_range)) return s;
+  if (Status s = (*session)->initialise(weights->load, options.seed, weights->load_range, weights->type_of)) return s;
   if (options.adapter.empty() && adapters_of((*session)->plan()))
     return usage_error(options.plan + ": has adapters; give those that were trained with --adapter");
   if (!options.adapter.empty())

@@ -1,5 +1,8 @@
 #include "frontend/driver/command_options.h"
 
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
+
 // The options of a training job that several commands take: the model and its loss, the optimizer, the devices and
 // their memory.
 
@@ -78,6 +81,19 @@ void add_adapters(CLI::App& command, AdapterRequest& adapters) {
   command.option_defaults()->group("Options");
 }
 
+// CLI11 reads an enumerator from its number.
+CLI::Validator number_of_format() {
+  return CLI::Validator(
+      [](std::string& text) {
+        const auto* found = llvm::find(weight_formats, text);
+        if (found == std::end(weight_formats))
+          return text + " is none of " + llvm::join(std::begin(weight_formats), std::end(weight_formats), ", ");
+        text = std::to_string(found - std::begin(weight_formats));
+        return std::string();
+      },
+      "");
+}
+
 void add_ranks(CLI::App& command, JobOptions& options) {
   command.option_defaults()->group("Several ranks");
   add_option(command, "--gpus", options.gpus, "N", "number of devices that share the job; each runs as one rank")
@@ -135,6 +151,12 @@ void add_model(CLI::App& command, JobOptions& options, const char* name) {
   add_option(command, "--freeze", training.freeze, "REGEX",
              "do not train the weights that match this regular expression");
   add_adapters(command, training.adapters);
+  add_option(command, "--quantize", training.quantize.format, "FORMAT",
+             "store frozen matrices of linear layers in 4 or 8 bits: nf4, nf4-single (scales in f32), int8 or fp8; "
+             "default: as-trained")
+      ->transform(number_of_format());
+  add_option(command, "--quantize-skip", training.quantize.skip, "REGEX",
+             "leave the weights that match this regular expression as they are");
   command.add_flag("--freeze-norm", options.request.import.freeze_norm,
                    "batch norms use their running statistics and do not change them");
 }

@@ -197,7 +197,7 @@ Status Run::load_weights() {
   Result<Weights> weights = open_weights(options_.weights);
   if (!weights) return weights.takeError();
   if (checkpoints_.resumes()) return checkpoints_.restore(&*weights);
-  return session_->initialise(weights->load, options_.seed.value_or(0), weights->load_range);
+  return session_->initialise(weights->load, options_.seed.value_or(0), weights->load_range, weights->type_of);
 }
 
 // A first update that leaves adapters as they began has no gradient for them, and no later one will.

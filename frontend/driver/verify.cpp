@@ -7,6 +7,7 @@
 #include "ir/plan/serialize.h"
 #include "ir/support/strings.h"
 #include "ir/support/units.h"
+#include "runtime/packed_weights.h"
 
 #include "llvm/Support/FormatVariadic.h"
 
@@ -80,11 +81,12 @@ class Verification {
   Result<std::unique_ptr<Session>> make_session() {
     Result<std::unique_ptr<Session>> session = Session::create(plan_, {.threads = options_.threads});
     if (!session) return session;
-    if (Status s = (*session)->initialise(weights_.load, options_.seed, weights_.load_range)) return s;
+    if (Status s = (*session)->initialise(weights_.load, options_.seed, weights_.load_range, weights_.type_of))
+      return s;
     return session;
   }
 
-  // No file has fresh adapters: the reference starts with those that the session has drawn.
+  // No file has codes of weights, nor fresh adapters: the reference starts with those that the session has drawn.
   Status read_adapters_of(Session& session) {
     for (const WholeState& state : session.whole_states()) {
       if (!parse_adapter_weight(state.init.source)) continue;
@@ -94,7 +96,9 @@ class Verification {
           }))
         return s;
     }
+    packer_.emplace(plan_, weights_.load, weights_.type_of);
     start_.load = [this](llvm::StringRef name, const TensorView& into) -> Status {
+      if (packer_->makes(name)) return packer_->load(name, into);
       const auto drawn = drawn_.find(name.str());
       if (drawn == drawn_.end()) return weights_.load(name, into);
       for (int64_t i = 0; i < into.elements(); ++i) into.set(i, drawn->second.get(i));
@@ -206,6 +210,7 @@ class Verification {
   std::optional<Graph> forward_;
   Weights weights_;
   NamedTensors drawn_;  // adapters, by their names in files
+  std::optional<WeightPacker> packer_;
   StepStart start_;
 };
 

@@ -41,6 +41,8 @@ class Narrower {
       ++total.parameters;
       total.saved_bytes += type.bytes() - graph_.type(state.value).bytes();
     }
+    for (NodeId id : graph_.order())
+      if (graph_.node(id).op->name == "dequantize") give_type_of_readers(id);
     for (const auto& [dtype, total] : totals_) {
       context_.count("parameters", total.parameters);
       context_.decide("frozen parameters", dtype_name(dtype),
@@ -48,7 +50,7 @@ class Narrower {
                           " read in this type alone and stored in it, " + std::to_string(total.saved_bytes) +
                           " bytes fewer; they are converted as they are loaded");
     }
-    return !totals_.empty();
+    return !totals_.empty() || retyped_;
   }
 
  private:
@@ -89,6 +91,20 @@ class Narrower {
     });
   }
 
+  // A dequantize rounds its f32 numbers itself to the type that all readers cast them to, as the casts would have.
+  void give_type_of_readers(NodeId id) {
+    const ValueId value = graph_.node(id).results[0];
+    Readers readers;
+    if (!collect(value, readers) || !readers.to || !readers.movers.empty() || *readers.to == graph_.type(value).dtype)
+      return;
+    Attrs attrs = graph_.node(id).attrs;
+    attrs.set("dtype", *readers.to);
+    if (!try_infer(*graph_.node(id).op, attrs, operand_types(graph_, graph_.node(id)))) return;
+    graph_.node(id).attrs = attrs;
+    narrow(value, readers);
+    retyped_ = true;
+  }
+
   void narrow(ValueId parameter, const Readers& readers) {
     const auto retype = [&](ValueId value) { graph_.set_type(value, Type(*readers.to, graph_.type(value).shape)); };
     retype(parameter);
@@ -104,6 +120,7 @@ class Narrower {
   PassContext& context_;
   llvm::SmallVector<ValueId, 8> kept_;  // outputs, and states that change with their next values
   std::map<DType, Total> totals_;
+  bool retyped_ = false;
 };
 
 Result<bool> run(Graph& graph, PassContext& context) { return Narrower(graph, context).run(); }

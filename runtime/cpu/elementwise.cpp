@@ -1,6 +1,8 @@
 #include "runtime/kernels/elementwise.h"
+#include "ir/quantized_numbers.h"
 #include "kernels/cpu/elementwise/binary.h"
 #include "kernels/cpu/elementwise/cast.h"
+#include "kernels/cpu/elementwise/dequantize.h"
 #include "kernels/cpu/elementwise/unary.h"
 #include "kernels/cpu/move/move.h"
 #include "runtime/cpu/fused.h"
@@ -111,6 +113,21 @@ Status launch_dropout(const CpuCall& k) {
   return Status::success();
 }
 
+Status launch_dequantize(const CpuCall& k) {
+  const CodeNumbers& numbers = code_numbers(k.call.get_string("format"));
+  cpu::BlockScales scales{.map = dynamic_map(true).data()};
+  if (k.has("scale_scales")) {
+    scales.scale_codes = k.in<uint8_t>("scales");
+    scales.scale_scales = k.in<float>("scale_scales");
+    scales.offset = k.in<float>("offset");
+  } else {
+    scales.scales = k.in<float>("scales");
+  }
+  cpu::dequantize({numbers.bits, numbers.values.data(), numbers.factor, k.call.get_int("block")}, k.out("y"),
+                  k.out_scalar("y"), k.in<uint8_t>("codes"), scales, k.elements());
+  return Status::success();
+}
+
 constexpr CpuKernel kernels[] = {
 #define PLIMSOLL_ROW(op, name, accepts, map) {op_##op, name, accepts, [](const CpuCall& k) { return map; }},
 #define PLIMSOLL_UNARY(op, Name, formula) PLIMSOLL_ROW(op, "vectorised", all_f32, map_unary(k, cpu::op##_range))
@@ -138,6 +155,7 @@ constexpr CpuKernel kernels[] = {
     {op_add_n, "vectorised", all_f32, launch_add_n, nullptr, prepare_add_n},
     {op_dropout, "vectorised", floats_are_f32, launch_dropout},
     {op_fused, "blocks", accepts_fused, launch_fused, fused_workspace, prepare_fused},
+    {op_dequantize, "blocks", accepts_everything, launch_dequantize},
     {op_copy, "bytes", accepts_everything, launch_copy},
     {op_to_host, "bytes", accepts_everything, launch_copy},
     {op_to_device, "bytes", accepts_everything, launch_copy},

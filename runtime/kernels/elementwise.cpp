@@ -1,7 +1,10 @@
 #include "runtime/kernels/elementwise.h"
 
 #include "ir/fused_form.h"
+#include "ir/quantized_numbers.h"
 #include "runtime/kernels/fused_reductions.h"
+
+#include <algorithm>
 
 // CUDA kernels take every dtype but F8. Operands of one shape are one loop, whatever their rank.
 
@@ -59,6 +62,7 @@ constexpr CudaCandidate candidates[] = {
     {op_bit_shift, "broadcast", ranks_fit_without_f8},
     {op_where, "broadcast", ranks_fit},
     {op_add_n, "vectors", accepts_add_n},
+    {op_dequantize, "runs", accepts_everything},
     {op_copy, "bytes", accepts_everything},
     {op_identity, "bytes", accepts_everything},
     {op_reshape, "bytes", accepts_everything},
@@ -67,6 +71,28 @@ constexpr CudaCandidate candidates[] = {
 };
 
 }  // namespace
+
+static CodeNumbers make_code_numbers(llvm::StringRef format) {
+  if (format == "nf4") {
+    CodeNumbers numbers;
+    const std::array<float, 16> values = nf4_values();
+    std::copy(values.begin(), values.end(), numbers.values.begin());
+    return numbers;
+  }
+  CodeNumbers numbers{.bits = 8, .factor = format == "int8" ? int8_step : 1};
+  for (int code = 0; code < 256; ++code) {
+    auto byte = static_cast<uint8_t>(code);
+    const Type type(format == "int8" ? DType::I8 : DType::F8E4M3, {1});
+    numbers.values[static_cast<size_t>(code)] = static_cast<float>(TensorView{type, &byte}.get(0));
+  }
+  return numbers;
+}
+
+const CodeNumbers& code_numbers(llvm::StringRef format) {
+  static const CodeNumbers nf4 = make_code_numbers("nf4"), int8 = make_code_numbers("int8"),
+                           fp8 = make_code_numbers("fp8");
+  return format == "nf4" ? nf4 : format == "int8" ? int8 : fp8;
+}
 
 llvm::ArrayRef<CudaCandidate> elementwise_candidates() { return candidates; }
 

@@ -3,6 +3,8 @@
 #include "runtime/kernels/cuda_candidate.h"
 #include "runtime/kernels/kernel_call.h"
 
+#include <array>
+
 namespace plimsoll {
 
 // Tensors of the nest: result 0, then the operands.
@@ -22,6 +24,14 @@ struct RandomDraws {
   explicit RandomDraws(const Attrs& attrs)
       : id(static_cast<uint32_t>(attrs.get_int("id"))), first_block(attrs.get_int("first_draw") / 4) {}
 };
+
+// What codes of a dequantize stand for.
+struct CodeNumbers {
+  int bits = 4;
+  float factor = 1;
+  std::array<float, 256> values{};  // the first 16 of 4-bit codes
+};
+const CodeNumbers& code_numbers(llvm::StringRef format);
 
 // The operands of a CUDA add_n are arguments of its launch.
 inline constexpr size_t max_add_n_terms = 2048;

@@ -265,6 +265,47 @@ TEST_CASE("api: a session trains, and hands out and takes in weights") {
   CHECK(other->load_weights([](auto&&...) { return Error{Fault::Model, "mine"}; }).error().message == "mine");
 }
 
+TEST_CASE("api: adapters over quantised weights are saved, merged and gone on from") {
+  CompileOptions options = small_gpt();
+  options.adapters.rank = 4;
+  options.adapters.alpha = 8;
+  options.adapters.targets = {"attention.*"};
+  CHECK(compile(options).error().fault == Fault::Usage);  // no whole path of a module
+  options.adapters.targets = {};
+  options.quantize = WeightFormat::NF4;
+  Expected<Compiled> compiled = compile(options);
+  REQUIRE_MESSAGE(compiled, compiled.error().message);
+  Expected<Session> session = Session::create(compiled->plan);
+  REQUIRE_MESSAGE(session, session.error().message);
+  CHECK(session->load_adapter("nowhere").error().fault == Fault::Usage);
+  REQUIRE(session->load_weights(model));
+  const Zeros zeros(session->inputs());
+  REQUIRE(session->step(zeros.tensors));
+  const std::string folder = scratch_file("adapter");
+  REQUIRE(session->save_adapter(folder));
+  CHECK(session->save_adapter(folder + ".safetensors").error().fault == Fault::Usage);  // PEFT's are folders
+  REQUIRE(session->save_adapter(folder + ".safetensors", AdapterFormat::Kohya));
+  std::vector<double> losses;  // first of nothing, then of the saved adapters
+  for (const std::string& path : {std::string(), folder, folder + ".safetensors"}) {
+    REQUIRE(session->load_weights(model));
+    if (!path.empty()) REQUIRE(session->load_adapter(path));
+    losses.push_back(session->step(zeros.tensors)->loss);
+  }
+  CHECK(losses[1] == losses[2]);
+  CHECK(losses[1] < losses[0]);
+  MergeOptions merge_options;
+  merge_options.model = model;
+  merge_options.adapter = folder;
+  merge_options.output = scratch_file("merged.safetensors");
+  Expected<Merged> merged = merge(merge_options);
+  REQUIRE_MESSAGE(merged, merged.error().message);
+  CHECK(merged->modules > 0);
+  CHECK(merged->largest_change > 0);
+  options.adapters = {};
+  options.adapters.dropout = 0.5;
+  CHECK(compile(options).error().fault == Fault::Usage);
+}
+
 TEST_CASE("api: ranks on unlike devices are stages, each within its own budget") {
   CompileOptions options = small_gpt();
   options.dims["batch"] = 4;

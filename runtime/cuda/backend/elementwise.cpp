@@ -1,9 +1,12 @@
 #include "kernels/cuda/elementwise/elementwise.h"
+#include "ir/quantized_numbers.h"
+#include "kernels/cuda/elementwise/dequantize.h"
 #include "kernels/cuda/elementwise/random.h"
 #include "kernels/cuda/move/move.h"
 #include "runtime/cuda/backend/fused.h"
 #include "runtime/kernels/elementwise.h"
 
+#include <algorithm>
 #include <limits>
 
 namespace plimsoll {
@@ -109,6 +112,22 @@ Status launch_add_n(const CudaCall& k) {
                                     k.elements(), k.stream));
 }
 
+Status launch_dequantize(const CudaCall& k) {
+  const CodeNumbers& numbers = code_numbers(k.call.get_string("format"));
+  const bool packs_scales = k.has("scale_scales");
+  cuda::Dequantize call{.codes = k.in<uint8_t>("codes"),
+                        .scales = packs_scales ? nullptr : k.in<float>("scales"),
+                        .scale_codes = packs_scales ? k.in<uint8_t>("scales") : nullptr,
+                        .scale_scales = k.in<float>("scale_scales"),
+                        .offset = k.in<float>("offset"),
+                        .block = k.call.get_int("block"),
+                        .n = k.elements(),
+                        .factor = numbers.factor};
+  std::copy(numbers.values.begin(), numbers.values.end(), call.values);
+  std::copy(dynamic_map(true).begin(), dynamic_map(true).end(), call.map);
+  return launched(k, cuda::dequantize(call, numbers.bits, k.out_scalar("y"), k.out("y"), k.stream));
+}
+
 // ---- Random numbers ----
 
 cuda::RandomStream stream_of(const CudaCall& k) {
@@ -157,6 +176,7 @@ constexpr CudaLauncher launchers[] = {
     {op_bit_shift, "broadcast", launch_shift},
     {op_where, "broadcast", launch_where},
     {op_add_n, "vectors", launch_add_n},
+    {op_dequantize, "runs", launch_dequantize},
     {op_copy, "bytes", launch_copy},
     {op_identity, "bytes", launch_copy},
     {op_reshape, "bytes", launch_copy},

@@ -1,0 +1,44 @@
+#pragma once
+
+// The numbers behind quantised weights, to the bit those of bitsandbytes, whose files hold the same codes.
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+namespace plimsoll {
+
+// NF4 (Dettmers et al. 2023): the numbers that 4-bit codes stand for. Two codes share a byte, the first in its high
+// half.
+inline constexpr std::array<uint32_t, 16> nf4_bits{
+    0xbf800000, 0xbf3239b1, 0xbf066b30, 0xbeca32a0, 0xbe91a24d, 0xbe3d353f, 0xbdba7871, 0x00000000,
+    0x3da2faff, 0x3e24cae3, 0x3e7c04dd, 0x3ead033a, 0x3ee1a4b8, 0x3f1007ab, 0x3f3913b3, 0x3f800000};
+// A number has as its code how many of these it is above; they lie in the middle between neighbours.
+inline constexpr std::array<uint32_t, 15> nf4_threshold_bits{
+    0xbf591cd8, 0xbf1c5270, 0xbeeb8480, 0xbeadea76, 0xbe703cec, 0xbe0d38bc, 0xbd3a7871, 0x3d22faff,
+    0x3df64862, 0x3e5067e0, 0x3e9582d4, 0x3ec753f9, 0x3f006d04, 0x3f248daf, 0x3f5c89da};
+
+inline std::array<float, 16> nf4_values() {
+  std::array<float, 16> values{};
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = std::bit_cast<float>(nf4_bits[i]);
+  return values;
+}
+inline std::array<float, 15> nf4_thresholds() {
+  std::array<float, 15> values{};
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = std::bit_cast<float>(nf4_threshold_bits[i]);
+  return values;
+}
+
+// The dynamic map of 8-bit codes (Dettmers et al. 2022): in each decade from 1e-7 to 1 twice as many numbers as in the
+// one below, with 0 and 1; ascending. Signed it has both signs.
+const std::array<float, 256>& dynamic_map(bool is_signed);
+
+// Numbers of one scale of a quantised scale.
+inline constexpr int64_t scales_per_block = 256;
+// Of 8-bit integers: a row's largest size is 127.
+inline constexpr float int8_step = 7.874015718698502e-3F;
+// The largest number of f8e4m3, which a row's largest size becomes.
+inline constexpr float fp8_largest = 448;
+
+}  // namespace plimsoll

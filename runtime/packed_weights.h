@@ -1,0 +1,58 @@
+#pragma once
+
+// Quantised weights of a plan, made of the model's as they are loaded. Which states are a weight's codes and scales,
+// and how they stand for its numbers, is what the plan's dequantize instructions say.
+
+#include "ir/plan/plan.h"
+
+#include "llvm/ADT/StringMap.h"
+
+#include <functional>
+
+namespace plimsoll {
+
+// One weight of the model in several states.
+struct PackedWeight {
+  std::string source;                               // the model's name of the weight, and of its codes
+  std::string scales, scale_scales, offset;         // names that loaders are asked for; the latter two may be empty
+  Type codes_type, scales_type, scale_scales_type;  // of the whole states
+  std::string format;                               // of the op
+  int64_t block = 0;
+  Shape shape;              // [outputs, inputs]
+  bool transposed = false;  // the model's weight is [inputs, outputs]
+
+  Type model_type() const { return Type(DType::F32, transposed ? Shape{shape[1], shape[0]} : shape); }
+};
+std::vector<PackedWeight> packed_weights_of(const Plan& plan);
+
+// The codes and scales of one weight, in the types of its states.
+struct Packed {
+  Tensor codes, scales, scale_scales, offset;
+};
+
+// Serves the parts of quantised weights to who loads the states of a plan.
+class WeightPacker {
+ public:
+  using Load = std::function<Status(llvm::StringRef name, const TensorView& into)>;
+  using TypeOf = std::function<std::optional<Type>(llvm::StringRef name)>;
+
+  // `load` gives the model's weights in f32. Where `type_of` (it may be empty) says that the file has a weight's codes
+  // themselves, these and their scales go through unchanged.
+  WeightPacker(const Plan& plan, Load load, TypeOf type_of);
+
+  bool makes(llvm::StringRef name) const { return by_part_.count(name) > 0; }
+  // One of the parts, whole. The weight that it is of is loaded once for all its parts, and then dropped.
+  Status load(llvm::StringRef name, const TensorView& into);
+
+ private:
+  Status make(const PackedWeight& weight);
+
+  std::vector<PackedWeight> weights_;
+  llvm::StringMap<size_t> by_part_;
+  Load load_;
+  TypeOf type_of_;
+  std::string made_;
+  Packed packed_;
+};
+
+}  // namespace plimsoll
