@@ -258,7 +258,11 @@ class ProgramMaker {
     std::vector<int> last_use(static_cast<size_t>(values_), -1);
     for (size_t s = 0; s < program_.steps.size(); ++s)
       for (int operand : program_.steps[s].operands) last_use[static_cast<size_t>(operand)] = static_cast<int>(s);
-    for (int result : program_.results) last_use[static_cast<size_t>(result)] = static_cast<int>(program_.steps.size());
+    const int end = static_cast<int>(program_.steps.size());
+    for (int result : program_.results) last_use[static_cast<size_t>(result)] = end;
+    // Elements are added up behind all steps of a pass.
+    for (const cpu::BlockReduction& reduction : program_.reductions.each)
+      last_use[static_cast<size_t>(reduction.operand)] = end;
     program_.buffers.assign(static_cast<size_t>(values_), 0);
     std::vector<int> free;
     auto take = [&](int value) {
