@@ -4,6 +4,7 @@
 // module, and which matrix it is. Nothing else in a graph or a plan says that a state belongs to an adapter.
 
 #include "llvm/ADT/StringRef.h"
+#include "llvm/ADT/Twine.h"
 
 #include <array>
 #include <optional>

@@ -1,3 +1,4 @@
+#include "ir/support/units.h"
 #include "passes/pass/pass.h"
 #include "passes/rewrite/match.h"
 
@@ -47,8 +48,8 @@ class Narrower {
       context_.count("parameters", total.parameters);
       context_.decide("frozen parameters", dtype_name(dtype),
                       std::to_string(total.parameters) + (total.parameters == 1 ? " is" : " are") +
-                          " read in this type alone and stored in it, " + std::to_string(total.saved_bytes) +
-                          " bytes fewer; they are converted as they are loaded");
+                          " read in this type alone and stored in it, " + format_bytes(total.saved_bytes) +
+                          " less; they are converted as they are loaded");
     }
     return !totals_.empty() || retyped_;
   }

@@ -1,4 +1,5 @@
 #include "ir/quantized_numbers.h"
+#include "ir/support/units.h"
 #include "passes/pass/pass.h"
 #include "passes/rewrite/match.h"
 
@@ -138,8 +139,8 @@ Result<bool> run(Graph& graph, PassContext& context) {
   context.count("weights", quantizer.weights);
   context.decide("frozen weights", context.text("format"),
                  std::to_string(quantizer.weights) + " matrices of linear layers with " +
-                     std::to_string(quantizer.numbers) + " numbers take " + std::to_string(quantizer.bytes_after) +
-                     " bytes instead of " + std::to_string(quantizer.bytes_before));
+                     format_count(quantizer.numbers) + " numbers take " + format_bytes(quantizer.bytes_after) +
+                     " instead of " + format_bytes(quantizer.bytes_before));
   return true;
 }
 

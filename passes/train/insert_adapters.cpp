@@ -174,13 +174,13 @@ void decide(PassContext& context, llvm::ArrayRef<AdaptableLayer> layers, llvm::A
   llvm::erase_if(kinds, [](const std::string& kind) { return kind.empty(); });
   context.decide("adapters", "rank " + std::to_string(settings.rank),
                  std::to_string(layers.size()) + (layers.size() == 1 ? " module" : " modules") + " (" +
-                     llvm::join(kinds, ", ") + ") with " + std::to_string(total) + " numbers, beside " +
-                     std::to_string(frozen) + " of the model" + "; " +
+                     llvm::join(kinds, ", ") + ") with " + format_count(total) + " numbers, beside " +
+                     format_count(frozen) + " of the model; " +
                      format_share(static_cast<double>(total) / static_cast<double>(std::max<int64_t>(frozen, 1))) +
                      ", scale " + llvm::to_string(llvm::format("%g", settings.scale)) +
                      (settings.root.empty() ? "" : "; paths are those behind " + settings.root));
   for (const auto& [layer, count] : llvm::zip(layers, numbers))
-    context.decide(layer.module, "adapter", std::to_string(count) + " numbers");
+    context.decide(layer.module, "adapter", format_count(count) + " numbers");
 }
 
 Result<bool> run(Graph& graph, PassContext& context) {
