@@ -151,7 +151,8 @@ class Finder {
   // The layer that makes the value, also where ranks add up what their parts of its weight make; null: another op.
   const Instruction* layer_behind(SlotId value, const std::map<SlotId, const Instruction*>& makers) const {
     auto maker = makers.find(plan_.storage_of(value));
-    while (maker != makers.end() && get_op(maker->second->op).engine == Engine::Ranks)
+    while (maker != makers.end() && get_op(maker->second->op).engine == Engine::Ranks &&
+           !maker->second->operands.empty())
       maker = makers.find(plan_.storage_of(maker->second->operands[0]));
     if (maker == makers.end()) return nullptr;
     const llvm::StringRef op = maker->second->op;

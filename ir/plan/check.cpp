@@ -214,8 +214,9 @@ Status FunctionCheck::spaces(const Instruction& instruction, const OpDef& op) co
 Status FunctionCheck::take_off(const Instruction& instruction, const OpDef& op) {
   if (instruction.done < 0) return Status::success();
   if (op.engine == Engine::Compute) return wrong("is waited for later, and computes");
-  SlotId target = instruction.results[0],
-         source = instruction.operands.empty() ? target : plan_.storage_of(instruction.operands[0]);
+  SlotId target = instruction.results[0], source = instruction.operands.empty() || instruction.operands[0] < 0
+                                                       ? target
+                                                       : plan_.storage_of(instruction.operands[0]);
   if (slot(target).in_place_of >= 0) source = target;  // the source's bytes are the target's now
   for (SlotId id : {source, target, instruction.workspace})
     if (id >= 0 && slot(id).function >= 0 && slot(id).last < instruction.done - 1)

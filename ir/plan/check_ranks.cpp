@@ -34,7 +34,8 @@ struct HeldByAxis {
   }
 };
 
-// What stages send each other: by function, sender, receiver and number.
+// What stages send each other: by function, sender, receiver and number. Broadcasts go from their root to the receiver
+// -1, numbered as they come.
 using Sent = std::map<std::tuple<size_t, int64_t, int64_t, int64_t>, HeldByAxis>;
 
 // One stage.
@@ -89,6 +90,7 @@ class RanksCheck {
   }
 
   Status check(const PlanFunction& function) {
+    broadcasts_ = 0;
     for (const PlanInput& input : function.inputs)
       held(input.slot)[MeshAxis::Data] = input.whole ? Held::Alike : own_along(MeshAxis::Data);
     for (size_t i = 0; i < function.instructions.size(); ++i)
@@ -130,15 +132,38 @@ class RanksCheck {
       sent_[{function_, plan_.stage, peer, number}].raise(most);
       most = {};
     }
-    if (op && op->collective && instruction.attrs.get_string("axis") != axis_name(MeshAxis::Stage)) {
-      const MeshAxis axis = *parse_axis(instruction.attrs.get_string("axis"));
-      const bool gives_all = instruction.op == "reduce_all" || instruction.op == "gather_pieces";
-      if (instruction.op == "take_piece" && most[axis] == Held::Own)
-        return model_error("takes a piece of " + name(instruction.operands[0]) + ", which differs from rank to rank");
-      most[axis] = gives_all ? Held::Alike : instruction.op == "place_piece" ? Held::Own : Held::Piece;
+    if (op && op->collective) {
+      const bool of_stages = instruction.attrs.get_string("axis") == axis_name(MeshAxis::Stage);
+      if (Status s = of_stages ? follow_broadcast(instruction, most) : follow_collective(instruction, most)) return s;
     }
     for (size_t r = 0; r < instruction.results.size(); ++r)
       held(instruction.results[r]) = instruction.op == "fused" ? held_by_body(instruction, r) : most;
+    return Status::success();
+  }
+
+  // `most`: what the operands are, and then what the results are.
+  Status follow_collective(const Instruction& instruction, HeldByAxis& most) const {
+    const llvm::StringRef op = instruction.op;
+    Held& held = most[*parse_axis(instruction.attrs.get_string("axis"))];
+    if (op == "take_piece" && held == Held::Own)
+      return model_error("takes a piece of " + name(instruction.operands[0]) + ", which differs from rank to rank");
+    const bool gives_all = op == "reduce_all" || op == "gather_pieces" || op == "broadcast";
+    const bool gives_own = op == "place_piece" || op == "reduce_root" || op == "all_to_all";
+    held = gives_all ? Held::Alike : gives_own ? Held::Own : Held::Piece;
+    return Status::success();
+  }
+
+  // Of a broadcast among stages the root alone has an operand. Sums among stages are as alike as each one's share.
+  Status follow_broadcast(const Instruction& instruction, HeldByAxis& most) {
+    if (instruction.op != "broadcast") return Status::success();
+    const int64_t root = instruction.attrs.get_int("root");
+    const bool gives = !instruction.operands.empty() && instruction.operands[0] >= 0;
+    if (gives != (root == plan_.stage))
+      return model_error("is of what stage " + llvm::Twine(root) + " has, and stage " + llvm::Twine(plan_.stage) +
+                         (gives ? " gives a value" : " gives none"));
+    HeldByAxis& sent = sent_[{function_, root, -1, broadcasts_++}];
+    sent.raise(most);
+    most = sent;
     return Status::success();
   }
 
@@ -168,6 +193,7 @@ class RanksCheck {
   std::vector<HeldByAxis> held_;  // by slot
   Sent& sent_;
   size_t function_ = 0;
+  int64_t broadcasts_ = 0;  // of the function, among stages, so far
 };
 
 // The plan promises for each device what it reserves, and asks for nothing that the device lacks.

@@ -69,9 +69,9 @@ class StageWalk {
     ++next_;
   }
 
-  // Of what it sends, receives or adds up.
+  // Of what it sends, receives, broadcasts or adds up.
   const Type& moved_type() const {
-    return plan_.slots[meeting().operands.empty() ? meeting().results.front() : meeting().operands.front()].type;
+    return plan_.slots[meeting().op == "send" ? meeting().operands.front() : meeting().results.front()].type;
   }
 
   std::string where() const {
@@ -251,11 +251,17 @@ class StagesCheck {
     }
     if (adding < walks.size()) return false;
     for (const StageWalk& walk : walks)
-      if (walk.meeting().op != walks.front().meeting().op || walk.moved_type() != walks.front().moved_type())
-        return wrong(walk.where() + " meets " + walks.front().where() + " of " + to_string(walks.front().moved_type()));
+      if (walk.meeting().op != walks.front().meeting().op || walk.moved_type() != walks.front().moved_type() ||
+          walk.meeting().attrs.get_int("root") != walks.front().meeting().attrs.get_int("root"))
+        return wrong(walk.where() + " meets " + walks.front().where() + " of " + to_string(walks.front().moved_type()) +
+                     root_of(walks.front()));
     ++meetings_;
     for (StageWalk& walk : walks) walk.meet(mixed(hash_of(llvm::StringRef("all stages")), meetings_));
     return true;
+  }
+
+  static std::string root_of(const StageWalk& walk) {
+    return walk.meeting().attrs.has("root") ? " from " + std::to_string(walk.meeting().attrs.get_int("root")) : "";
   }
 
   static Status check_pair(const StageWalk& sender, const StageWalk& receiver) {

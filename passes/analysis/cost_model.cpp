@@ -20,8 +20,9 @@ double collective_us(const Graph& graph, const Node& node, const DeviceDescripti
     const ValueId moved = node.operands.empty() ? node.results[0] : node.operands[0];
     return device.ranks_us(axis, static_cast<double>(graph.type(moved).bytes()));
   }
+  if (node.attrs.has("root")) return device.ranks_us(axis, static_cast<double>(graph.type(node.results[0]).bytes()));
   const Type &read = graph.type(node.operands[0]), &written = graph.type(node.results[0]);
-  const bool sums_whole = read.elements() == written.elements();
+  const bool sums_whole = read.elements() == written.elements() && !node.op->moves_elements;
   const int64_t whole_bytes = read.elements() < written.elements() ? written.bytes() : read.bytes();
   return device.ranks_us(axis, bytes_sent(whole_bytes, node.attrs.get_int("ranks"), sums_whole));
 }

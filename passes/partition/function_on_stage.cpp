@@ -43,6 +43,16 @@ ValueId FunctionOnStage::summed_over_stages(Builder& b, ValueId own, const Type&
   return b.emit("reduce_all", {own}, group(), name);
 }
 
+ValueId FunctionOnStage::broadcast_of(Builder& b, ValueId value, llvm::StringRef name) const {
+  const int32_t root = routes_.stage_of(places_.of(value));
+  Attrs attrs = group();
+  attrs.set("root", int64_t{root});
+  if (root == stage_) return b.emit("broadcast", {value_[index_of(value)]}, attrs, name);
+  attrs.set("dtype", graph_.type(value).dtype);
+  attrs.set("shape", Ints(graph_.type(value).shape));
+  return b.emit("broadcast", {}, attrs, name);
+}
+
 void FunctionOnStage::copy_transfer(Builder& b, NodeId id) {
   const Node& node = graph_.node(id);
   if (routes_.sender_of(node) == stage_) {
@@ -116,12 +126,9 @@ Graph FunctionOnStage::make(const llvm::StringSet<>& own, llvm::ArrayRef<NodeId>
   b.origin = OriginId::None;
   b.phase = Phase::Update;
   for (const Output& output : graph_.outputs) {
-    const ValueId here = value_[index_of(output.value)];
     const bool everywhere = places_.of(output.value) == any_run;
-    stage.outputs.push_back({output.name, everywhere
-                                              ? here
-                                              : summed_over_stages(b, is_here(output.value) ? here : ValueId::None,
-                                                                   graph_.type(output.value), output.name)});
+    stage.outputs.push_back(
+        {output.name, everywhere ? value_[index_of(output.value)] : broadcast_of(b, output.value, output.name)});
   }
   for (const Update& update : graph_.updates)
     if (own.contains(graph_.value(update.state).name))

@@ -1,7 +1,8 @@
 #pragma once
 
 // One function of the program on one stage of a pipeline: what its sinks need, and then its graph. Transfers become
-// sends and receives, and a sum over values of several stages a sum over the stages.
+// sends and receives, a sum over values of several stages a sum over the stages, and an output that one stage has a
+// broadcast.
 
 #include "ir/builder.h"
 #include "passes/partition/stage_places.h"
@@ -42,6 +43,7 @@ class FunctionOnStage {
   void copy_node(Graph& to, Builder& b, NodeId id);
   void copy_transfer(Builder& b, NodeId id);
   void copy_joint_sum(Builder& b, NodeId id);
+  ValueId broadcast_of(Builder& b, ValueId value, llvm::StringRef name) const;
   ValueId summed_over_stages(Builder& b, ValueId own, const Type& type, llvm::StringRef name) const;
 
   const Graph& graph_;

@@ -23,7 +23,7 @@ void move_receives(const PlanDraft& draft, Graph& graph) {
   for (NodeId id : graph.order()) {
     const bool awaited = is_awaited(graph.node(id));
     size_t at = order.size();
-    if (awaited && graph.node(id).operands.empty()) {
+    if (awaited && graph.node(id).op->name == "receive") {
       // Beside computing a transfer is slower, and no prediction is exact.
       const double hiding_us = 2 * us_of(id) / draft.device.collective_share;
       for (double ahead_us = 0; at > behind && ahead_us < hiding_us; --at) ahead_us += us_of(order[at - 1]);

@@ -16,9 +16,9 @@ struct PipelineSplit {
 
 // `program` is derived of a forward graph that divide_stages has divided. Each stage gets the nodes that its own
 // states, its outputs and its transfers need, in the order of the schedule; transfers to other stages become sends and
-// receives, and a sum over tensors of several stages a sum over the stages. All stages have the same outputs. States
-// that no batch decides, such as counters, are counted on each stage that reads them. `us` predicts a node's time on a
-// stage. Errors name what no stage can compute.
+// receives, and a sum over tensors of several stages a sum over the stages. All stages have the same outputs, by
+// broadcasts from those that make them. States that no batch decides, such as counters, are counted on each stage that
+// reads them. `us` predicts a node's time on a stage. Errors name what no stage can compute.
 Result<std::vector<Program>> project_stages(const Program& program, const PipelineSplit& split,
                                             llvm::function_ref<double(const Graph&, const Node&, size_t stage)> us);
 

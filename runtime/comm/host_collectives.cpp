@@ -110,6 +110,78 @@ Status HostCollectives::gather_pieces(const TensorView& out, const TensorView& i
   return Status::success();
 }
 
+// A binary tree: with each step twice as many ranks have the value.
+Status HostCollectives::broadcast(const TensorView& value, int64_t root) {
+  const int64_t place = (rank() - root + ranks()) % ranks();  // the root's is 0
+  auto at_place = [&](int64_t other) { return (other + root) % ranks(); };
+  int64_t step = 1;
+  while (step <= place) step *= 2;  // this rank gets it from the one `step` / 2 places before
+  if (place > 0)
+    if (Status s = receive(at_place(place - step / 2), value)) return s;
+  for (; place + step < ranks(); step *= 2)
+    if (Status s = send(at_place(place + step), value)) return s;
+  return Status::success();
+}
+
+Status HostCollectives::reduce_root(const TensorView& out, const TensorView& in, int64_t root) {
+  if (Status s = reduce_all(out, in)) return s;
+  if (rank() != root) std::memset(out.data, 0, static_cast<size_t>(out.type.bytes()));
+  return Status::success();
+}
+
+namespace {
+
+// The part of one rank along a dimension of a tensor that the ranks divide evenly, seen as consecutive elements.
+class PartAlong {
+ public:
+  PartAlong(const TensorView& whole, int64_t dim, int64_t ranks) : whole_(whole) {
+    const llvm::ArrayRef<int64_t> shape = whole.type.shape;
+    const int64_t inner = element_count(shape.drop_front(static_cast<size_t>(dim) + 1));
+    stride_ = shape[static_cast<size_t>(dim)] * inner;
+    run_ = stride_ / ranks;
+  }
+
+  // visit(bytes of the tensor, bytes behind the first of these elements, how many bytes)
+  template <typename Visit>
+  void for_each_run(int64_t rank, int64_t first, int64_t count, Visit visit) const {
+    const int64_t size = dtype_bytes(whole_.type.dtype);
+    for (int64_t i = first; i < first + count;) {
+      const int64_t in_run = i % run_, length = std::min(run_ - in_run, first + count - i);
+      visit(bytes_at(whole_, i / run_ * stride_ + rank * run_ + in_run), (i - first) * size,
+            static_cast<size_t>(length * size));
+      i += length;
+    }
+  }
+
+ private:
+  const TensorView& whole_;
+  int64_t stride_, run_;  // elements from run to run, and of a run
+};
+
+}  // namespace
+
+Status HostCollectives::all_to_all(const TensorView& out, const TensorView& in, Exchange dims) {
+  const int64_t size = dtype_bytes(in.type.dtype), length = in.elements() / ranks();
+  const PartAlong sent(in, dims.split, ranks()), got(out, dims.join, ranks());
+  for (int64_t first = 0; first < length;) {
+    const int64_t round = std::min(elements_per_round(in), length - first);
+    for (int64_t rank = 0; rank < ranks(); ++rank) {
+      std::byte* staged = sent_.data() + rank * round * size;
+      sent.for_each_run(rank, first, round, [&](const std::byte* from, int64_t at, size_t bytes) {
+        std::memcpy(staged + at, from, bytes);
+      });
+    }
+    if (Status s = ranks_.exchange(sent_.data(), received_.data(), round * size)) return s;
+    for (int64_t rank = 0; rank < ranks(); ++rank) {
+      const std::byte* staged = received_.data() + rank * round * size;
+      got.for_each_run(rank, first, round,
+                       [&](std::byte* to, int64_t at, size_t bytes) { std::memcpy(to, staged + at, bytes); });
+    }
+    first += round;
+  }
+  return Status::success();
+}
+
 Status HostCollectives::send(int64_t to, const TensorView& in) {
   return ranks_.transfer({to, in.data, in.type.bytes()}, {});
 }

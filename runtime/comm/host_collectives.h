@@ -24,6 +24,15 @@ class HostCollectives {
   Status reduce_pieces(const TensorView& out, const TensorView& in);
   // `out` is all pieces, one after the other, as many elements as it has, in its own type.
   Status gather_pieces(const TensorView& out, const TensorView& in);
+  // What rank `root` has, at `value` on every rank.
+  Status broadcast(const TensorView& value, int64_t root);
+  // The sum on rank `root`, zeros on the others. `out` is not `in`.
+  Status reduce_root(const TensorView& out, const TensorView& in, int64_t root);
+  // Part r of `in` along dimension `split` goes to rank r; those that come stand along dimension `join` of `out`.
+  struct Exchange {
+    int64_t split, join;
+  };
+  Status all_to_all(const TensorView& out, const TensorView& in, Exchange dims);
   // To or from one rank of the group, which makes the other call.
   Status send(int64_t to, const TensorView& in);
   Status receive(int64_t from, const TensorView& out);

@@ -59,12 +59,33 @@ Status launch_receive(const CpuCall& k) {
   return Status::success();
 }
 
+Status launch_broadcast(const CpuCall& k) {
+  if (!k.ranks || k.ranks->rank() == k.call.get_int("root")) copy_resized(k.result("y"), k.operand("x"));
+  return k.ranks ? k.ranks->broadcast(k.result("y"), k.call.get_int("root")) : Status::success();
+}
+
+Status launch_reduce_root(const CpuCall& k) {
+  if (k.ranks) return k.ranks->reduce_root(k.result("y"), k.operand("x"), k.call.get_int("root"));
+  copy_resized(k.result("y"), k.operand("x"));
+  return Status::success();
+}
+
+Status launch_all_to_all(const CpuCall& k) {
+  if (k.ranks)
+    return k.ranks->all_to_all(k.result("y"), k.operand("x"), {k.call.get_int("split"), k.call.get_int("join")});
+  copy_resized(k.result("y"), k.operand("x"));
+  return Status::success();
+}
+
 constexpr CpuKernel kernels[] = {
     {op_reduce_all, "ranks", accepts_everything, launch<&HostCollectives::reduce_all>},
     {op_reduce_pieces, "ranks", accepts_everything, launch<&HostCollectives::reduce_pieces>},
     {op_gather_pieces, "ranks", accepts_everything, launch<&HostCollectives::gather_pieces>},
     {op_take_piece, "copy", accepts_everything, launch_take_piece},
     {op_place_piece, "copy", accepts_everything, launch_place_piece},
+    {op_broadcast, "ranks", accepts_everything, launch_broadcast},
+    {op_reduce_root, "ranks", accepts_everything, launch_reduce_root},
+    {op_all_to_all, "ranks", accepts_everything, launch_all_to_all},
     {op_send, "ranks", accepts_everything, launch_send},
     {op_receive, "ranks", accepts_everything, launch_receive},
 };

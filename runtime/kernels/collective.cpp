@@ -34,6 +34,20 @@ int64_t padded_gather_bytes(const OpCall& call, llvm::ArrayRef<Type> results, co
   return padded_bytes(call, call["x"].elements(), results[0].dtype);
 }
 
+// A dimension with nothing but ones ahead of it: its parts are runs of memory.
+bool is_outermost(const OpCall& call, llvm::StringRef attr) {
+  return element_count(llvm::ArrayRef<int64_t>(call["x"].shape).take_front(call.get_int(attr))) == 1;
+}
+
+bool exchanges_runs(const OpCall& call, llvm::ArrayRef<Type>) {
+  return is_outermost(call, "split") && is_outermost(call, "join");
+}
+
+int64_t packed_exchange_bytes(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
+  return 2 * align_to_tensor(call["x"].bytes());
+}
+
+// Where parts are no runs of memory, they are packed into one half of the workspace and come in the other.
 // Where the pieces of all ranks are longer than the whole, a padded copy of it is the workspace.
 constexpr CudaCandidate candidates[] = {
     {op_reduce_all, "nccl", can_sum},
@@ -43,6 +57,10 @@ constexpr CudaCandidate candidates[] = {
     {op_gather_pieces, "nccl_padded", accepts_everything, padded_gather_bytes},
     {op_take_piece, "copy", accepts_everything},
     {op_place_piece, "copy", accepts_everything},
+    {op_broadcast, "nccl", accepts_everything},
+    {op_reduce_root, "nccl", can_sum},
+    {op_all_to_all, "nccl", exchanges_runs},
+    {op_all_to_all, "nccl_packed", accepts_everything, packed_exchange_bytes},
     {op_send, "nccl", accepts_everything},
     {op_receive, "nccl", accepts_everything},
 };

@@ -74,8 +74,26 @@ TEST_SUITE("unit") {
             }
         },
         "");
+    // The loss is broadcast by the stage that has it: another root on one stage, on both, or no value there.
+    auto broadcast = [](Plan& plan) -> Instruction& {
+      return *llvm::find_if(plan.functions[0].instructions, [](const Instruction& i) { return i.op == "broadcast"; });
+    };
+    mutated([&](Plan& p, Plan&) { broadcast(p).attrs.set("root", 1 - broadcast(p).attrs.get_int("root")); },
+            "is of what stage");
+    mutated(
+        [&](Plan& p, Plan& q) {
+          const int64_t root = 1 - broadcast(p).attrs.get_int("root");
+          for (Plan* plan : {&p, &q}) broadcast(*plan).attrs.set("root", root);
+        },
+        "is of what stage");
+    mutated(
+        [&](Plan& p, Plan& q) {
+          for (Plan* plan : {&p, &q}) broadcast(*plan).attrs.set("root", int64_t{2});
+        },
+        "root is 2 of 2 ranks");
+    mutated([&](Plan& p, Plan&) { broadcast(p).op = "reduce_all"; }, "");
     mutated([&](Plan& p, Plan&) { p.later_stages.clear(); }, "has 2 stages, the plan has 1");
-    mutated([&](Plan&, Plan& q) { q.stage = 0; }, "is not one of this plan");
+    mutated([&](Plan&, Plan& q) { q.stage = 0; }, "is of what stage");
     mutated([&](Plan&, Plan& q) { q.training.accumulate = 2; }, "accumulates 2 times");
     mutated(
         [&](Plan& p, Plan& q) {

@@ -18,6 +18,12 @@ Status check_group(const OpCall& call) {
   return model_error("ranks is " + llvm::Twine(call.get_int("ranks")) + ", it must be at least 1");
 }
 
+Status check_member(const OpCall& call, llvm::StringRef name) {
+  const int64_t member = call.get_int(name), ranks = call.get_int("ranks");
+  if (member >= 0 && member < ranks) return Status::success();
+  return model_error(name + " is " + llvm::Twine(member) + " of " + llvm::Twine(ranks) + " ranks");
+}
+
 namespace {
 
 Result<Types> infer_reduce_all(const OpCall& call) {
@@ -112,13 +118,6 @@ void place_piece_members(Members members) {
   }
 }
 
-// By itself a rank is the whole group.
-template <CollectiveFn members>
-Status alone(const ReferenceCall& call) {
-  if (call.get_int("ranks") == 1) return members(call), Status::success();
-  return model_error("this op is one of " + llvm::Twine(call.get_int("ranks")) + " ranks, and one is here");
-}
-
 // ---- Gradients ----
 
 Attrs with_shape(const GradContext& g) {
@@ -151,8 +150,6 @@ Status take_piece_gradient(GradContext& g) { return resized_gradient(g, "place_p
 Status place_piece_gradient(GradContext& g) { return resized_gradient(g, "take_piece"); }
 
 // ---- Samples: one rank, which is its whole group ----
-
-Attrs group_of_one() { return {{"axis", std::string("data")}, {"ranks", int64_t{1}}}; }
 
 std::vector<Sample> reduce_all_samples() {
   using namespace samples;

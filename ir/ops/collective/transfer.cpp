@@ -9,22 +9,16 @@
 namespace plimsoll {
 namespace {
 
-Status check_peer(const OpCall& call, llvm::StringRef name) {
-  const int64_t peer = call.get_int(name), ranks = call.get_int("ranks");
-  if (peer >= 0 && peer < ranks) return Status::success();
-  return model_error(name + " is " + llvm::Twine(peer) + " of " + llvm::Twine(ranks) + " ranks");
-}
-
 Result<Types> infer_transfer(const OpCall& call) {
   if (Status s = check_group(call)) return s;
-  if (Status s = check_peer(call, "from")) return s;
-  if (Status s = check_peer(call, "to")) return s;
+  if (Status s = check_member(call, "from")) return s;
+  if (Status s = check_member(call, "to")) return s;
   return infer_same(call);
 }
 
 Status check_end(const OpCall& call) {
   if (Status s = check_group(call)) return s;
-  return check_peer(call, "peer");
+  return check_member(call, "peer");
 }
 
 Result<Types> infer_send(const OpCall& call) {
@@ -59,7 +53,7 @@ void transfer_reference(const ReferenceCall& call) {
 }
 
 // The interpreter of several stages moves the bytes itself.
-Status alone(const ReferenceCall& call) {
+Status one_end(const ReferenceCall& call) {
   if (call.get_int("ranks") == 1) return fill_zero(call.results[0]), Status::success();
   return model_error("this op is one of " + llvm::Twine(call.get_int("ranks")) + " stages, and one is here");
 }
@@ -109,7 +103,7 @@ constinit const OpDef op_send{
     .repeatable = false,
     .engine = Engine::Ranks,
     .flops = no_flops,
-    .reference = alone,
+    .reference = one_end,
     .samples = send_samples,
 };
 
@@ -124,7 +118,7 @@ constinit const OpDef op_receive{
     .repeatable = false,
     .engine = Engine::Ranks,
     .flops = no_flops,
-    .reference = alone,
+    .reference = one_end,
     .samples = receive_samples,
 };
 

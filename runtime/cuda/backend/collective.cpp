@@ -1,3 +1,4 @@
+#include "ir/support/align.h"
 #include "kernels/cuda/elementwise/elementwise.h"
 #include "runtime/cuda/backend/device_memory.h"
 #include "runtime/cuda/backend/launcher.h"
@@ -6,8 +7,8 @@
 
 #include <algorithm>
 
-// Sums and gathers over ranks, and transfers between two, by NCCL. Neighbours of one kind become one group, which is
-// one launch.
+// Sums, gathers and exchanges over ranks, and transfers between two, by NCCL. Neighbours of one kind become one group,
+// which is one launch.
 
 namespace plimsoll {
 namespace {
@@ -109,6 +110,73 @@ Status launch_place_piece(const CudaCall& k) {
   return copy(k, k.out<char>("y") + own.first, k.in("x"), own.count);
 }
 
+// Without x on a stage that is not the root, where NCCL reads nothing.
+Status launch_broadcast(const CudaCall& k) {
+  if (is_alone(k)) return copy_resized(k);
+  const void* x = k.in("x");
+  return nccl_of(k).broadcast(k.out("y"), x ? x : k.out("y"), k.result("y").type.bytes(), k.call.get_int("root"),
+                              k.stream);
+}
+
+Status launch_reduce_root(const CudaCall& k) {
+  if (is_alone(k)) return copy_resized(k);
+  const int64_t root = k.call.get_int("root");
+  if (Status s = nccl_of(k).reduce_root(k.out("y"), k.in("x"), k.elements(), k.result("y").type.dtype, root, k.stream))
+    return s;
+  return nccl_of(k).rank() == root ? Status::success() : zero(k, k.out("y"), k.result("y").type.bytes());
+}
+
+// Part r of `from` goes to rank r, and what that one sends is part r of `to`; parts lie one after the other.
+Status exchange_runs(const CudaCall& k, char* to, const char* from) {
+  const Nccl& nccl = nccl_of(k);
+  const int64_t part = k.result("y").type.bytes() / nccl.ranks();
+  if (Status s = nccl.begin_group()) return s;
+  for (int64_t rank = 0; rank < nccl.ranks(); ++rank) {
+    if (Status s = nccl.send(from + rank * part, part, rank, k.stream)) return s;
+    if (Status s = nccl.receive(to + rank * part, part, rank, k.stream)) return s;
+  }
+  return nccl.end_group();
+}
+
+Status launch_all_to_all(const CudaCall& k) {
+  return is_alone(k) ? copy_resized(k) : exchange_runs(k, k.out<char>("y"), k.in<char>("x"));
+}
+
+// The parts along a dimension of a tensor, each as rows of memory: `row` bytes every `pitch` bytes.
+struct PartRows {
+  size_t row, pitch, count;
+};
+PartRows part_rows(const Type& whole, int64_t dim, int64_t ranks) {
+  const llvm::ArrayRef<int64_t> shape = whole.shape;
+  const auto at = static_cast<size_t>(dim);
+  const auto pitch = static_cast<size_t>(element_count(shape.drop_front(at)) * dtype_bytes(whole.dtype));
+  return {pitch / static_cast<size_t>(ranks), pitch, static_cast<size_t>(element_count(shape.take_front(at)))};
+}
+
+Status copy_rows(const CudaCall& k, void* to, size_t to_pitch, const void* from, size_t from_pitch, PartRows rows) {
+  return launched(
+      k, cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, rows.row, rows.count, cudaMemcpyDeviceToDevice, k.stream));
+}
+
+Status launch_all_to_all_packed(const CudaCall& k) {
+  if (is_alone(k)) return copy_resized(k);
+  const Type &x = k.operand("x").type, &y = k.result("y").type;
+  const int64_t ranks = nccl_of(k).ranks(), part = x.bytes() / ranks;
+  char* sent = k.scratch<char>();
+  char* got = sent + align_to_tensor(x.bytes());
+  const PartRows from = part_rows(x, k.call.get_int("split"), ranks), to = part_rows(y, k.call.get_int("join"), ranks);
+  for (int64_t rank = 0; rank < ranks; ++rank)
+    if (Status s = copy_rows(k, sent + rank * part, from.row, k.in<char>("x") + rank * static_cast<int64_t>(from.row),
+                             from.pitch, from))
+      return s;
+  if (Status s = exchange_runs(k, got, sent)) return s;
+  for (int64_t rank = 0; rank < ranks; ++rank)
+    if (Status s = copy_rows(k, k.out<char>("y") + rank * static_cast<int64_t>(to.row), to.pitch, got + rank * part,
+                             to.row, to))
+      return s;
+  return Status::success();
+}
+
 // The result of a send is read by nobody.
 Status launch_send(const CudaCall& k) {
   if (Status s = zero(k, k.out("sent"), 1)) return s;
@@ -143,6 +211,10 @@ constexpr CudaLauncher launchers[] = {
     {op_gather_pieces, "nccl_padded", launch_gather_pieces_padded, prepare},
     {op_take_piece, "copy", launch_take_piece, prepare},
     {op_place_piece, "copy", launch_place_piece, prepare},
+    {op_broadcast, "nccl", launch_broadcast, prepare},
+    {op_reduce_root, "nccl", launch_reduce_root, prepare},
+    {op_all_to_all, "nccl", launch_all_to_all, prepare},
+    {op_all_to_all, "nccl_packed", launch_all_to_all_packed, prepare},
     {op_send, "nccl", launch_send, prepare},
     {op_receive, "nccl", launch_receive, prepare},
 };

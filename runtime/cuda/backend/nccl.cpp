@@ -27,6 +27,10 @@ struct Functions {
   int (*reduce_scatter)(const void* in, void* out, size_t count, DataType dtype, Reduction op, ncclComm* comm,
                         cudaStream_t stream);
   int (*all_gather)(const void* in, void* out, size_t count, DataType dtype, ncclComm* comm, cudaStream_t stream);
+  int (*broadcast)(const void* in, void* out, size_t count, DataType dtype, int root, ncclComm* comm,
+                   cudaStream_t stream);
+  int (*reduce)(const void* in, void* out, size_t count, DataType dtype, Reduction op, int root, ncclComm* comm,
+                cudaStream_t stream);
   int (*send)(const void* in, size_t count, DataType dtype, int peer, ncclComm* comm, cudaStream_t stream);
   int (*receive)(void* out, size_t count, DataType dtype, int peer, ncclComm* comm, cudaStream_t stream);
   const char* (*error_string)(int result);
@@ -49,7 +53,8 @@ Status open() {
            find_symbol(library, "ncclGroupStart", f.group_start) && find_symbol(library, "ncclGroupEnd", f.group_end) &&
            find_symbol(library, "ncclAllReduce", f.all_reduce) &&
            find_symbol(library, "ncclReduceScatter", f.reduce_scatter) &&
-           find_symbol(library, "ncclAllGather", f.all_gather) && find_symbol(library, "ncclSend", f.send) &&
+           find_symbol(library, "ncclAllGather", f.all_gather) && find_symbol(library, "ncclBroadcast", f.broadcast) &&
+           find_symbol(library, "ncclReduce", f.reduce) && find_symbol(library, "ncclSend", f.send) &&
            find_symbol(library, "ncclRecv", f.receive) && find_symbol(library, "ncclGetErrorString", f.error_string);
   }();
   if (opened) return Status::success();
@@ -99,6 +104,7 @@ Status Nccl::join(const CudaGroup& group) {
   UniqueId id;
   std::copy(group.id.begin(), group.id.end(), id.bytes);
   rank_ = group.rank;
+  ranks_ = group.ranks;
   ncclComm* comm = nullptr;
   Status joined = nccl_status(functions().comm_init_rank(&comm, group.ranks, id, group.rank), "ranks");
   comm_ = comm;
@@ -123,6 +129,19 @@ Status Nccl::reduce_pieces(void* piece, const void* in, int64_t elements, DType 
 Status Nccl::gather_pieces(void* out, const void* piece, int64_t bytes, cudaStream_t stream) const {
   return nccl_status(functions().all_gather(piece, out, static_cast<size_t>(bytes), DataType::Int8, comm_, stream),
                      "gather_pieces");
+}
+
+Status Nccl::broadcast(void* out, const void* in, int64_t bytes, int64_t root, cudaStream_t stream) const {
+  return nccl_status(
+      functions().broadcast(in, out, static_cast<size_t>(bytes), DataType::Int8, static_cast<int>(root), comm_, stream),
+      "broadcast");
+}
+
+Status Nccl::reduce_root(void* out, const void* in, int64_t elements, DType dtype, int64_t root,
+                         cudaStream_t stream) const {
+  return nccl_status(functions().reduce(in, out, static_cast<size_t>(elements), data_type_of(dtype), Reduction::Sum,
+                                        static_cast<int>(root), comm_, stream),
+                     "reduce_root");
 }
 
 Status Nccl::send(const void* in, int64_t bytes, int64_t to, cudaStream_t stream) const {

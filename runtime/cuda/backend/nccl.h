@@ -30,6 +30,7 @@ class Nccl {
 
   bool is_joined() const { return comm_ != nullptr; }
   int64_t rank() const { return rank_; }
+  int64_t ranks() const { return ranks_; }
 
   // All go to `stream`; between begin and end they become one launch.
   Status begin_group() const;
@@ -38,13 +39,16 @@ class Nccl {
   // `elements` of the piece.
   Status reduce_pieces(void* piece, const void* in, int64_t elements, DType dtype, cudaStream_t stream) const;
   Status gather_pieces(void* out, const void* piece, int64_t bytes, cudaStream_t stream) const;
+  // `in` is read on rank `root` alone, `out` written there alone by the sum.
+  Status broadcast(void* out, const void* in, int64_t bytes, int64_t root, cudaStream_t stream) const;
+  Status reduce_root(void* out, const void* in, int64_t elements, DType dtype, int64_t root, cudaStream_t stream) const;
   // To or from one rank of the communicator, which makes the other call.
   Status send(const void* in, int64_t bytes, int64_t to, cudaStream_t stream) const;
   Status receive(void* out, int64_t bytes, int64_t from, cudaStream_t stream) const;
 
  private:
   std::atomic<ncclComm*> comm_{nullptr};
-  int64_t rank_ = 0;
+  int64_t rank_ = 0, ranks_ = 1;
 };
 
 }  // namespace plimsoll
