@@ -2,11 +2,11 @@
 
 #include "passes/analysis/index_inputs.h"
 #include "passes/partition/divide_batch.h"
+#include "passes/partition/resize_batch.h"
 #include "passes/pipelines.h"
 #include "passes/target/precision_rules.h"
 #include "passes/train/adapter_targets.h"
 #include "passes/train/optimizer_settings.h"
-#include "passes/train/resize_batch.h"
 #include "passes/train/split_batch.h"
 #include "passes/train/training_step.h"
 #include "passes/train/update_rules.h"

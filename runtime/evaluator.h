@@ -29,7 +29,11 @@ class Evaluator {
 
   // Those that the data feed; the others are zeros.
   std::vector<InputSpec> inputs() const;
-  DataOptions rows_of_rank(uint64_t seed) const { return session_->rows_of_rank(seed); }
+  DataOptions rows_of_rank(uint64_t seed) const {
+    DataOptions rows = session_->rows_of_rank(seed);
+    rows.samples = 0;
+    return rows;
+  }
   int64_t batch() const { return session_->plan().evaluation.batch; }
   // Outputs with one row per sample, such as logits.
   std::vector<const PlanOutput*> rows() const;

@@ -84,7 +84,7 @@ class Session {
   void abandon();
   // Which rows of a batch file are the rank's: ranks along the data axis have different ones.
   DataOptions rows_of_rank(uint64_t seed) const {
-    return {seed, plan_.mesh.coordinate(rank_, MeshAxis::Data), plan_.mesh[MeshAxis::Data],
+    return {seed, plan_.mesh.coordinate(rank_, MeshAxis::Data), plan_.mesh[MeshAxis::Data], plan_.training.batch,
             plan_.mesh[MeshAxis::Stage] > 1};
   }
 

@@ -4,9 +4,9 @@
 #include "ir/support/units.h"
 #include "passes/analysis/dependence.h"
 #include "passes/analysis/index_inputs.h"
+#include "passes/partition/resize_batch.h"
 #include "passes/rewrite/match.h"
 #include "passes/train/differentiate.h"
-#include "passes/train/resize_batch.h"
 #include "passes/train/training_step.h"
 
 #include "llvm/ADT/MapVector.h"

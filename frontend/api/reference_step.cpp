@@ -3,8 +3,8 @@
 #include "ir/builder.h"
 #include "ir/plan/adapters.h"
 #include "passes/compile.h"
+#include "passes/partition/resize_batch.h"
 #include "passes/train/optimizer_settings.h"
-#include "passes/train/resize_batch.h"
 #include "passes/train/training_step.h"
 #include "runtime/packed_weights.h"
 

@@ -1,5 +1,7 @@
 #include "passes/mesh/mesh_candidates.h"
 
+#include "passes/partition/divide_batch.h"
+
 #include "llvm/ADT/STLExtras.h"
 
 namespace plimsoll {
@@ -8,11 +10,17 @@ namespace {
 constexpr int stage_bits = 3;  // 1 to 8, 10, 12, 14, 16, 20, ...: never more than a fifth below what would be possible
 constexpr int64_t micro_batches_per_stage[] = {1, 2, 4};
 
-std::vector<int64_t> divisors_up_to(int64_t number, int64_t most) {
-  std::vector<int64_t> divisors;
-  for (int64_t i = 1; i <= std::min(number, most); ++i)
-    if (number % i == 0) divisors.push_back(i);
-  return divisors;
+// How many ranks share the batch: those that divide it. Where that leaves more than half of them out, also those of
+// which each has a sample and the last a few less.
+std::vector<int64_t> data_sizes(int64_t batch, int64_t most) {
+  std::vector<int64_t> sizes;
+  int64_t divisor = 1;
+  for (int64_t i = 1; i <= std::min(batch, most); ++i) {
+    if (batch % i == 0) divisor = i;
+    const bool all_have_rows = rows_of_rank(batch, i) * (i - 1) < batch;
+    if (divisor == i || (2 * divisor <= i && all_have_rows)) sizes.push_back(i);
+  }
+  return sizes;
 }
 
 class Enumerator {
@@ -25,7 +33,7 @@ class Enumerator {
       return std::move(found_);
     }
     const int64_t cards = question_.cards;
-    for (int64_t data : divisors_up_to(std::max<int64_t>(question_.batch, 1), cards))
+    for (int64_t data : data_sizes(std::max<int64_t>(question_.batch, 1), cards))
       for (int64_t tensor : tensor_sizes)
         for (int64_t stages : axis_sizes(std::min(cards / data, question_.max_stages), stage_bits)) {
           Mesh mesh;
@@ -55,7 +63,7 @@ class Enumerator {
 
   void add_pipelines(MeshCandidate candidate) {
     const int64_t stages = candidate.mesh[MeshAxis::Stage],
-                  rows = std::max<int64_t>(question_.batch / candidate.mesh[MeshAxis::Data], 1);
+                  rows = std::max<int64_t>(rows_of_rank(question_.batch, candidate.mesh[MeshAxis::Data]), 1);
     std::vector<int64_t> counts = micro_batches_to_try(rows, stages);
     if (question_.micro_batches > 0) counts = {question_.micro_batches};
     for (int64_t count : counts)

@@ -37,7 +37,7 @@ struct MeshQuestion {
 std::vector<int64_t> axis_sizes(int64_t most, int bits);
 
 // All meshes with each of the sizes along the tensor axis, and with as many ranks along the data axis as divide the
-// batch. In a fixed order; those of more cards contain those of fewer.
+// batch, or nearly do where few divide it. In a fixed order; those of more cards contain those of fewer.
 std::vector<MeshCandidate> mesh_candidates(const MeshQuestion& question, llvm::ArrayRef<int64_t> tensor_sizes);
 
 // Micro-batches of a pipeline that are tried: the largest numbers that divide the rows, up to one, two and four for

@@ -3,6 +3,8 @@
 // Bounds count what no plan avoids: states, one gradient, arithmetic and bytes at the device's ceilings, and what a
 // collective takes from computing beside it at least. Estimates count the rest as plans without a budget come out.
 
+#include "passes/partition/divide_batch.h"
+
 #include "llvm/ADT/STLExtras.h"
 
 #include <algorithm>
@@ -139,7 +141,7 @@ class Estimator {
         stages_(candidate.mesh[MeshAxis::Stage]),
         data_(candidate.mesh[MeshAxis::Data]),
         calls_(static_cast<double>(request.accumulate)) {
-    const int64_t rows = std::max<int64_t>(profile.batch / data_, 1);
+    const int64_t rows = std::max<int64_t>(rows_of_rank(profile.batch, data_), 1);
     work_ = states_.at(std::max<int64_t>(rows / candidate.micro_batches, 1));
     shares_ = shares();
     if (stages_ == 1) return;
@@ -257,7 +259,7 @@ class Estimator {
   }
 
   double pipeline_us() const {
-    const int64_t rows = std::max<int64_t>(model_.batch / data_ / candidate_.micro_batches, 1);
+    const int64_t rows = std::max<int64_t>(rows_of_rank(model_.batch, data_) / candidate_.micro_batches, 1);
     const double transfer_us =
         device_.ranks_us(MeshAxis::Stage, model_.stages.border_bytes * static_cast<double>(rows));
     return PipelineSimulation(runs_, actions_, times_, candidate_.micro_batches, transfer_us).run();

@@ -8,6 +8,7 @@
 #include "passes/analysis/aliasing.h"
 #include "passes/analysis/cost_model.h"
 #include "passes/analysis/single_value_cuts.h"
+#include "passes/partition/divide_batch.h"
 #include "passes/pipelines.h"
 #include "passes/target/precision_rules.h"
 #include "passes/train/training_step.h"
@@ -226,7 +227,7 @@ class Profiler {
     sample.profile = reader.states();
     sample.profile.tensor_ranks = tensor;
     sample.profile.work.push_back(reader.work());
-    sample.profile.work.back().rows = std::max<int64_t>(sample.batch / data, 1);
+    sample.profile.work.back().rows = std::max<int64_t>(rows_of_rank(sample.batch, data), 1);
     return sample;
   }
 

@@ -8,7 +8,9 @@
 // right on each rank, and a parameter's gradient is a sum over the ranks.
 
 #include "ir/builder.h"
+#include "ir/ops/common/leave_out_rows.h"
 #include "passes/partition/pieces.h"
+#include "passes/partition/resize_batch.h"
 #include "passes/pass/pass.h"
 #include "passes/rewrite/match.h"
 
@@ -17,6 +19,7 @@
 #include <cstring>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <set>
 
 namespace plimsoll {
@@ -31,11 +34,18 @@ struct RowsOf {
   std::set<ValueId> direct, gathered;
 };
 
+// A batch that was filled up so that it divides: the last ranks' rows behind its end count nothing.
+struct FilledBatch {
+  ValueId input;  // one whose rows do not divide
+  int64_t samples, rows_of_rank;
+};
+
 class BatchDivider {
  public:
   // Every input in `batch` has rows that divide by `ranks`; the others are whole on every rank.
-  BatchDivider(Graph& graph, int64_t ranks, Statistics statistics, llvm::ArrayRef<ValueId> batch)
-      : graph_(graph), b_(graph), ranks_(ranks), statistics_(statistics) {
+  BatchDivider(Graph& graph, int64_t ranks, Statistics statistics, llvm::ArrayRef<ValueId> batch,
+               std::optional<FilledBatch> filled = std::nullopt)
+      : graph_(graph), b_(graph), ranks_(ranks), statistics_(statistics), filled_(filled) {
     for (size_t i = 0; i < graph.value_count(); ++i) types_.push_back(graph.type(static_cast<ValueId>(i)));
     for (ValueId input : graph.inputs) llvm::is_contained(batch, input) ? divide_input(input) : keep_input(input);
   }
@@ -48,7 +58,11 @@ class BatchDivider {
     for (NodeId id : graph_.order())
       if (Status s = divide(id)) return s;
     b_.insert_before(NodeId::None);
-    for (Update& update : graph_.updates) update.value = whole(update.value);
+    for (Update& update : graph_.updates) {
+      if (must_gather(update.value)) return refuse("the next value of " + graph_.value(update.state).name);
+      update.value = whole(update.value);
+    }
+    if (must_gather(graph_.outputs.front().value)) return refuse("the loss");
     divide_loss();
     for (auto id = replaced_.rbegin(); id != replaced_.rend(); ++id) graph_.erase_node(*id);
     for (const auto& [value, name] : names_) graph_.rename(value, name);
@@ -74,6 +88,17 @@ class BatchDivider {
   bool is_divided(ValueId value) { return value != ValueId::None && forms(value).divided != ValueId::None; }
   bool is_partial(ValueId value) { return value != ValueId::None && forms(value).partial != ValueId::None; }
   const Type& old_type(ValueId value) const { return types_[index_of(value)]; }
+
+  // Among the rows of all ranks are those that count nothing.
+  bool must_gather(ValueId value) { return filled_ && !is_whole(value) && !is_partial(value); }
+  Status refuse(const llvm::Twine& what) const {
+    return usage_error("input " + graph_.value(filled_->input).name + " has rows for " + llvm::Twine(filled_->samples) +
+                       " samples, which do not divide by " + llvm::Twine(ranks_) + " ranks, and " + what +
+                       " is made of the rows of all ranks, of which none can be left out; take a batch that divides");
+  }
+  Status refuse(const Node& node) const {
+    return refuse(model_name(graph_, graph_.value(node.results[0]).producer) + " (" + node.op->name + ")");
+  }
 
   Attrs group(llvm::ArrayRef<int64_t> shape = {}) const { return data_group(ranks_, shape); }
 
@@ -128,9 +153,12 @@ class BatchDivider {
     for (ValueId operand : node.operands)
       if (is_partial(operand)) whole(operand);
     if (const std::optional<ChunkCall> claim = claimed(node)) {
+      for (size_t i = 0; i < node.operands.size(); ++i)
+        if (!claim->cut[i] && must_gather(node.operands[i])) return refuse(node);
       note_inputs(node, [&](size_t i) { return claim->cut[i]; });
       return make_rows(node, *claim);
     }
+    if (llvm::any_of(node.operands, [&](ValueId operand) { return must_gather(operand); })) return refuse(node);
     if (node.op->across_ranks) {
       note_inputs(node, [&](size_t i) { return is_divided(node.operands[i]); });
       return make_across(node);
@@ -207,10 +235,14 @@ class BatchDivider {
   }
 
   template <typename OperandFn>
-  Result<NodeId> create(const Node& node, const Attrs& attrs, OperandFn operand) {
+  llvm::SmallVector<ValueId, 6> operands_of(const Node& node, OperandFn operand) {
     llvm::SmallVector<ValueId, 6> operands;
     for (size_t i = 0; i < node.operands.size(); ++i)
       operands.push_back(node.operands[i] == ValueId::None ? ValueId::None : operand(i));
+    return operands;
+  }
+
+  Result<NodeId> create(const Node& node, const Attrs& attrs, llvm::ArrayRef<ValueId> operands) {
     Result<NodeId> made = b_.create(*node.op, operands, attrs);
     if (!made) return in_context(model_name(graph_, graph_.value(node.results[0]).producer), made.takeError());
     graph_.node(*made).reason = node.reason;
@@ -220,7 +252,7 @@ class BatchDivider {
   // The results have the form; `operand` gives the form of each operand that the node reads.
   template <typename FormFn>
   Status make(const Node& node, const Attrs& attrs, ValueId Forms::*form, FormFn operand) {
-    Result<NodeId> made = create(node, attrs, [&](size_t i) { return operand(node.operands[i]); });
+    Result<NodeId> made = create(node, attrs, operands_of(node, [&](size_t i) { return operand(node.operands[i]); }));
     if (!made) return made.takeError();
     for (size_t i = 0; i < node.results.size(); ++i) set(node.results[i], form, graph_.node(*made).results[i]);
     return Status::success();
@@ -231,10 +263,31 @@ class BatchDivider {
     names_.push_back({now, graph_.value(old).name});
   }
 
+  // A bool for each of the rank's rows: is it one of the batch's? Pieces of ones have zeros behind the whole's end.
+  ValueId counting(int64_t rows) {
+    ValueId& counts = counting_.try_emplace(rows, ValueId::None).first->second;
+    if (counts != ValueId::None) return counts;
+    Tensor ones(Type(DType::Bool, {rows / filled_->rows_of_rank * filled_->samples}));
+    for (int64_t i = 0; i < ones.type().elements(); ++i) ones.view().set_int(i, 1);
+    return counts = b_.emit("take_piece", {b_.constant(std::move(ones))}, group({rows}), "counts");
+  }
+
+  // Rows behind the end of the batch add nothing to what the ranks add up.
+  bool leave_out(const Node& node, const ChunkCall& claim, llvm::MutableArrayRef<ValueId> operands, Attrs& attrs) {
+    const size_t first = static_cast<size_t>(llvm::find(claim.cut, true) - claim.cut.begin());
+    const int64_t rows = graph_.type(operands[first]).shape[0];
+    return rows % filled_->rows_of_rank == 0 && leave_out_rows(b_, *node.op, counting(rows), operands, attrs);
+  }
+
   Status make_rows(const Node& node, const ChunkCall& claim) {
-    Result<NodeId> made = create(node, claim.attrs, [&](size_t i) {
-      return claim.cut[i] ? divided(node.operands[i]) : whole(node.operands[i]);
-    });
+    llvm::SmallVector<ValueId, 6> operands =
+        operands_of(node, [&](size_t i) { return claim.cut[i] ? divided(node.operands[i]) : whole(node.operands[i]); });
+    Attrs attrs = claim.attrs;
+    const auto adds_up = [&](size_t result) { return combine_of(claim, result) != Combine::Rows; };
+    if (filled_ && llvm::any_of(llvm::seq<size_t>(0, node.results.size()), adds_up) &&
+        !leave_out(node, claim, operands, attrs))
+      return refuse(node);
+    Result<NodeId> made = create(node, attrs, operands);
     if (!made) return made.takeError();
     const llvm::SmallVector<ValueId, 2> results = graph_.node(*made).results;
     for (size_t i = 0; i < results.size(); ++i) {
@@ -244,7 +297,7 @@ class BatchDivider {
         case Combine::Rows: set(old, &Forms::divided, results[i]); break;
         case Combine::Sum: set(old, &Forms::partial, results[i]); break;
         case Combine::Mean: {
-          const ValueId share = b_.scalar(1.0 / static_cast<double>(ranks_), graph_.type(results[i]).dtype);
+          const ValueId share = b_.scalar(share_of_rank(), graph_.type(results[i]).dtype);
           set(old, &Forms::partial, b_.emit("mul", {results[i], share}));
           break;
         }
@@ -260,6 +313,12 @@ class BatchDivider {
     if (auto weight = weight_of_.find(node.results[0]); weight != weight_of_.end())
       forms_[node.results.back()].whole = weight->second;
     return Status::success();
+  }
+
+  // The rank's rows over those that count.
+  double share_of_rank() const {
+    return filled_ ? static_cast<double>(filled_->rows_of_rank) / static_cast<double>(filled_->samples)
+                   : 1.0 / static_cast<double>(ranks_);
   }
 
   Status make_across(const Node& node) {
@@ -299,6 +358,8 @@ class BatchDivider {
   Builder b_;
   int64_t ranks_;
   Statistics statistics_;
+  std::optional<FilledBatch> filled_;
+  std::map<int64_t, ValueId> counting_;   // by the number of rows on a rank
   std::vector<Type> types_;               // by value, as the graph was
   std::map<ValueId, Forms> forms_;        // by value of the graph as it was; values that are not here are whole
   std::map<ValueId, ValueId> weight_of_;  // by weighted mean: what all samples weigh
@@ -391,11 +452,19 @@ Status divide_batch(Graph& graph, int64_t ranks, Statistics statistics) {
   Result<BatchInputs> batch = find_batch(graph);
   if (!batch) return batch.takeError();
   if (batch->inputs.empty()) return model_error("the batch cannot be divided: no input of the model has rows");
-  for (ValueId input : batch->inputs)
-    if (const int64_t rows = graph.type(input).shape[0]; rows % ranks != 0)
-      return usage_error("input " + graph.value(input).name + " has " + llvm::Twine(rows) +
-                         " rows, which do not divide by " + llvm::Twine(ranks) + " ranks");
-  return BatchDivider(graph, ranks, statistics, batch->inputs).run();
+  const auto uneven = llvm::find_if(batch->inputs, [&](ValueId i) { return graph.type(i).shape[0] % ranks != 0; });
+  if (uneven == batch->inputs.end()) return BatchDivider(graph, ranks, statistics, batch->inputs).run();
+  const std::string which = "input " + graph.value(*uneven).name + " has " +
+                            std::to_string(graph.type(*uneven).shape[0]) + " rows, which do not divide by " +
+                            std::to_string(ranks) + " ranks";
+  int64_t samples = 0;  // each has as many rows in an input
+  for (ValueId input : batch->inputs) samples = std::gcd(samples, graph.type(input).shape[0]);
+  const int64_t share = rows_of_rank(samples, ranks);
+  if (share * (ranks - 1) >= samples)
+    return usage_error(which + "; with " + llvm::Twine(share) + " for each, the last ranks would have none");
+  const FilledBatch filled{*uneven, samples, share};
+  if (Status s = resize_batch(graph, *batch, samples, share * ranks)) return in_context(which, std::move(s));
+  return BatchDivider(graph, ranks, statistics, batch->inputs, filled).run();
 }
 
 constinit const PassInfo pass_divide_batch{

@@ -23,11 +23,15 @@ struct BatchInputs {
 // inputs between which the graph does not decide.
 Result<BatchInputs> find_batch(const Graph& graph);
 
+// Rows of each rank that shares the batch: those of the last ones may end behind it.
+constexpr int64_t rows_of_rank(int64_t samples, int64_t ranks) { return (samples + ranks - 1) / ranks; }
+
 // `graph` is a forward graph of the whole batch, its only output the loss. Turns it into that of one of `ranks` ranks
 // which together compute the same: inputs of the batch become the rank's rows, others stay whole, and so does all that
 // is made of them row by row; what mixes rows reads sums over the ranks, or, where its op has no such form, the
-// gathered rows of all. Randomly drawn numbers stay those of the whole batch. Errors name the input whose rows do not
-// divide.
+// gathered rows of all. Randomly drawn numbers stay those of the whole batch. Where rows do not divide evenly, ranks
+// have equally many, and what the last ones have behind the end of the batch counts nothing; the error names what reads
+// the rows of all ranks even so.
 Status divide_batch(Graph& graph, int64_t ranks, Statistics statistics = Statistics::OfAllRanks);
 
 }  // namespace plimsoll

@@ -10,7 +10,7 @@ namespace plimsoll {
 // the lengths that the plan has steps for; what does not fill a batch of one length goes to the next longer one.
 class BatchOrder {
  public:
-  // `rows` of all ranks.
+  // `rows` of all ranks that hold samples.
   BatchOrder(const Dataset& data, const SamplePart& part, int64_t rows, const DataOptions& options);
 
   int64_t batches_per_epoch() const { return batches_; }

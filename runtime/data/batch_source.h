@@ -93,6 +93,9 @@ struct DataOptions {
   uint64_t seed = 0;  // decides what is held out, and the order in which samples are read
   // Of several ranks each reads its rows of the same batches.
   int64_t rank = 0, ranks = 1;
+  // Of a batch of all ranks. Where they have more rows, those behind the last sample repeat the first ones, and the
+  // plan counts them nothing; 0: as many as there are rows.
+  int64_t samples = 0;
   bool may_have_no_inputs = false;
   double hold_out = 0;  // share of the samples that training does not read, in [0, 1)
   SamplePart::Kind part = SamplePart::Kind::Training;

@@ -51,6 +51,10 @@ std::optional<size_t> padding_mask_of(llvm::ArrayRef<InputSpec> inputs) {
   return std::nullopt;
 }
 
+int64_t samples_of_batch(llvm::ArrayRef<InputSpec> inputs, const DataOptions& options) {
+  return options.samples > 0 ? options.samples : rows_of_batch(inputs) * options.ranks;
+}
+
 class Loader : public BatchSource {
  public:
   Loader(std::unique_ptr<Dataset> data, std::vector<InputSpec> inputs, std::vector<Feed> feeds, BatchOrder order,
@@ -61,7 +65,7 @@ class Loader : public BatchSource {
         order_(std::move(order)),
         seed_(options.seed),
         rows_(rows_of_batch(inputs_)),
-        ranks_(options.ranks),
+        samples_(samples_of_batch(inputs_, options)),
         first_row_(options.rank * rows_),
         hides_labels_(options.last_batch == LastBatch::Pad),
         padding_mask_(padding_mask_of(inputs_)),
@@ -128,7 +132,7 @@ class Loader : public BatchSource {
 
   int64_t batches_per_epoch() const override { return order_.batches_per_epoch(); }
   int64_t samples_in(int64_t batch) const override { return order_.samples_in(batch); }
-  int64_t samples_per_batch() const override { return rows_ * ranks_; }
+  int64_t samples_per_batch() const override { return samples_; }
   double waited_s() const override {
     std::lock_guard lock(mutex_);
     return waited_s_;
@@ -231,8 +235,8 @@ class Loader : public BatchSource {
     const int64_t samples = order_.samples_in(task.batch);
     for (int64_t row = task.row; row < task.row + task.rows; ++row) {
       const int64_t of_all = first_row_ + row;
-      const int64_t sample = order_.sample(task.batch, of_all);
-      const RandomStream random{static_cast<int64_t>(seed_), task.batch, of_all};
+      const int64_t sample = order_.sample(task.batch, of_all % samples_);
+      const RandomStream random{static_cast<int64_t>(seed_), task.batch, of_all % samples_};
       for (size_t i = 0; i < feeds_.size(); ++i) {
         if (!feeds_[i].per_sample && row > 0) continue;
         const TensorView into = row_of(i, row, ring_of(task.batch), length);
@@ -272,7 +276,7 @@ class Loader : public BatchSource {
   const std::vector<Feed> feeds_;
   const BatchOrder order_;
   const uint64_t seed_;
-  const int64_t rows_, ranks_, first_row_;  // rows of this rank; first_row_ in the batch of all ranks
+  const int64_t rows_, samples_, first_row_;  // rows of this rank; samples of all; first_row_ in the batch of all
   const bool hides_labels_;
   std::vector<int64_t> lengths_;              // of shorter batches
   const std::optional<size_t> padding_mask_;  // index of an input
@@ -347,7 +351,7 @@ Result<std::unique_ptr<BatchSource>> load_batches(std::unique_ptr<Dataset> data,
   Result<std::vector<size_t>> matches = match_inputs(*data, inputs);
   if (!matches) return matches.takeError();
   const SamplePart part(data->samples(), options.hold_out, options.part, options.seed);
-  const int64_t rows = rows_of_batch(inputs) * options.ranks;
+  const int64_t rows = samples_of_batch(inputs, options);
   Result<std::vector<Feed>> feeds = feeds_of(*data, inputs, *matches, options.shorter);
   if (!feeds) return feeds.takeError();
   if (Status s = check_enough(*data, part, rows, *feeds, options)) return s;

@@ -35,11 +35,13 @@ int main(int argc, char** argv) {
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   auto number = [](int64_t count) { return static_cast<long long>(count); };
   std::printf(
-      "%lld graphs (%lld batches do not divide), %lld plans: %lld with remats, %lld with bytes on the host, %lld "
-      "split, %lld with parts of tensors, %lld with stages; %lld graphs cannot be divided so; %lld budgets refused; "
+      "%lld graphs (%lld have one sample), %lld plans: %lld with remats, %lld with bytes on the host, %lld "
+      "split, %lld with parts of tensors, %lld with stages; %lld graphs cannot be divided so; %lld with rows that "
+      "do not divide, %lld graphs whose rows mix so; %lld budgets refused; "
       "%.0f s\n%lld passed, %ld failed\n",
       number(counts.graphs), number(counts.skipped), number(counts.plans), number(counts.repeating),
       number(counts.on_host), number(counts.split), number(counts.tensor), number(counts.stage),
-      number(counts.undivided), number(counts.refused), seconds.count(), number(counts.graphs) - broken, broken);
+      number(counts.undivided), number(counts.filled), number(counts.batch_coupled), number(counts.refused),
+      seconds.count(), number(counts.graphs) - broken, broken);
   return broken != 0;
 }

@@ -343,7 +343,7 @@ def refuse_options(case):
         (["--mesh", "data=2", "--gpus", "3"], "--mesh data=2 has 2 ranks, --gpus says 3"),
         (["--devices", "cpu,cpu,cpu", "--gpus", "2"], "--devices names 3 ranks, --gpus says 2"),
         (["--devices", "cpu,,cpu"], "--devices cpu,,cpu: a name is missing"),
-        (["--mesh", "data=3"], "divide-batch: input x has 8 rows, which do not divide by 3 ranks"),
+        (["--mesh", "data=5"], "divide-batch: input x has 8 rows, which do not divide by 5 ranks; with 2 for each, the last ranks would have none"),
     )
     for options, text in refusals:
         device = [] if "--devices" in options else ["--device", "cpu"]
@@ -420,6 +420,7 @@ def main():
             lose_a_rank(case, four, 4, lost, stop)
             lose_a_rank(case, stages, 4, lost, stop)
         suspend_all_ranks(case, two, 2)
+        share_uneven_rows(case)
         run_stages(case)
         evaluate_on_ranks(case)
         evaluate_on_meshes(case)

@@ -3,6 +3,7 @@
 #include "ir/plan/check.h"
 #include "ir/text.h"
 #include "passes/compile.h"
+#include "passes/partition/divide_batch.h"
 #include "runtime/comm/thread_ranks.h"
 #include "runtime/cpu/cpu_catalog.h"
 #include "tests/support/one_batch.h"
@@ -35,9 +36,7 @@ std::string text_of(Status failure) { return llvm::toString(std::move(failure));
 RandomValues rows_of(const RandomValues& values, llvm::ArrayRef<InputSpec> inputs, int64_t part) {
   RandomValues own = values;
   for (const InputSpec& input : inputs)
-    if (!input.whole)
-      own.tensors.at(input.name) = Tensor(
-          input.type, static_cast<const char*>(values.tensors.at(input.name).data()) + part * input.type.bytes());
+    if (!input.whole) own.tensors.at(input.name) = filled_rows(values.tensors.at(input.name), input.type, part);
   return own;
 }
 
@@ -128,6 +127,7 @@ class RanksTest {
     const TrainingRequest one_rank = request;
     draw_mesh(forward.type(forward.inputs[0]).shape[0]);
     if (request.mesh.ranks() == 1) return ++counts_.skipped, "";
+    const bool is_uneven = forward.type(forward.inputs[0]).shape[0] % request.mesh[MeshAxis::Data] != 0;
     ++counts_.graphs;
     values_.add_for(forward);
     for (const State& state : forward.states) shrink(values_.tensors.at(forward.value(state.value).name));
@@ -146,6 +146,8 @@ class RanksTest {
     }
     if (!divided) {
       const Diag reason = take_diag(divided.takeError());
+      if (is_uneven && llvm::StringRef(reason.text()).contains("which do not divide by"))
+        return ++counts_.batch_coupled, "";
       // No value alone divides the model, or its rows do not make micro-batches.
       const bool cannot = request.mesh[MeshAxis::Stage] > 1 && reason.fault() == Fault::Usage;
       if (!cannot) return what + reason.text();
@@ -153,6 +155,7 @@ class RanksTest {
     }
     counts_.tensor += request.mesh[MeshAxis::Tensor] > 1;
     counts_.stage += request.mesh[MeshAxis::Stage] > 1;
+    counts_.filled += is_uneven;
     if (std::string broken = check(divided->plan); !broken.empty()) return what + broken;
     const Arena& arena = divided->plan.arenas.front();
     const int64_t range = with_host_ ? arena.bytes / 2 : (arena.bytes - arena.persistent_bytes) / 2;
@@ -179,11 +182,11 @@ class RanksTest {
 
   int64_t pick(unsigned below) { return static_cast<int64_t>(random_() % below); }
 
-  // Along the data axis as many ranks as divide the batch.
+  // Along the data axis as many ranks as have a row each, at most.
   void draw_mesh(int64_t batch) {
     TrainingRequest& request = job_.request;
     const auto divided = [&](int64_t ranks) {
-      while (batch % ranks != 0) --ranks;
+      while (rows_of_rank(batch, ranks) * (ranks - 1) >= batch) --ranks;
       return ranks;
     };
     const int64_t axes = pick(8);

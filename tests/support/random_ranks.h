@@ -11,6 +11,7 @@ namespace plimsoll::testing {
 struct RankCounts {
   int64_t graphs = 0, skipped = 0, plans = 0, refused = 0, repeating = 0, on_host = 0, split = 0;
   int64_t tensor = 0, stage = 0, undivided = 0;  // plans along these axes; graphs that these cannot divide
+  int64_t filled = 0, batch_coupled = 0;         // plans whose batch does not divide; graphs that cannot be filled up
 };
 
 // The model of `seed` on 2 to 4 ranks in a random mesh, with a random ZeRO stage and schedule, without a budget and

@@ -58,6 +58,13 @@ Bindings RandomValues::bind(const Graph& graph) const {
   return bindings;
 }
 
+Tensor filled_rows(const Tensor& batch, const Type& rows, int64_t rank) {
+  Tensor own(rows);
+  const int64_t bytes = rows.bytes(), all = batch.type().bytes();
+  for (int64_t i = 0; i < bytes; ++i) own.view().as<char>()[i] = batch.view().as<char>()[(rank * bytes + i) % all];
+  return own;
+}
+
 std::string describe_difference(const Tensor& a, const Tensor& b) {
   if (a.type() != b.type()) return to_string(a.type()) + " and " + to_string(b.type());
   for (int64_t i = 0; i < a.type().elements(); ++i) {

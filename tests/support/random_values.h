@@ -18,6 +18,9 @@ struct RandomValues {
   Bindings bind(const Graph& graph) const;
 };
 
+// A rank's rows of a batch, as a reader fills them: those behind the last row repeat the first ones.
+Tensor filled_rows(const Tensor& batch, const Type& rows, int64_t rank);
+
 // Returns an empty string if both are equal within tolerance, else where they differ and by how much.
 std::string describe_difference(const Tensor& a, const Tensor& b);
 

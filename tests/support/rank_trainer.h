@@ -27,10 +27,6 @@ inline ForwardModel forward_of(const Graph& forward, const TrainingRequest& requ
   return std::move(*model);
 }
 
-inline Tensor rows_of(const Tensor& whole, const Type& local, int64_t rank) {
-  return Tensor(local, static_cast<const char*>(whole.data()) + rank * local.bytes());
-}
-
 inline void check_close(const Tensor& got, const Tensor& want, double tolerance) {
   REQUIRE(got.type() == want.type());
   for (int64_t i = 0; i < want.type().elements(); ++i) {
@@ -99,8 +95,8 @@ class RankTrainer {
       const Graph& function = program_of(rank).functions[index];
       for (ValueId input : function.inputs) {
         const bool whole = llvm::is_contained(function.whole_inputs, input);
-        rows.push_back(rows_of(values_.tensors.at(function.value(input).name), function.type(input),
-                               whole ? 0 : coordinate(rank)));
+        rows.push_back(filled_rows(values_.tensors.at(function.value(input).name), function.type(input),
+                                   whole ? 0 : coordinate(rank)));
         bindings[rank][input] = &rows.back();
       }
       for (const State& state : function.states)

@@ -59,9 +59,7 @@ inline std::vector<double> losses_of(Session& session, const RandomValues& value
   RandomValues own = values;
   for (const InputSpec& input : session.inputs()) {
     if (input.whole) continue;
-    const Tensor& whole = values.tensors.at(input.name);
-    own.tensors.at(input.name) =
-        Tensor(input.type, static_cast<const char*>(whole.data()) + session.rows_of_rank(0).rank * input.type.bytes());
+    own.tensors.at(input.name) = filled_rows(values.tensors.at(input.name), input.type, session.rows_of_rank(0).rank);
   }
   OneBatch data(own, session.inputs());
   std::vector<double> losses;

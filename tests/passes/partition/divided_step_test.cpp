@@ -71,6 +71,43 @@ TEST_SUITE("unit") {
         }
   }
 
+  TEST_CASE("ranks share a batch whose samples do not divide: three and four ranks, filled up, count what one does") {
+    // Seven samples are three and three and one, or two each and one; some labels are ignored, dropouts draw by sample.
+    std::string seven = tied_attention.str();
+    for (const auto& [from, to] :
+         {std::pair("[4,", "[7,"), {"[12,9]", "[21,9]"}, {"[12]", "[21]"}, {"f64[12]", "f64[21]"}})
+      for (size_t at = 0; (at = seven.find(from, at)) != std::string::npos; at += std::strlen(to))
+        seven.replace(at, std::strlen(from), to);
+    for (int64_t ranks : {2, 3, 4})
+      for (int64_t accumulate : {1, 3})
+        for (int zero : {0, 1, 3}) {
+          CAPTURE(ranks);
+          CAPTURE(accumulate);
+          CAPTURE(zero);
+          TrainingRequest request = request_of(ranks);
+          request.accumulate = accumulate, request.zero = zero;
+          request.clip_grad_norm = accumulate == 1 ? 0.05 : 0;
+          check_divided(parsed(seven), request, 1e-9);
+        }
+    // A mean over rows without weights, and labels of which none is ignored.
+    constexpr llvm::StringLiteral means = R"(
+graph @means(%x: f64[5,6], %t: f64[5,4], %labels: i64[5]) state(%w: f64[6,4] parameter trained, %s: f64[4] parameter trained) {
+  %h = linear(%x, %w) : f64[5,4]
+  %n, %mean, %rstd = layer_norm(%h, %s) {axis=1, eps=0.001} : f64[5,4], f64[5,1], f64[5,1]
+  %d = sub(%n, %t) : f64[5,4]
+  %q = mul(%d, %d) : f64[5,4]
+  %m = reduce_mean(%q) {axes=[0,1], keep_dims=0} : f64[]
+  %ce, %lse, %weight = cross_entropy(%n, %labels) {reduction="mean"} : f64[], f64[5], f64[]
+  %loss = add(%m, %ce) : f64[]
+  return loss=%loss
+}
+)";
+    for (int64_t ranks : {2, 3}) {
+      CAPTURE(ranks);
+      check_divided(parsed(means), request_of(ranks), 1e-9);
+    }
+  }
+
   TEST_CASE("gradients are sent and added up in bf16 where that is asked for") {
     for (int zero : {0, 1, 3})
       for (int64_t accumulate : {1, 2}) {
@@ -159,7 +196,7 @@ graph @images(%x: f64[8,6,4,6], %labels: i64[8]) state(%s: f64[6] parameter trai
         const Tensor& whole = values.tensors.at(name);
         Type type = whole.type();
         type.shape[0] = 4;
-        own.tensors.at(name) = rows_of(whole, type, half);
+        own.tensors.at(name) = filled_rows(whole, type, half);
       }
       RankTrainer one(program_of(model(4), alone), {}, own);
       loss += one.step(1).front() / 2;

@@ -2,7 +2,7 @@
 
 // Changes the batch size that the exporter froze.
 
-#include "ir/graph.h"
+#include "passes/partition/divide_batch.h"
 
 namespace plimsoll {
 
@@ -11,5 +11,8 @@ namespace plimsoll {
 // cannot be followed (it is mixed into another dimension, or a constant of the model holds it) the error names the
 // node, and the graph is unusable.
 Status resize_batch(Graph& graph, int64_t batch);
+
+// The same from `samples` to another number; inputs of the batch may have several rows for each sample.
+Status resize_batch(Graph& graph, const BatchInputs& batch, int64_t samples, int64_t to);
 
 }  // namespace plimsoll

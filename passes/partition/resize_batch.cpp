@@ -1,6 +1,5 @@
-#include "passes/train/resize_batch.h"
+#include "passes/partition/resize_batch.h"
 
-#include "passes/partition/divide_batch.h"
 #include "passes/rewrite/match.h"
 
 namespace plimsoll {
@@ -8,15 +7,15 @@ namespace {
 
 class BatchResizer {
  public:
-  BatchResizer(Graph& graph, const BatchInputs& batch, int64_t to)
-      : graph_(graph), batch_(batch), from_(batch.samples), to_(to) {
+  BatchResizer(Graph& graph, const BatchInputs& batch, int64_t from, int64_t to)
+      : graph_(graph), batch_(batch), from_(from), to_(to) {
     for (size_t i = 0; i < graph.value_count(); ++i) before_.push_back(graph.type(static_cast<ValueId>(i)));
   }
 
   Status run() {
     for (ValueId input : batch_.inputs) {
       Type type = graph_.type(input);
-      type.shape[0] = to_;
+      type.shape[0] = type.shape[0] / from_ * to_;
       graph_.set_type(input, type);
     }
     for (NodeId id = graph_.first_node(); id != NodeId::None; id = graph_.next_node(id))
@@ -112,7 +111,11 @@ Status resize_batch(Graph& graph, int64_t batch) {
                            ? "the batch cannot be changed: the model has no input with a batch dimension"
                            : "the batch cannot be changed: the inputs do not share a leading dimension");
   if (from->samples == batch) return Status::success();
-  return BatchResizer(graph, *from, batch).run();
+  return resize_batch(graph, *from, from->samples, batch);
+}
+
+Status resize_batch(Graph& graph, const BatchInputs& batch, int64_t samples, int64_t to) {
+  return BatchResizer(graph, batch, samples, to).run();
 }
 
 }  // namespace plimsoll

@@ -1,0 +1,43 @@
+#include "ir/ops/common/leave_out_rows.h"
+
+#include "ir/ops/common/support.h"
+
+namespace plimsoll {
+namespace {
+
+// One for each row, to go with values of that rank.
+ValueId shaped(Builder& b, ValueId counts, int64_t rank) {
+  Shape shape(static_cast<size_t>(rank), 1);
+  shape[0] = b.type(counts).elements();
+  return b.reshape(counts, shape);
+}
+
+// Labels of these rows become ones that the loss ignores.
+void ignore_labels(Builder& b, ValueId counts, ValueId& labels, Attrs& attrs) {
+  constexpr int64_t ignored = -100;  // as PyTorch has it; no class has a negative number
+  if (!attrs.has("ignore_index")) attrs.set("ignore_index", ignored);
+  labels = b.cast(labels, DType::I64);
+  labels = b.emit("where", {shaped(b, counts, b.type(labels).rank()), labels,
+                            b.constant(Tensor::scalar_int(attrs.get_int("ignore_index")))});
+}
+
+// Rows of zeros add nothing to a sum.
+void clear(Builder& b, ValueId counts, ValueId& x) {
+  const Type type = b.type(x);
+  x = b.emit("where", {shaped(b, counts, type.rank()), x, b.scalar(0, type.dtype)});
+}
+
+}  // namespace
+
+bool leave_out_rows(Builder& b, const OpDef& op, ValueId counts, llvm::MutableArrayRef<ValueId> operands,
+                    Attrs& attrs) {
+  if (op.is_loss_over_classes()) {
+    ignore_labels(b, counts, operands[op.operand(op.class_labels)], attrs);
+    return true;
+  }
+  if (&op != &op_reduce_sum && &op != &op_reduce_mean) return false;
+  clear(b, counts, operands[0]);
+  return true;
+}
+
+}  // namespace plimsoll
