@@ -26,8 +26,11 @@ struct ExecutorOptions {
   Communicator* ranks = nullptr;
   // Seconds without a sign of a rank, or of its progress, after which the job ends; 0: by the predicted step.
   double patience_s = 0;
+  // Called once, on one rank, with why a lost rank has ended the job; failures of the others then have no words. Null:
+  // every rank's failure says it.
+  std::function<void(const std::string& failure)> tell;
   // Called where a lost rank has ended the job and this one is still stuck some seconds later; does not return.
-  std::function<void(const std::string& failure)> give_up;
+  std::function<void()> give_up;
   // Of ranks on unlike GPUs: what this one's must be, looked at once, as the executor is created. Null: any card that
   // can run the plan will do.
   const DeviceDescription* card = nullptr;

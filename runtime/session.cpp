@@ -18,9 +18,11 @@
 namespace plimsoll {
 namespace {
 
+Status without_words(Status failure) { return llvm::make_error<Diag>(take_diag(std::move(failure)).fault(), ""); }
+
 // Ranks with different plans would wait for each other for ever, and those of different builds might compute other
 // bits.
-Status check_ranks(const Plan& plan, Communicator* ranks) {
+Status find_difference(const Plan& plan, Communicator* ranks) {
   const int64_t planned = plan.mesh.ranks(), here = ranks ? ranks->ranks() : 1;
   if (planned != here)
     return usage_error("the plan is for " + llvm::Twine(planned) + (planned == 1 ? " rank" : " ranks") + " (" +
@@ -43,6 +45,13 @@ Status check_ranks(const Plan& plan, Communicator* ranks) {
       return usage_error("rank " + llvm::Twine(rank) + " " + other + " than rank " + llvm::Twine(ranks->rank()));
   }
   return Status::success();
+}
+
+// All ranks find it.
+Status check_ranks(const Plan& plan, const ExecutorOptions& options) {
+  Status different = find_difference(plan, options.ranks);
+  const bool is_told = options.tell && options.ranks && options.ranks->rank() != 0;
+  return different && is_told ? without_words(std::move(different)) : std::move(different);
 }
 
 // Attributes that depend on the rank get its values.
@@ -82,7 +91,7 @@ std::vector<InputSpec> inputs_of(const Plan& plan, size_t function) {
 }
 
 Result<std::unique_ptr<Session>> Session::create(Plan plan, const ExecutorOptions& options) {
-  if (Status s = check_ranks(plan, options.ranks)) return s;
+  if (Status s = check_ranks(plan, options)) return s;
   std::vector<WholeState> states = whole_states_of(plan);
   llvm::StringMap<FirstValue> first_values = first_values_of(plan);
   const int64_t rank = options.ranks ? options.ranks->rank() : 0;
@@ -112,7 +121,9 @@ Status Session::watch_ranks(const ExecutorOptions& options) {
     ranks_->interrupt();
     if (Executor* executor = interruptible_) executor->interrupt();
   };
+  watch.tell = options.tell;
   watch.give_up = options.give_up;
+  one_rank_tells_ = static_cast<bool>(options.tell);
   Result<std::unique_ptr<RankWatch>> started = RankWatch::start(*ranks_, progress_, std::move(watch));
   if (!started) return started.takeError();
   watch_ = std::move(*started);
@@ -131,7 +142,7 @@ Status Session::agreed(Status status) {
   if (!watch_) return status;
   if (Status lost = watch_->failure()) {
     llvm::consumeError(std::move(status));
-    return lost;
+    return one_rank_tells_ ? without_words(std::move(lost)) : std::move(lost);
   }
   if (!status) return status;
   // A rank whose peer is gone may notice before the watch does.
@@ -139,16 +150,19 @@ Status Session::agreed(Status status) {
   if (failure.fault() == Fault::System)
     for (int waits = 0; waits < 100; ++waits) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
-      if (Status lost = watch_->failure()) return lost;
+      if (Status lost = watch_->failure()) return one_rank_tells_ ? without_words(std::move(lost)) : std::move(lost);
     }
-  abandon();
-  return llvm::make_error<Diag>(std::move(failure));
+  return abandoned(llvm::make_error<Diag>(std::move(failure)));
 }
 
-void Session::abandon() {
-  if (!watch_) return;
-  watch_->report_own_failure();
+Status Session::abandoned(Status failure) {
+  if (!watch_) return failure;
+  Diag own = take_diag(std::move(failure));
+  if (own.text().empty()) return llvm::make_error<Diag>(std::move(own));
+  watch_->report_own_failure(own.fault());
   if (Executor* executor = interruptible_) executor->interrupt();
+  const bool is_told = one_rank_tells_ && !watch_->tells_own_failure();
+  return llvm::make_error<Diag>(own.fault(), is_told ? "" : own.text());
 }
 
 Session::Session(Plan plan, std::vector<WholeState> whole_states, Communicator* ranks)

@@ -80,8 +80,9 @@ class Session {
   size_t step_for(const BatchSource& data) const;
   int64_t rank() const { return rank_; }
   int64_t steps_done() const { return steps_done_; }  // updates, with those before a restored checkpoint
-  // Tells the other ranks that this one cannot go on, and ends what it still waits for.
-  void abandon();
+  // This rank cannot go on: tells the others, and ends what it still waits for. Where another rank tells why the job
+  // ends, the failure keeps its fault and loses its words.
+  Status abandoned(Status failure);
   // Which rows of a batch file are the rank's: ranks along the data axis have different ones.
   DataOptions rows_of_rank(uint64_t seed) const {
     return {seed, plan_.mesh.coordinate(rank_, MeshAxis::Data), plan_.mesh[MeshAxis::Data], plan_.training.batch,
@@ -204,6 +205,7 @@ class Session {
   int64_t steps_done_ = 0;
   RankProgress progress_;
   std::atomic<Executor*> interruptible_{nullptr};  // executor_ once it exists, for the watch's thread
+  bool one_rank_tells_ = false;                    // failures of the others have no words
   std::unique_ptr<RankWatch> watch_;               // the last member: its thread uses the others
 };
 

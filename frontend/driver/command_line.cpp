@@ -201,7 +201,7 @@ int run_program(int argc, char** argv) {
   status = llvm::joinErrors(std::move(status), flush_results());
   if (!status) return console.was_stopped ? exit_code_stopped : 0;
   Diag diag = take_diag(std::move(status));
-  print_error(diag.text());
+  if (!diag.text().empty()) print_error(diag.text());  // else another rank tells it
   if (console.after_error) console.after_error();
   return exit_code(diag.fault());
 }

@@ -28,9 +28,11 @@
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <ctime>
+#include <thread>
 
 namespace plimsoll {
 namespace {
@@ -72,27 +74,32 @@ class Run {
         checkpoints_(options.checkpoints, console),
         evaluation_(options) {}
 
-  // A rank that fails says so and ends the others, which would wait for it.
+  // A rank that fails says so and ends the others, which would wait for it. They say nothing, and give it time to.
   Status execute() {
     Result<std::unique_ptr<Communicator>> ranks = connect_ranks(std::max(options_.patience_s, default_patience_s));
     if (!ranks) return ranks.takeError();
     ranks_ = std::move(*ranks);
     Status result = train_and_save();
     if (!result || !ranks_ || ranks_->ranks() == 1) return result;
-    if (session_) session_->abandon();
+    if (session_) result = session_->abandoned(std::move(result));
     console_.after_error = [ranks = ranks_] { ranks->abort(); };
     Diag failure = take_diag(std::move(result));
+    if (failure.text().empty()) {
+      std::this_thread::sleep_for(time_to_tell);
+      return llvm::make_error<Diag>(std::move(failure));
+    }
     const bool named = starts_with(failure.text(), own_name() + ": ");
     Status told = llvm::make_error<Diag>(std::move(failure));
     return named ? std::move(told) : in_context(own_name(), std::move(told));
   }
 
  private:
+  static constexpr std::chrono::seconds time_to_tell{1};
+
   std::string own_name() const { return "rank " + std::to_string(ranks_->rank()); }
 
   // For a rank that a lost one keeps from ending: on a GPU it may not come back from the device.
-  [[noreturn]] void give_up(const std::string& failure) const {
-    print_error(own_name() + ": " + failure);
+  [[noreturn]] static void give_up() {
     llvm::sys::RunInterruptHandlers();  // takes unfinished files away
     _exit(exit_code(Fault::System));
   }
@@ -100,11 +107,6 @@ class Run {
   bool is_first_rank() const { return !ranks_ || ranks_->rank() == 0; }
 
   Status train_and_save() {
-    Result<size_t> format = read_choice("--adapter-format", options_.adapter_format, adapter_formats);
-    if (!format) return format.takeError();
-    adapter_format_ = static_cast<AdapterFormat>(*format);
-    if (Status s = check_outputs()) return s;
-    if (Status s = checkpoints_.check_options()) return s;
     if (Status s = prepare()) return s;
     if (Status s = train()) return s;
     if (Status s = checkpoints_.take_last()) return s;
@@ -140,6 +142,8 @@ class Run {
   Status check_machine(const Plan& plan);
   Status check_host_budget(const Plan& own, int64_t cache_bytes, int64_t snapshot_bytes) const;
   Status check_disk_for(llvm::ArrayRef<WholeState> states, int64_t snapshot_bytes);
+  Result<Plan> own_plan();
+  Status agreed(Status own) const;
   Status prepare();
   Status explain_bad_step(const StepMetrics& metrics);
   Status train();
@@ -259,7 +263,7 @@ Status Run::check_host_budget(const Plan& own, int64_t cache_bytes, int64_t snap
   if (budget == 0 || snapshot_bytes == 0 || others + snapshot_bytes <= budget) return Status::success();
   return budget_error("--checkpoint: a snapshot takes " + format_bytes(snapshot_bytes) +
                       " of host memory, and with the " + format_bytes(others) +
-                      " that the plan pins, reads ahead and caches that is more than its host " + "budget of " +
+                      " that the plan pins, reads ahead and caches that is more than its host budget of " +
                       format_bytes(budget) + "; a plan made with --host-budget " +
                       format_bytes(others + snapshot_bytes) + " has room for both");
 }
@@ -276,18 +280,45 @@ Status Run::check_disk_for(llvm::ArrayRef<WholeState> states, int64_t snapshot_b
   return check_disk(needs);
 }
 
-Status Run::prepare() {
+// What each rank sees by itself, before it waits for others.
+Result<Plan> Run::own_plan() {
+  Result<size_t> format = read_choice("--adapter-format", options_.adapter_format, adapter_formats);
+  if (!format) return format.takeError();
+  adapter_format_ = static_cast<AdapterFormat>(*format);
+  if (Status s = check_outputs()) return s;
+  if (Status s = checkpoints_.check_options()) return s;
   if (Result<size_t> known = read_choice("--on-bad-loss", options_.on_bad_loss, {"stop", "continue"}); !known)
     return known.takeError();
   Result<Plan> plan = make_plan_(is_first_rank());
-  if (!plan) return plan.takeError();
+  if (!plan) return plan;
   if (Status s = check_machine(*plan)) return s;
+  return plan;
+}
+
+// Of ranks that fail, the first one says why.
+Status Run::agreed(Status own) const {
+  if (!ranks_ || ranks_->ranks() == 1) return own;
+  constexpr int8_t fine = -1;
+  Diag failure = own ? take_diag(std::move(own)) : Diag(Fault::System, "");
+  const int8_t said = failure.text().empty() ? fine : static_cast<int8_t>(failure.fault());
+  std::vector<int8_t> all(static_cast<size_t>(ranks_->ranks()));
+  if (Status s = ranks_->gather_all(&said, all.data(), sizeof said)) return s;
+  const auto first = llvm::find_if(all, [](int8_t each) { return each != fine; });
+  if (first == all.end()) return Status::success();
+  if (first - all.begin() == ranks_->rank()) return llvm::make_error<Diag>(std::move(failure));
+  return llvm::make_error<Diag>(static_cast<Fault>(*first), "");
+}
+
+Status Run::prepare() {
+  Result<Plan> plan = own_plan();
+  if (Status s = agreed(plan ? Status::success() : plan.takeError())) return s;
   console_.progress.phase("load");
   if (plan->mesh.ranks() > 1 && !options_.dump_gradients.empty())
     return usage_error("--dump-gradients: a plan for several ranks has no whole gradients; compile it for one");
   ExecutorOptions executor{.threads = options_.threads, .poison = options_.poison, .ranks = ranks_.get()};
   executor.patience_s = options_.patience_s;
-  executor.give_up = [this](const std::string& failure) { give_up(failure); };
+  executor.tell = [this](const std::string& failure) { print_error(own_name() + ": " + failure); };
+  executor.give_up = [] { give_up(); };
   Result<std::unique_ptr<Session>> session = Session::create(std::move(*plan), executor);
   if (!session) return session.takeError();
   session_ = std::move(*session);

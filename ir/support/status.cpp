@@ -21,6 +21,8 @@ Status system_error(const llvm::Twine& message) { return make(Fault::System, mes
 
 Status in_context(const llvm::Twine& where, Status error) {
   Diag diag = take_diag(std::move(error));
+  // Of several ranks one tells why all end; the failure of the others has a fault and no words.
+  if (diag.text().empty()) return make(diag.fault(), "");
   return make(diag.fault(), where + ": " + diag.text());
 }
 

@@ -24,6 +24,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double longest_interval_s = 0.5;
 constexpr double connect_patience_s = default_patience_s;
+constexpr double verdict_patience_s = 1;
 constexpr double patience_outside_steps = 10;  // times the patience within a step
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
@@ -47,6 +48,7 @@ struct Sign {
   int32_t rank = 0;
   int32_t function = -1, instruction = -1;
   int64_t runs = 0;
+  Fault fault = Fault::System;  // of a rank that failed
 
   bool same_place(const Sign& other) const {
     return function == other.function && instruction == other.instruction && runs == other.runs;
@@ -113,10 +115,21 @@ class SocketWatch : public RankWatch {
 
   Status failure() const override {
     std::lock_guard lock(mutex_);
-    return failure_.empty() ? Status::success() : system_error(failure_);
+    return failure_.empty() ? Status::success() : llvm::make_error<Diag>(end_.fault, failure_);
   }
 
-  void report_own_failure() override { own_failure_ = true; }
+  void report_own_failure(Fault fault) override {
+    own_fault_ = fault;
+    own_failure_ = true;
+  }
+
+  bool tells_own_failure() override {
+    const Clock::time_point start = Clock::now();
+    while (!thread_ends_ && seconds_since(start) < 2 * verdict_patience_s)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    std::lock_guard lock(mutex_);
+    return end_.kind == Kind::Alive || tells(end_);
+  }
 
  private:
   static Status listen(Socket& listener, Address& own) {
@@ -186,7 +199,23 @@ class SocketWatch : public RankWatch {
       if (has_to_end || check_times()) return end();
     }
     say_last(sign(own_failure_ ? Kind::Failed : Kind::Done));
+    if (own_failure_ && rank_ != 0) listen_for_verdict();
+    thread_ends_ = true;
   }
+
+  // Rank 0 passes on the first failure that it hears of, this one or another.
+  void listen_for_verdict() {
+    Peer& first = peers_.front();
+    awaits_verdict_ = true;
+    const Clock::time_point start = Clock::now();
+    for (double left = verdict_patience_s; left > 0 && !stop_; left = verdict_patience_s - seconds_since(start)) {
+      pollfd ready{first.socket.fd(), POLLIN, 0};
+      if (poll(&ready, 1, 50) > 0 && read_signs(first, 0)) return;
+    }
+  }
+
+  // Is this rank the one that tells why the job ends?
+  bool tells(const Sign& end) const { return rank_ == (end.kind == Kind::Failed ? end.rank : end.rank == 0 ? 1 : 0); }
 
   void say_last(const Sign& sign) {
     for (const Peer& peer : peers_) send_sign(peer, sign);
@@ -204,6 +233,7 @@ class SocketWatch : public RankWatch {
     const volatile int32_t* on_device = progress_.on_device;
     const int32_t place = on_device ? *on_device : -1;
     if (sign.function >= 0 && place >= 0) sign.function = place >> 24, sign.instruction = place & 0xffffff;
+    if (kind == Kind::Failed) sign.fault = own_fault_;
     return sign;
   }
 
@@ -292,12 +322,18 @@ class SocketWatch : public RankWatch {
   }
 
   bool found(const Sign& sign) {
+    {
+      std::lock_guard lock(mutex_);
+      if (awaits_verdict_ && sign.kind == Kind::Lost) return true;  // rank 0 ended without one
+      end_ = sign;
+      if (sign.kind == Kind::Failed && sign.rank == rank_) return true;
+    }
     // Rank 0 waits until the others have read why the job ends; they have nothing more to say.
     if (rank_ == 0)
       say_last(sign);
     else
       end_sending();
-    std::string text = "rank " + std::to_string(sign.rank);
+    std::string text = name_of(sign.rank);
     switch (sign.kind) {
       case Kind::Lost: text += " has gone"; break;
       case Kind::Failed: text += " has failed"; break;
@@ -310,10 +346,19 @@ class SocketWatch : public RankWatch {
     return true;
   }
 
+  static std::string name_of(int64_t rank) { return "rank " + std::to_string(rank); }
+
   void end() {
+    if (options_.tell && end_.kind != Kind::Failed) tell();
     options_.interrupt();
+    thread_ends_ = true;
     wait_for_end(RankWatch::grace_s);
-    if (!stop_ && options_.give_up) options_.give_up(failure_);
+    if (!stop_ && options_.give_up) options_.give_up();
+  }
+
+  void tell() const {
+    if (tells(end_)) return options_.tell(failure_);
+    if (end_.rank == 0 && rank_ != 0) options_.tell("ends with rank 0");  // the next one may be gone too
   }
 
   // A connection that is closed with bytes unread takes those on their way with it, the reason of an end among them. So
@@ -344,8 +389,11 @@ class SocketWatch : public RankWatch {
   WatchTime time_;
   Sign own_;
   double own_moved_s_ = 0;
-  std::atomic<bool> stop_{false}, own_failure_{false};
+  bool awaits_verdict_ = false;  // after a failure of its own
+  std::atomic<bool> stop_{false}, own_failure_{false}, thread_ends_{false};
+  std::atomic<Fault> own_fault_{Fault::System};
   mutable std::mutex mutex_;
+  Sign end_;             // why the job ends, Alive while it goes on; written by the thread, guarded by mutex_
   std::string failure_;  // guarded by mutex_
   std::thread thread_;   // the last member: it uses the others
 };

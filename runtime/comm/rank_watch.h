@@ -1,7 +1,8 @@
 #pragma once
 
 // Notices that a rank has died, stands still or has failed, and tells the others, so that nobody waits for ever: on a
-// GPU a rank whose peer is gone spins inside a kernel of NCCL and looks busy.
+// GPU a rank whose peer is gone spins inside a kernel of NCCL and looks busy. One rank tells people why the job ends:
+// one that failed by itself; of a lost one rank 0, and of a lost rank 0 the next.
 //
 // Each rank has a thread that sends a sign of life to rank 0 over a connection of its own; rank 0's thread answers, and
 // passes on what it finds. A process that ends closes its connection, one that is stopped sends no more signs, and one
@@ -32,8 +33,10 @@ struct WatchOptions {
   std::function<std::string(int32_t function, int32_t instruction)> describe;
   // Called once, by the watch's thread, when a rank is lost: makes this rank's waiting end.
   std::function<void()> interrupt;
-  // Called `grace_s` later if the watch still exists, with the failure; does not return. Null: never.
-  std::function<void(const std::string& failure)> give_up;
+  // Called once, by the watch's thread, where this rank is the one that tells why the job ends; null: nobody is told.
+  std::function<void(const std::string& failure)> tell;
+  // Called `grace_s` after a rank was lost if the watch still exists; does not return. Null: never.
+  std::function<void()> give_up;
 };
 
 class RankWatch {
@@ -46,10 +49,13 @@ class RankWatch {
   static Result<std::unique_ptr<RankWatch>> start(Communicator& ranks, const RankProgress& progress,
                                                   WatchOptions options);
 
-  // Why the job has ended; success while it goes on.
+  // Why others have ended the job; success while it goes on.
   virtual Status failure() const = 0;
   // Tells the others that this rank has failed on its own.
-  virtual void report_own_failure() = 0;
+  virtual void report_own_failure(Fault fault) = 0;
+  // After a failure of its own: is this rank the one that tells it? Of several that fail at once rank 0 hears of one
+  // first, and that one does. Waits a little for what rank 0 says.
+  virtual bool tells_own_failure() = 0;
 };
 
 // Much longer than a step is predicted to take, and than the host is ever busy with something else.

@@ -101,7 +101,7 @@ def wait_for_steps(metrics, processes, steps=3):
 
 
 def lose_a_rank(case, plan, ranks, lost, stop, wait=0.0):
-    """The others end soon after a rank is killed or stopped, each with one message that names both, and leave no file under its final name.
+    """The others end soon after a rank is killed or stopped, one of them with a message that names it, and leave no file under its final name.
 
     Returns the seconds that took."""
     port, saved, metrics = free_port(), case / "saved.safetensors", case / f"{plan.stem}.lost{lost}{stop}.jsonl"
@@ -112,14 +112,19 @@ def lose_a_rank(case, plan, ranks, lost, stop, wait=0.0):
     processes[lost].send_signal(signal.SIGSTOP if stop else signal.SIGKILL)
     begin = time.monotonic()
     what = f"rank {lost} " + (f"has stood still for {PATIENCE} s" if stop else "has gone")
+    teller = 1 if lost == 0 else 0
     for rank in range(ranks):
         if rank == lost:
             continue
         _, errors = processes[rank].communicate(timeout=LONGEST)
         check(processes[rank].returncode == 5, f"rank {rank} exits {processes[rank].returncode}: {errors}")
         places = ("at instruction ", "outside a step")
-        check(any(f"plimsoll: error: rank {rank}: {what}, last seen {place}" in errors for place in places), f"rank {rank} says {errors}")
-        check(errors.count("error") == 1, f"rank {rank} says more than once: {errors}")
+        said = [line for line in errors.splitlines() if "error" in line]
+        if rank == teller:
+            check(any(said[:1] and f"plimsoll: error: rank {rank}: {what}, last seen {place}" in said[0] for place in places), f"rank {rank} says {errors}")
+            check(len(said) == 1, f"rank {rank} says more than once: {errors}")
+        else:
+            check(said == ([f"plimsoll: error: rank {rank}: ends with rank 0"] if lost == 0 else []), f"rank {rank} says {errors}")
     took = time.monotonic() - begin
     check(took < (PATIENCE if stop else 0) + seconds_to_end(), f"the others end after {took:.1f} s")
     check(not saved.exists(), "weights were saved")
@@ -171,6 +176,45 @@ def lose_a_rank_of_mpi(case, plan, mpirun, stop):
     took = time.monotonic() - begin
     check(took < (PATIENCE if stop else 0) + seconds_to_end(), f"{mpirun[0]}: the others end after {took:.1f} s")
     check(not stop or "rank 1 has stood still" in errors, f"{mpirun[0]}: {errors}")
+    check(errors.count("plimsoll: error") <= 1, f"{mpirun[0]}: more than one rank tells why: {errors}")
+
+
+def fail_on_ranks(case, plan, launchers):
+    """Where ranks cannot go on by themselves one says why, whether one fails or all do; the others end with its exit code."""
+    (case / "broken.safetensors").write_bytes(b"no tensors")
+
+    def words_of(rank, data, failing):
+        command = words(case, plan, 1000000, "--patience", PATIENCE)
+        command[command.index("--data") + 1] = str(data if rank in failing else case / "batch.safetensors")
+        return command
+
+    # Before the ranks meet a file is missing, after that it cannot be read.
+    for weights, data, failing, text in ((None, case / "broken.safetensors", {2}, "rank 2: "), (None, case / "broken.safetensors", {0, 1, 2, 3}, "broken.safetensors"),
+                                         (case / "none.onnx", case / "batch.safetensors", {0, 1, 2, 3}, "none.onnx")):
+        port, commands = free_port(), [words_of(rank, data, failing) for rank in range(4)]
+        if weights:
+            for command in commands:
+                command[command.index("--weights") + 1] = str(weights)
+        processes = [start(command, rank, 4, port) for rank, command in enumerate(commands)]
+        outputs = [process.communicate(timeout=LONGEST)[1] for process in processes]
+        said = [line for output in outputs for line in output.splitlines() if "error" in line]
+        check(len(said) == 1 and text in said[0], f"{failing} of four ranks fail: {said}")
+        codes = {process.returncode for process in processes}
+        check(len(codes) == 1 and 0 not in codes, f"{failing} of four ranks exit {codes}")
+    own = "if [ ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} = 1 ]; then exec %s; else exec %s; fi"
+    failing, other = (" ".join(map(shlex.quote, words_of(rank, case / "broken.safetensors", {1}))) for rank in (1, 0))
+    for mpirun in launchers:
+        done = subprocess.run([*mpirun, "-n", "4", "sh", "-c", own % (failing, other)], capture_output=True, text=True, timeout=LONGEST)
+        said = [line for line in done.stderr.splitlines() if "plimsoll: error" in line]
+        check(done.returncode != 0 and len(said) == 1 and "rank 1: " in said[0], f"{mpirun[0]}: {done.stderr}")
+
+
+def share_uneven_rows(case):
+    """Three ranks share eight rows as three, three and two, and lose what one rank loses."""
+    alone, uneven = compile_plan(case, "data=1"), compile_plan(case, "data=3")
+    subprocess.run(words(case, alone, 4, "--metrics", case / "alone.jsonl"), check=True, capture_output=True)
+    got = run_by_environment(case, uneven, 3, case / "uneven.jsonl")
+    check(all(abs(a - b) < 1e-5 for a, b in zip(losses(case / "alone.jsonl"), got)), f"three ranks: {got}")
 
 
 def refuse_other_ranks(case, plan):
@@ -188,7 +232,7 @@ def refuse_other_ranks(case, plan):
         processes = [start(words(case, plan, 1), 0, 2, port), start(list(map(str, command)), 1, 2, port)]
         outputs = [process.communicate(timeout=LONGEST) for process in processes]
         check([process.returncode for process in processes] == [2, 2], f"{text}: {outputs}")
-        check(f"rank 1 {text} than rank 0" in outputs[0][1] and f"rank 0 {text} than rank 1" in outputs[1][1], f"{text}: {outputs}")
+        check(f"rank 1 {text} than rank 0" in outputs[0][1] and "error" not in outputs[1][1], f"{text}: {outputs}")
 
 
 def measure_links(case):
@@ -293,7 +337,7 @@ def train_with_lengths(folder):
     data, head = folder / "ragged.safetensors", json.dumps(header).encode()
     data.write_bytes(struct.pack("<Q", len(head)) + head + body)
     model, got = MODELS / "tokens.onnx", {}
-    for mesh in ("data=1", "data=2"):
+    for mesh in ("data=1", "data=2", "tensor=2", "stage=2"):
         plan, metrics = folder / f"lengths.{mesh}.plan", folder / f"lengths.{mesh}.jsonl"
         subprocess.run([PROGRAM, "compile", model, "-o", plan, "--device", "cpu", "--lengths", "seq=4,2,8", "--mesh", mesh, "--lr", "0.1"], check=True, capture_output=True)
         command = list(map(str, [PROGRAM, "run", plan, "--weights", model, "--data", data, "--epochs", 4, "--threads", 1, "--metrics", metrics]))
@@ -427,9 +471,11 @@ def main():
         refuse_options(case)
         train_with_lengths(case)
         plan_unlike(case)
-        for mpirun, options in (("mpirun.openmpi", ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]), ("mpirun.mpich", [])):
-            if not shutil.which(mpirun) or not (pathlib.Path(PROGRAM).parent.parent / "lib" / f"libplimsoll_{mpirun.split('.')[1]}.so").exists():
-                continue
+        launchers = (("mpirun.openmpi", ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]), ("mpirun.mpich", []))
+        libraries = pathlib.Path(PROGRAM).parent.parent / "lib"
+        launchers = [each for each in launchers if shutil.which(each[0]) and (libraries / f"libplimsoll_{each[0].split('.')[1]}.so").exists()]
+        fail_on_ranks(case, four, [[mpirun, *options] for mpirun, options in launchers])
+        for mpirun, options in launchers:
             metrics = case / f"{mpirun}.jsonl"
             done = subprocess.run([mpirun, *options, "-n", "2", *words(case, two, 4, "--metrics", metrics)], capture_output=True, text=True, timeout=LONGEST)
             check(done.returncode == 0, f"{mpirun}: {done.stderr}")
