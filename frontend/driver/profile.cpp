@@ -5,10 +5,13 @@
 #include "ir/plan/summary.h"
 #include "ir/support/units.h"
 #include "ir/text.h"
+#include "runtime/comm/communicator.h"
 
 #include "llvm/Support/FormatVariadic.h"
 
+#include <algorithm>
 #include <map>
+#include <tuple>
 
 namespace plimsoll {
 namespace {
@@ -55,7 +58,7 @@ void add_to_cache(const Plan& plan, size_t f, llvm::ArrayRef<double> times, Timi
     }
 }
 
-void print(const Rows& rows, Console& console) {
+void print(const Rows& rows, int64_t stages, Console& console) {
   std::vector<std::pair<std::string, Row>> sorted(rows.begin(), rows.end());
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const auto& a, const auto& b) { return a.second.measured_us > b.second.measured_us; });
@@ -68,7 +71,7 @@ void print(const Rows& rows, Console& console) {
     total.bytes += row.bytes;
   }
   TextTable table(console.out, {console.columns, console.out_is_terminal});
-  table.heading("one step, op by op");
+  table.heading(stages > 1 ? "one step of the first stage, op by op" : "one step, op by op");
   auto line = [&](const std::string& name, const Row& row) {
     table.line(left(name, 34) + right(std::to_string(row.count), 6) + right(format_us(row.measured_us), 11) +
                right(format_us(row.predicted_us), 11) +
@@ -91,11 +94,57 @@ struct CollectiveRow {
 };
 
 void add_collectives(const Plan& plan, size_t f, llvm::ArrayRef<double> times, std::vector<CollectiveRow>& rows) {
+  const std::string stage = plan.mesh[MeshAxis::Stage] > 1 ? "stage " + std::to_string(plan.stage) + " " : "";
   const std::vector<Instruction>& instructions = plan.functions[f].instructions;
   for (size_t i = 0; i < instructions.size(); ++i)
     if (const Instruction& each = instructions[i]; communicates(each))
-      rows.push_back({each.op + " %" + plan.slots[static_cast<size_t>(each.results.front())].name,
+      rows.push_back({stage + each.op + " %" + plan.slots[static_cast<size_t>(each.results.front())].name,
                       collective_bytes(plan, each), each.predicted_us, times[i]});
+}
+
+// A line each, the name last.
+std::string to_lines(llvm::ArrayRef<CollectiveRow> rows) {
+  std::string text;
+  for (const CollectiveRow& row : rows)
+    text += std::to_string(row.bytes) + " " + std::to_string(row.predicted_us) + " " + std::to_string(row.measured_us) +
+            " " + row.name + "\n";
+  return text;
+}
+
+void add_lines(llvm::StringRef text, std::vector<CollectiveRow>& rows) {
+  while (!text.empty()) {
+    llvm::StringRef line;
+    std::tie(line, text) = text.split('\n');
+    CollectiveRow& row = rows.emplace_back();
+    llvm::StringRef bytes, predicted, measured, name;
+    std::tie(bytes, line) = line.split(' ');
+    std::tie(predicted, line) = line.split(' ');
+    std::tie(measured, name) = line.split(' ');
+    (void)bytes.getAsInteger(10, row.bytes);
+    (void)predicted.getAsDouble(row.predicted_us);
+    (void)measured.getAsDouble(row.measured_us);
+    row.name = name.str();
+  }
+}
+
+// Those of the first rank of every stage.
+Result<std::vector<CollectiveRow>> of_all_stages(std::vector<CollectiveRow> own, const Plan& plan,
+                                                 Communicator* ranks) {
+  if (!ranks || plan.mesh[MeshAxis::Stage] == 1) return own;
+  std::string text = to_lines(own);
+  const auto length = static_cast<int64_t>(text.size());
+  std::vector<int64_t> lengths(static_cast<size_t>(ranks->ranks()));
+  if (Status s = ranks->gather_all(&length, lengths.data(), sizeof length)) return s;
+  const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
+  std::string all(lengths.size() * static_cast<size_t>(longest), '\0');
+  text.resize(static_cast<size_t>(longest));
+  if (Status s = ranks->gather_all(text.data(), all.data(), longest)) return s;
+  own.clear();
+  for (int64_t rank = 0; rank < ranks->ranks(); rank += plan.mesh.ranks_per_stage())
+    add_lines(llvm::StringRef(all).substr(static_cast<size_t>(rank * longest),
+                                          static_cast<size_t>(lengths[static_cast<size_t>(rank)])),
+              own);
+  return own;
 }
 
 // A small collective that waits for a busy rank takes thousands of times longer than it is predicted to.
@@ -136,7 +185,7 @@ void print_collectives(std::vector<CollectiveRow> rows, Console& console) {
 
 }  // namespace
 
-Status profile_step(Session& session, const std::string& path, Console& console) {
+Status profile_step(Session& session, Communicator* ranks, const std::string& path, Console& console) {
   Result<TimingCache> cache = TimingCache::load_if_there(path);
   if (!cache) return cache.takeError();
   Rows rows;
@@ -149,9 +198,11 @@ Status profile_step(Session& session, const std::string& path, Console& console)
     add_collectives(session.plan(), f, *times, collectives);
     add_to_cache(session.plan(), f, *times, *cache);
   }
+  Result<std::vector<CollectiveRow>> of_all = of_all_stages(std::move(collectives), session.plan(), ranks);
+  if (!of_all) return of_all.takeError();
   if (session.rank() != 0) return Status::success();
-  print(rows, console);
-  print_collectives(std::move(collectives), console);
+  print(rows, session.plan().mesh[MeshAxis::Stage], console);
+  print_collectives(std::move(*of_all), console);
   return cache->save(path);
 }
 

@@ -7,7 +7,8 @@
 namespace plimsoll {
 
 // Measures each function, prints a table, and adds the times to the timing cache at `path`. Of several ranks all
-// measure, and the first one prints and saves.
-Status profile_step(Session& session, const std::string& path, Console& console);
+// measure, and the first one prints and saves: its own times by op, and the collectives of the first rank of every
+// stage. `ranks` is null for one.
+Status profile_step(Session& session, Communicator* ranks, const std::string& path, Console& console);
 
 }  // namespace plimsoll

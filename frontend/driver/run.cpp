@@ -121,7 +121,7 @@ class Run {
 
   Status profile_and_save() {
     if (!options_.profile.empty())
-      if (Status s = profile_step(*session_, options_.profile, console_)) return s;
+      if (Status s = profile_step(*session_, ranks_.get(), options_.profile, console_)) return s;
     if (const std::string& log = options_.log.folder; !options_.profile.empty() && !log.empty() && is_first_rank())
       if (std::error_code failure = llvm::sys::fs::copy_file(options_.profile, path_in_log(log, log_times_file)))
         return system_error(log + ": " + failure.message());

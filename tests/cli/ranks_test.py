@@ -271,6 +271,10 @@ def show_ranks(case, plan):
     processes = [start(words(case, plan, 1, "--profile", times), rank, 2, port) for rank in range(2)]
     outputs = [process.communicate(timeout=LONGEST) for process in processes]
     check("collectives, each alone" in outputs[0][0] and "reduce_all %" in outputs[0][0], f"run --profile: {outputs}")
+    port, stages = free_port(), compile_plan(case, "stage=2")
+    processes = [start(words(case, stages, 1, "--profile", times), rank, 2, port) for rank in range(2)]
+    outputs = [process.communicate(timeout=LONGEST) for process in processes]
+    check(all(text in outputs[0][0] for text in ("stage 0 send %", "stage 1 receive %", "stage 1 broadcast %loss")), f"run --profile of stages: {outputs}")
     table = subprocess.check_output([PROGRAM, "fit", case / "model.onnx", "--device", "cpu", "--cards", "4", "--zero", "1"], text=True)
     rows = [line.split() for line in table.splitlines() if line.strip()[:1].isdigit()]
     check([row[0] for row in rows] == ["1", "2", "4"] and all("yes" in row for row in rows), f"fit --cards: {table}")
