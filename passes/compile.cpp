@@ -1,6 +1,7 @@
 #include "passes/compile.h"
 
 #include "ir/plan/check.h"
+#include "ir/plan/snapshot_bytes.h"
 #include "ir/support/did_you_mean.h"
 #include "passes/add_evaluation.h"
 #include "passes/budget/split_search.h"
@@ -45,10 +46,13 @@ Result<Derived> derive_all_stages(const ForwardModel& forward, const TrainingReq
 
 // Loading and the cache may need more of the host's budget than there is, whatever the search finds.
 void record_host(CompileResult& result, const TrainingRequest& request) {
-  const HostSummary host{request.host_budget_bytes, request.cache_bytes};
+  HostSummary host;
+  host.budget_bytes = request.host_budget_of_rank(), host.cache_bytes = request.cache_bytes;
+  host.memory_bytes = request.host_memory_bytes, host.ranks_per_host = request.ranks_per_host;
   for (Plan* plan : result.plans()) {
     plan->host = host;
     for (Plan& stage : plan->later_stages) stage.host = host;
+    if (request.checkpoints && plan->stage == 0) plan->host.snapshot_bytes = snapshot_bytes(*plan);
   }
   const auto is_above = [&](const Plan* plan) { return plan->host_bytes() > host.budget_bytes; };
   if (host.budget_bytes > 0 && llvm::any_of(result.plan.stages(), is_above)) result.fits = false;

@@ -285,7 +285,7 @@ class StageDeriver {
     // Before they are cut, stages count as equal, and weights, backward and forward as equally long.
     const std::vector<StageTimes> times(stages_, {1, 1, 1});
     const auto actions = actions_of_stages(split_.runs, times, split_.micro_batches);
-    const int64_t sharing = split_.runs.per_stage;
+    const int64_t sharing = split_.runs.per_stage, host_budget = request_.host_budget_of_rank();
     for (size_t run = 0; run < limits.size(); ++run) {
       const size_t stage = stage_of(run);
       const DeviceDescription& device = devices_.device(stage);
@@ -303,8 +303,7 @@ class StageDeriver {
       limit.micro_batches = most_kept(actions[stage], split_.runs.place_of(static_cast<int64_t>(run)));
       limit.recompute = request_.recompute;
       if (!request_.offload || device.to_host_gb_per_s <= 0 || device.from_host_gb_per_s <= 0) continue;
-      limit.host_bytes =
-          request_.host_budget_bytes > 0 ? request_.host_budget_bytes / sharing : std::numeric_limits<int64_t>::max();
+      limit.host_bytes = host_budget > 0 ? host_budget / sharing : std::numeric_limits<int64_t>::max();
       limit.host_us_per_byte = 1e-3 / std::min(device.to_host_gb_per_s, device.from_host_gb_per_s);
       limit.held_up_us_per_byte = 2 * device.copy_interference * limit.host_us_per_byte;
     }

@@ -7,6 +7,7 @@
 #include "ir/plan/plan.h"
 #include "passes/partition/pipeline_schedule.h"
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <string>
@@ -113,8 +114,18 @@ struct TrainingRequest {
   double effort = 1;              // search work for rematerialisation and placement, as a multiple of the usual
   int64_t host_budget_bytes = 0;  // host memory of each rank for that, for loading and for the cache; 0: not limited
   int64_t cache_bytes = 0;        // host memory in which a run may keep decoded samples
+  bool checkpoints = false;       // hold back host memory for the snapshot of a run with checkpoints
+  // Of a cluster: what each host has for its ranks, 0: not limited, and how many of them it holds, 0: all.
+  int64_t host_memory_bytes = 0, ranks_per_host = 0;
 
   bool scales_loss() const { return precision == "fp16"; }
+  // What each rank may hold of its host; 0: not limited.
+  int64_t host_budget_of_rank() const {
+    if (host_memory_bytes == 0) return host_budget_bytes;
+    const int64_t sharing = ranks_per_host > 0 ? std::min(ranks_per_host, mesh.ranks()) : mesh.ranks();
+    const int64_t share = std::max<int64_t>(host_memory_bytes / sharing, 1);
+    return host_budget_bytes > 0 ? std::min(host_budget_bytes, share) : share;
+  }
   // What each rank of a stage may hold of its device.
   int64_t budget_of_stage(size_t stage, const DeviceDescription& device) const {
     const int64_t bytes = stage_budgets.empty() ? budget_bytes : stage_budgets[stage];

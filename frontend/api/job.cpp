@@ -97,6 +97,8 @@ Result<Job> Job::open_machine(CompileRequest request) {
   if (!request.cluster.empty()) {
     Result<ClusterDescription> cluster = read_cluster(request.cluster);
     if (!cluster) return cluster.takeError();
+    request.training.host_memory_bytes = cluster->host_memory_bytes;
+    request.training.ranks_per_host = cluster->cards;
     job.cluster_ = std::move(*cluster);
     Result<RankDevices> linked = job.devices_for(request.training.mesh);
     if (!linked) return linked.takeError();

@@ -184,6 +184,8 @@ void add_job(CLI::App& command, JobOptions& options) {
   add_option(
       command, "--host-budget", options.host_budget, "BYTES",
       "host memory of each rank: what --offload pins, batches that are read ahead, and --cache; default: no limit");
+  command.add_flag("--for-checkpoints", options.request.training.checkpoints,
+                   "hold back host memory for the copy of all states that run --checkpoint takes");
   add_option(command, "--cache", options.cache, "BYTES",
              "host memory in which a run keeps decoded images, so that later epochs do not decode them again");
   add_setting(command, "--precision", options.request.training.precision, "NAME",

@@ -259,13 +259,15 @@ Status Run::check_machine(const Plan& plan) {
 
 // Of the memory that --host-budget gives, checkpoints take what the plan leaves.
 Status Run::check_host_budget(const Plan& own, int64_t cache_bytes, int64_t snapshot_bytes) const {
-  const int64_t budget = own.host.budget_bytes, others = own.host_bytes() - own.host.cache_bytes + cache_bytes;
+  const HostSummary& host = own.host;
+  const int64_t budget = host.budget_bytes,
+                others = own.host_bytes() - host.snapshot_bytes - host.cache_bytes + cache_bytes;
   if (budget == 0 || snapshot_bytes == 0 || others + snapshot_bytes <= budget) return Status::success();
   return budget_error("--checkpoint: a snapshot takes " + format_bytes(snapshot_bytes) +
                       " of host memory, and with the " + format_bytes(others) +
                       " that the plan pins, reads ahead and caches that is more than its host budget of " +
                       format_bytes(budget) + "; a plan made with --host-budget " +
-                      format_bytes(others + snapshot_bytes) + " has room for both");
+                      format_bytes(others + snapshot_bytes) + " or with --for-checkpoints has room for both");
 }
 
 Status Run::check_disk_for(llvm::ArrayRef<WholeState> states, int64_t snapshot_bytes) {

@@ -81,7 +81,13 @@ void write_memory(json::OStream& to, const Plan& plan) {
       if (space == MemorySpace::Device) return;
       to.attribute("loading_bytes", plan.loading_bytes());
       to.attribute("cache_bytes", plan.host.cache_bytes);
+      to.attribute("snapshot_bytes", plan.host.snapshot_bytes);
       to.attribute("held_bytes", plan.host_bytes());
+      to.attribute("host_memory_bytes", plan.host.memory_bytes);
+      to.attributeArray("hosts", [&] {
+        for (const HostNeed& host : needs_of_hosts(plan))
+          to.value(json::Object{{"first_rank", host.first_rank}, {"ranks", host.ranks}, {"held_bytes", host.bytes}});
+      });
       to.attribute("held_budget_bytes", plan.host.budget_bytes);
     });
   }

@@ -124,7 +124,25 @@ class Report {
     }
     row("batches read ahead", plan_.loading_bytes(), "");
     if (limit.cache_bytes > 0) row("cache of decoded samples", limit.cache_bytes, "");
+    if (limit.snapshot_bytes > 0) row("snapshot for checkpoints", limit.snapshot_bytes, "");
     row("in all", plan_.host_bytes(), "", Style::Strong);
+    hosts();
+  }
+
+  // Neighbouring hosts that hold as much are one line.
+  void hosts() {
+    if (plan_.mesh.ranks() == 1) return;
+    const std::vector<HostNeed> needs = needs_of_hosts(plan_);
+    for (size_t first = 0, end; first < needs.size(); first = end) {
+      for (end = first + 1; end < needs.size() && needs[end].bytes == needs[first].bytes; ++end) {
+      }
+      const bool alone = end - first == 1;
+      const std::string which = alone ? "host " + std::to_string(first) + ", "
+                                      : "hosts " + std::to_string(first) + " to " + std::to_string(end - 1) + ", each ";
+      const int64_t ranks = needs[first].ranks, limit = plan_.host.memory_bytes;
+      row(which + std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks"), needs[first].bytes,
+          limit > 0 ? "  of " + format_bytes(limit) : "");
+    }
   }
 
   void curve() {

@@ -100,11 +100,13 @@ Result<ClusterDescription> read_cluster(llvm::StringRef file) {
   const json::Object* object = parsed->getAsObject();
   if (!object) return usage_error(file + ": a cluster is an object");
   const Reader reader(file.str(), *object);
-  if (Status s = reader.check_names({"hosts", "cards", "link", "network", "interference", "share", "measured"}))
+  if (Status s = reader.check_names(
+          {"hosts", "cards", "host_memory_bytes", "link", "network", "interference", "share", "measured"}))
     return s;
   ClusterDescription cluster;
   if (Status s = reader.count("hosts", cluster.hosts)) return s;
   if (Status s = reader.count("cards", cluster.cards)) return s;
+  if (Status s = reader.count("host_memory_bytes", cluster.host_memory_bytes)) return s;
   if (Status s = reader.link("link", cluster.link)) return s;
   if (Status s = reader.link("network", cluster.network)) return s;
   if (Status s = reader.share("interference", cluster.interference)) return s;
@@ -122,6 +124,7 @@ std::string to_json(const ClusterDescription& cluster) {
   out.object([&] {
     out.attribute("hosts", cluster.hosts);
     out.attribute("cards", cluster.cards);
+    if (cluster.host_memory_bytes > 0) out.attribute("host_memory_bytes", cluster.host_memory_bytes);
     if (cluster.link.gb_per_s > 0) out.attribute("link", to_object(cluster.link));
     if (cluster.network.gb_per_s > 0) out.attribute("network", to_object(cluster.network));
     if (cluster.interference > 0) out.attribute("interference", cluster.interference);

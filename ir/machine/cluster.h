@@ -3,7 +3,8 @@
 // How the devices of a job hang together: a small JSON file that `devices --measure` writes on several ranks, or that
 // is written by hand.
 //
-//   {"hosts": 1, "cards": 2, "link": {"base_us": 47, "gb_per_s": 333}, "network": {"base_us": 60, "gb_per_s": 40}}
+//   {"hosts": 2, "cards": 8, "host_memory_bytes": 1000000000000,
+//    "link": {"base_us": 47, "gb_per_s": 333}, "network": {"base_us": 60, "gb_per_s": 40}}
 
 #include "ir/machine/device.h"
 
@@ -23,9 +24,10 @@ struct MeasuredCollective {
 };
 
 struct ClusterDescription {
-  int64_t hosts = 1, cards = 1;  // cards of each host
-  ClusterLink link;              // between the cards of one host; gb_per_s 0: as the device's description has it
-  ClusterLink network;           // between hosts
+  int64_t hosts = 1, cards = 1;   // cards of each host
+  int64_t host_memory_bytes = 0;  // of each host, that its ranks may hold together; 0: not limited
+  ClusterLink link;               // between the cards of one host; gb_per_s 0: as the device's description has it
+  ClusterLink network;            // between hosts
   // Computing loses this share of a collective's time beside it, and the collective reaches this share of the link; 0:
   // as the device's description has them.
   double interference = 0, share = 0;

@@ -2,6 +2,7 @@
 
 #include "ir/fused_body.h"
 #include "ir/plan/check_layout.h"
+#include "ir/plan/summary.h"
 
 #include <algorithm>
 #include <map>
@@ -237,9 +238,20 @@ Status check_kinds(const Plan& plan) {
   return Status::success();
 }
 
+// What its ranks promise together is within each host's memory.
+Status check_hosts(const Plan& plan) {
+  for (const HostNeed& host : needs_of_hosts(plan))
+    if (plan.host.memory_bytes > 0 && host.bytes > plan.host.memory_bytes)
+      return model_error("plan check: the host of ranks " + llvm::Twine(host.first_rank) + " to " +
+                         llvm::Twine(host.first_rank + host.ranks - 1) + " holds " + llvm::Twine(host.bytes) +
+                         " bytes for them, its memory is " + llvm::Twine(plan.host.memory_bytes));
+  return Status::success();
+}
+
 }  // namespace
 
 Status check_ranks(const Plan& plan) {
+  if (Status s = check_hosts(plan)) return s;
   for (const Plan* stage : plan.stages())
     if (Status s = check_kinds(*stage)) return s;
   Sent sent, before;

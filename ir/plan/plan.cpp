@@ -38,7 +38,7 @@ int64_t Plan::loading_bytes() const {
 }
 
 int64_t Plan::host_bytes() const {
-  int64_t bytes = loading_bytes() + host.cache_bytes;
+  int64_t bytes = loading_bytes() + host.cache_bytes + host.snapshot_bytes;
   for (const Arena& arena : arenas)
     if (arena.space == MemorySpace::Host) bytes += arena.bytes;
   return bytes;

@@ -241,7 +241,8 @@ Result<Plan> PlanReader::read(const proto::Plan& from) {
   plan.evaluation.batch = from.evaluation().batch();
   for (const std::string& metric : from.evaluation().metrics()) plan.evaluation.metrics.push_back(metric);
   plan.evaluation.of_mean = from.evaluation().of_mean();
-  plan.host = {from.host().budget_bytes(), from.host().cache_bytes()};
+  plan.host = {from.host().budget_bytes(), from.host().cache_bytes(), from.host().snapshot_bytes(),
+               from.host().memory_bytes(), from.host().ranks_per_host()};
   plan.mesh = read_mesh(from.mesh());
   for (const proto::RankKind& kind : from.kinds())
     plan.kinds.push_back({read_device(kind.device()), kind.budget_bytes(), {kind.ranks().begin(), kind.ranks().end()}});

@@ -221,6 +221,9 @@ void plan_to_proto(const Plan& plan, proto::Plan& to) {
   if (!(plan.host == HostSummary())) {
     to.mutable_host()->set_budget_bytes(plan.host.budget_bytes);
     to.mutable_host()->set_cache_bytes(plan.host.cache_bytes);
+    to.mutable_host()->set_snapshot_bytes(plan.host.snapshot_bytes);
+    to.mutable_host()->set_memory_bytes(plan.host.memory_bytes);
+    to.mutable_host()->set_ranks_per_host(plan.host.ranks_per_host);
   }
   set_fit(plan.fit, *to.mutable_fit());
   if (plan.mesh.ranks() > 1) to.set_mesh(to_string(plan.mesh));

@@ -162,6 +162,21 @@ double model_flops_utilisation(const Plan& plan) {
   return at_peak_us / (static_cast<double>(stages.size()) * std::max(plan.predicted_step_us, 1e-9));
 }
 
+std::vector<HostNeed> needs_of_hosts(const Plan& plan) {
+  const int64_t ranks = plan.mesh.ranks(), per_stage = plan.mesh.ranks_per_stage();
+  const int64_t per_host = plan.host.ranks_per_host > 0 ? plan.host.ranks_per_host : ranks;
+  std::vector<int64_t> bytes_of_stage;
+  for (const Plan* stage : plan.stages()) bytes_of_stage.push_back(stage->host_bytes() - stage->host.snapshot_bytes);
+  std::vector<HostNeed> hosts;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    if (rank % per_host == 0) hosts.push_back({rank});
+    const auto stage = std::min(static_cast<size_t>(rank / per_stage), bytes_of_stage.size() - 1);
+    ++hosts.back().ranks;
+    hosts.back().bytes += bytes_of_stage[stage] + (rank == 0 ? plan.host.snapshot_bytes : 0);
+  }
+  return hosts;
+}
+
 bool communicates(const Instruction& instruction) {
   const OpDef* op = find_op(instruction.op);
   return op && op->engine == Engine::Ranks;

@@ -50,6 +50,14 @@ struct CollectiveSummary {
   int64_t bytes = 0;  // of the wholes that are summed or gathered
   double us = 0;      // alone, without computing beside them
 };
+// What the neighbouring ranks on one host promise of its memory together.
+struct HostNeed {
+  int64_t first_rank = 0, ranks = 0;
+  int64_t bytes = 0;
+};
+// By host, of all stages: what each rank may hold (Plan::host_bytes), the snapshot on the first rank alone.
+std::vector<HostNeed> needs_of_hosts(const Plan& plan);
+
 // Does the instruction move bytes between ranks?
 bool communicates(const Instruction& instruction);
 // Bytes of the whole that a collective sums, gathers or divides.

@@ -4,6 +4,7 @@
 
 #include "ir/machine/device.h"
 #include "ir/op_def.h"
+#include "ir/plan/snapshot_bytes.h"
 #include "passes/job.h"
 
 #include "llvm/ADT/SmallSet.h"
@@ -41,16 +42,26 @@ inline int64_t stages_met(const Program& program) {
 }
 
 // What the pinned arena may take of the host's budget: the rest is for loading, of evaluation at most as much as of a
-// step, and for the cache. 0: the budget is not limited.
+// step, for the cache and for a snapshot. 0: the budget is not limited.
 inline int64_t budget_of_host_arena(const TrainingRequest& request, const Program& program,
-                                    const DeviceDescription& device) {
-  if (request.host_budget_bytes == 0) return 0;
+                                    const DeviceDescription& device, int64_t snapshot_bytes) {
+  const int64_t budget_bytes = request.host_budget_of_rank();
+  if (budget_bytes == 0) return 0;
   int64_t input_bytes = 0;
   for (const Graph& function : program.functions)
     for (ValueId input : function.inputs) input_bytes += function.type(input).bytes();
   if (request.evaluation.wanted) input_bytes *= 2;
   return std::max<int64_t>(
-      1, request.host_budget_bytes - request.cache_bytes - loading_bytes(input_bytes, device.backend));
+      1, budget_bytes - request.cache_bytes - snapshot_bytes - loading_bytes(input_bytes, device.backend));
+}
+
+// What the first rank holds back for a snapshot of the states of all these programs; 0: nothing is asked for.
+inline int64_t held_for_snapshot(const TrainingRequest& request, llvm::ArrayRef<const Program*> programs) {
+  if (!request.checkpoints) return 0;
+  std::vector<const Graph*> functions;
+  for (const Program* program : programs)
+    for (const Graph& function : program->functions) functions.push_back(&function);
+  return snapshot_bytes(functions);
 }
 
 // The device with the reserves that the program's graphs and ranks take. CUDA graphs were measured with up to 2.4

@@ -161,7 +161,7 @@ class SplitSearch {
     if (!*plan) return none_is_faster();
     result.fits = is_within_budget(**plan);
     result.plan = std::move(**plan);
-    result.host_budget_bytes = request_.host_budget_bytes;
+    result.host_budget_bytes = request_.host_budget_of_rank();
     return result;
   }
 
@@ -308,8 +308,9 @@ class SplitSearch {
       made->options.offload = false;
     }
     made->options.training = forward_.summary;
-    made->input.emplace(
-        LoweringInput{draft, request_.budget_bytes, budget_of_host_arena(request_, draft.program, draft.device)});
+    made->input.emplace(LoweringInput{
+        draft, request_.budget_bytes,
+        budget_of_host_arena(request_, draft.program, draft.device, held_for_snapshot(request_, &draft.program))});
     made->input->placement_seconds *= request_.effort * effort;
     Result<Plan> plain = plain_plan(*made->input, made->options);
     if (!plain) return plain.takeError();

@@ -36,7 +36,8 @@ bool is_long_plan(const Plan& plain) {
 // The stage's plan within the budget; where there is none, the one that needs least. None where a faster one than is
 // asked for cannot be found.
 Result<std::optional<Plan>> fit_stage(Derived& derived, size_t stage, const ForwardModel& forward,
-                                      const TrainingRequest& request, const DeviceDescription& device) {
+                                      const TrainingRequest& request, const DeviceDescription& device,
+                                      int64_t snapshot_bytes) {
   PlanDraft& draft = derived.draft;
   draft.device = with_reserves(device, draft.program, request.mesh);
   FitOptions options;
@@ -48,7 +49,7 @@ Result<std::optional<Plan>> fit_stage(Derived& derived, size_t stage, const Forw
   options.search_seconds *= effort;
   if (nodes_of(draft.program) > max_nodes_searched_whole) options.spacing = long_spacing, options.both_orders = false;
   LoweringInput input{draft, request.budget_of_stage(stage, device),
-                      budget_of_host_arena(request, draft.program, device)};
+                      budget_of_host_arena(request, draft.program, device, snapshot_bytes)};
   input.placement_seconds *= effort;
   Result<Plan> plain = plain_plan(input, options);
   if (!plain) return plain.takeError();
@@ -72,8 +73,12 @@ int64_t lacks_bytes(const Plan& plan) { return plan.promised_bytes() - plan.aren
 Result<std::vector<Plan>> fit_stages(DerivedStages& derived, const ForwardModel& forward,
                                      const TrainingRequest& request, const StageDevices& devices) {
   std::vector<std::optional<Result<std::optional<Plan>>>> fitted(derived.stages.size());
+  std::vector<const Program*> programs;
+  for (const Derived& stage : derived.stages) programs.push_back(&stage.draft.program);
+  const int64_t snapshot_bytes = held_for_snapshot(request, programs);
   parallel_for(fitted.size(), [&](size_t i) {
-    fitted[i].emplace(fit_stage(derived.stages[i], i, forward, request, devices.device(i)));
+    fitted[i].emplace(
+        fit_stage(derived.stages[i], i, forward, request, devices.device(i), i == 0 ? snapshot_bytes : 0));
   });
   Status failed = Status::success();
   std::vector<Plan> plans;
@@ -164,7 +169,7 @@ Result<CompileResult> plan_schedule(const StageRuns& runs, const ForwardModel& f
   if (!plans) return plans.takeError();
   if (plans->empty()) return none_is_faster();
   CompileResult result;
-  result.host_budget_bytes = request.host_budget_bytes;
+  result.host_budget_bytes = request.host_budget_of_rank();
   result.fits = all_fit(*plans);
   if (!result.fits) {
     for (const Plan& plan : *plans) result.stages.push_back({plan.promised_bytes(), plan.arenas.front().budget_bytes});

@@ -1,5 +1,6 @@
 #include "runtime/checkpoint/snapshot.h"
 
+#include "ir/plan/snapshot_bytes.h"
 #include "ir/support/align.h"
 #include "ir/support/units.h"
 
@@ -48,9 +49,7 @@ Status SafetensorsImage::allocate(std::vector<TensorEntry> entries, Executor& ex
   return Status::success();
 }
 
-bool is_kept(const WholeState& state) {
-  return state.role != StateRole::Gradient && state.name != "accumulated_weight" && state.name != "learning_rate";
-}
+bool is_kept(const WholeState& state) { return is_in_checkpoints(state.role, state.name); }
 
 int64_t Snapshot::bytes_for(llvm::ArrayRef<WholeState> states) {
   int64_t bytes = 0;

@@ -32,8 +32,7 @@ class SafetensorsImage {
   Executor* pins_ = nullptr;  // null: the bytes are not pinned
 };
 
-// Whether a checkpoint holds the state. The others are set by every run or by every update anew: the learning rate,
-// which its schedule gives, and sums over micro-batches, which are zero between updates.
+// Whether a checkpoint holds the state.
 bool is_kept(const WholeState& state);
 // Whether the state is one of the model's weights, which have a file of their own.
 inline bool is_weight(const WholeState& state) { return state.init.kind == StateInit::Kind::Weights; }

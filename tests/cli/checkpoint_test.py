@@ -7,9 +7,11 @@ Needs Python's standard library alone. Prints one line per test and `N passed, N
 """
 import argparse
 import json
+import math
 import os
 import pathlib
 import random
+import re
 import resource
 import signal
 import socket
@@ -348,6 +350,13 @@ def test_disk_and_host_memory_are_looked_at_first(folder):
     refused = subprocess.run(words(small, 1, "--checkpoint", folder / "runs"), capture_output=True, text=True)
     for text in ("--checkpoint: a snapshot takes ", "more than its host budget of 1 MiB; a plan made with --host-budget "):
         expect(refused.returncode == BUDGET and text in refused.stderr, f"exits {refused.returncode}: {refused.stderr}")
+    # A plan that holds room back needs no more than its budget with checkpoints either.
+    enough = re.search(r"made with --host-budget ([\d.]+) ?MiB", refused.stderr)
+    expect(enough, refused.stderr)
+    room = ("--for-checkpoints", "--host-budget", f"{math.ceil(float(enough.group(1))) + 1}MiB")
+    run(compile_plan(folder, "room.plan", *room), 1, "--checkpoint", folder / "with_room")
+    tight = subprocess.run([arguments.program, "compile", MODEL, "-o", folder / "tight.plan", "--device", "cpu", "--dim", "batch=1", "--for-checkpoints", "--host-budget", "1MiB"], capture_output=True, text=True)
+    expect(tight.returncode == BUDGET and "of host memory" in tight.stderr, f"exits {tight.returncode}: {tight.stderr}")
 
 
 def test_refusals(folder):

@@ -280,6 +280,25 @@ def show_ranks(case, plan):
     check([row[0] for row in rows] == ["1", "2", "4"] and all("yes" in row for row in rows), f"fit --cards: {table}")
 
 
+def count_hosts(case):
+    """What the ranks of a host hold of its memory is added up by host, and a plan is within it."""
+    def compile_on(memory):
+        file, plan = case / "hosts.json", case / "hosts.plan"
+        file.write_text(json.dumps({"hosts": 2, "cards": 2, "host_memory_bytes": memory, "network": {"base_us": 60, "gb_per_s": 40}}))
+        command = [PROGRAM, "compile", case / "model.onnx", "-o", plan, "--device", "cpu", "--mesh", "data=4", "--cluster", file]
+        return plan, subprocess.run(command, capture_output=True, text=True)
+
+    plan, done = compile_on(1 << 30)
+    check(done.returncode == 0, done.stderr)
+    host = json.loads(subprocess.check_output([PROGRAM, "inspect", plan, "--json"]))["memory"]["host"]
+    check([(each["first_rank"], each["ranks"], each["held_bytes"]) for each in host["hosts"]] == [(rank, 2, 2 * host["held_bytes"]) for rank in (0, 2)], f"{host}")
+    check((host["host_memory_bytes"], host["held_budget_bytes"]) == (1 << 30, 1 << 29), f"{host}")
+    report = subprocess.check_output([PROGRAM, "inspect", plan], text=True)
+    check("hosts 0 to 1, each 2 ranks" in report and "of 1 GiB" in report, report)
+    _, done = compile_on(2 * host["held_bytes"] - 1)
+    check(done.returncode == 4 and "of host memory" in done.stderr, f"a host that is too small: {done.stderr}")
+
+
 def write_samples(path, samples):
     """Rows of three numbers and a class of two."""
     body = struct.pack(f"<{3 * samples}f", *[math.sin(i) for i in range(3 * samples)])
@@ -464,6 +483,7 @@ def main():
         refuse_other_ranks(case, two)
         measure_links(case)
         show_ranks(case, two)
+        count_hosts(case)
         for lost, stop in ((1, False), (2, True), (0, False), (0, True)):
             lose_a_rank(case, four, 4, lost, stop)
             lose_a_rank(case, stages, 4, lost, stop)

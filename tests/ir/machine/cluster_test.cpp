@@ -30,13 +30,14 @@ bool ends_in(llvm::StringRef text, llvm::StringRef end) { return text.take_back(
 TEST_SUITE("unit") {
   TEST_CASE("a cluster survives its file") {
     ClusterDescription cluster;
-    cluster.hosts = 2, cluster.cards = 4;
+    cluster.hosts = 2, cluster.cards = 4, cluster.host_memory_bytes = int64_t{1} << 40;
     cluster.link = {47, 333}, cluster.network = {60, 40};
     cluster.interference = 0.25, cluster.share = 0.67;
     cluster.measured = {{"reduce_all", 8, 4096, 61.5}};
     Result<ClusterDescription> again = read_text(to_json(cluster));
     REQUIRE_MESSAGE(bool(again), llvm::toString(again.takeError()));
     CHECK(again->ranks() == 8);
+    CHECK(again->host_memory_bytes == int64_t{1} << 40);
     CHECK(to_json(*again) == to_json(cluster));
   }
 

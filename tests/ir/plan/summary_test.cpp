@@ -1,11 +1,15 @@
 #include "ir/plan/summary.h"
+#include "ir/plan/serialize.h"
+#include "ir/plan/snapshot_bytes.h"
 #include "passes/compile.h"
+#include "runtime/checkpoint/snapshot.h"
 #include "runtime/cpu/cpu_catalog.h"
-#include "tests/support/small_training.h"
+#include "tests/support/pipeline_plans.h"
+#include "tests/support/refused_plan.h"
 
 #include <doctest/doctest.h>
 
-// What the report says of a plan's time.
+// What the report says of a plan's time, and of what its ranks hold of their hosts.
 
 namespace plimsoll {
 namespace {
@@ -48,6 +52,52 @@ graph @two_layers(%x: f32[512,64]) state(%w: f32[64,256] parameter trained, %v: 
     Plan on_sheet = plain;
     on_sheet.device.peak_tflops = {{DType::F32, 2 * plain.device.matmul_tflops_for(DType::F32)}};
     CHECK(model_flops_utilisation(on_sheet) == doctest::Approx(model_flops_utilisation(plain) / 2));
+  }
+
+  TEST_CASE("what ranks hold of a host is added up, and is within its memory") {
+    TrainingRequest request = on_mesh("data=2,stage=2", 2);
+    request.cache_bytes = 1000;
+    request.ranks_per_host = 2, request.host_memory_bytes = 1 << 20;
+    request.checkpoints = true;
+    Plan plan = plan_for(parsed(tied_attention), request);
+    const Plan &first = plan, &second = plan.later_stages.front();
+    const std::vector<HostNeed> hosts = needs_of_hosts(plan);
+    REQUIRE(hosts.size() == 2);
+    // The ranks of a stage are on one host, and the first of all takes the snapshot.
+    CHECK(hosts[0].bytes == 2 * (first.loading_bytes() + 1000) + first.host.snapshot_bytes);
+    CHECK(hosts[1].bytes == 2 * (second.loading_bytes() + 1000));
+    CHECK(hosts[1].first_rank == 2);
+    CHECK(first.host.budget_bytes == 1 << 19);
+    const Plan read = llvm::cantFail(plan_from_bytes(llvm::cantFail(plan_to_bytes(plan))));
+    CHECK(read.host == plan.host);
+    // Three ranks a host do not come out even.
+    plan.host.ranks_per_host = 3;
+    CHECK(needs_of_hosts(plan).back().ranks == 1);
+    plan.host.ranks_per_host = 2;
+    plan.host.memory_bytes = hosts[0].bytes;
+    CHECK_FALSE(bool(check_plan(plan)));
+    --plan.host.memory_bytes;
+    check_refused(plan, "the host of ranks 0 to 1 holds " + std::to_string(hosts[0].bytes) + " bytes for them");
+    // Four ranks on one host.
+    plan.host.ranks_per_host = 0;
+    check_refused(plan, "the host of ranks 0 to 3 holds " + std::to_string(hosts[0].bytes + hosts[1].bytes));
+  }
+
+  TEST_CASE("what is held back for a snapshot holds it, whatever ranks divide") {
+    for (const char* mesh : {"data=1", "data=2", "tensor=2", "data=2,stage=2"}) {
+      CAPTURE(mesh);
+      TrainingRequest request = on_mesh(mesh, 2);
+      if (request.mesh[MeshAxis::Stage] == 1) request.schedule.reset();
+      request.zero = request.mesh[MeshAxis::Data] > 1 ? 3 : 0;
+      request.checkpoints = true;
+      request.accumulate = 2;
+      const Plan plan = plan_for(parsed(tied_attention), request);
+      const int64_t needs = Snapshot::bytes_for(whole_states_of(plan));
+      CHECK(plan.host.snapshot_bytes == snapshot_bytes(plan));
+      CHECK(plan.host.snapshot_bytes >= needs);
+      CHECK(plan.host.snapshot_bytes < needs + 150 * static_cast<int64_t>(whole_states_of(plan).size()) + 200);
+      for (const Plan& stage : plan.later_stages) CHECK(stage.host.snapshot_bytes == 0);
+    }
   }
 }
 
