@@ -1,4 +1,5 @@
 #include "frontend/inspect/print.h"
+#include "ir/plan/check_ranks.h"
 #include "ir/support/units.h"
 #include "ir/text.h"
 
@@ -11,7 +12,8 @@ namespace {
 
 class TextForm {
  public:
-  TextForm(llvm::raw_ostream& out, const Plan& plan) : out_(out), plan_(plan) {}
+  TextForm(llvm::raw_ostream& out, const Plan& plan, llvm::ArrayRef<std::string> placements)
+      : out_(out), plan_(plan), placements_(placements) {}
 
   void print() {
     out_ << "plan " << plan_.model << " for " << plan_.device.name << " format " << plan_format_version << "\n";
@@ -56,6 +58,8 @@ class TextForm {
     out_ << s.offset;
     if (s.view_of >= 0) out_ << " view of %" << slot(s.view_of).name;
     if (s.in_place_of >= 0) out_ << " over %" << slot(s.in_place_of).name;
+    if (const std::string& placement = placements_[static_cast<size_t>(id)]; !placement.empty())
+      out_ << " [" << placement << "]";
   }
 
   void print_state(const PlanState& state) {
@@ -67,6 +71,7 @@ class TextForm {
       case StateInit::Kind::Fill: out_ << " filled with " << llvm::format("%g", state.init.fill); break;
       case StateInit::Kind::CopyOf: out_ << " copy of %" << state.init.source; break;
     }
+    if (!state.divisions.empty()) out_ << ", of " << to_string(llvm::ArrayRef<Division>(state.divisions));
     out_ << "\n";
   }
 
@@ -114,14 +119,16 @@ class TextForm {
 
   llvm::raw_ostream& out_;
   const Plan& plan_;
+  llvm::ArrayRef<std::string> placements_;  // by slot
 };
 
 }  // namespace
 
 void print_plan_text(llvm::raw_ostream& out, const Plan& plan) {
+  const std::vector<std::vector<std::string>> placements = placements_of(plan);
   for (const Plan* stage : plan.stages()) {
     if (stage->stage > 0) out << "\n";
-    TextForm(out, *stage).print();
+    TextForm(out, *stage, placements[static_cast<size_t>(stage->stage)]).print();
   }
 }
 

@@ -52,6 +52,20 @@ class RanksCheck {
     return Status::success();
   }
 
+  const Plan& plan() const { return plan_; }
+  std::vector<std::string> placements() const {
+    std::vector<std::string> all;
+    for (size_t slot = 0; slot < held_.size(); ++slot) {
+      const HeldByAxis& held = held_[static_cast<size_t>(plan_.storage_of(static_cast<SlotId>(slot)))];
+      std::string& text = all.emplace_back();
+      for (MeshAxis axis : axes)
+        if (held[axis] != Held::Alike)
+          text += (text.empty() ? "" : ", ") + std::string(held[axis] == Held::Own ? "own" : "part") + " along " +
+                  axis_name(axis).str();
+    }
+    return all;
+  }
+
  private:
   const Slot& slot(SlotId id) const { return plan_.slots[static_cast<size_t>(id)]; }
   // Views hold what their storage does.
@@ -248,21 +262,39 @@ Status check_hosts(const Plan& plan) {
   return Status::success();
 }
 
+// Visits each stage that was followed, the last time when nothing that stages send has changed.
+Status follow_stages(const Plan& plan, llvm::function_ref<void(const RanksCheck&)> visit) {
+  Sent sent, before;
+  do {
+    before = sent;
+    for (const Plan* stage : plan.stages()) {
+      RanksCheck check(*stage, sent);
+      if (Status s = check.run())
+        return plan.later_stages.empty() ? std::move(s)
+                                         : in_context("stage " + llvm::Twine(stage->stage), std::move(s));
+      visit(check);
+    }
+  } while (sent != before);
+  return Status::success();
+}
+
 }  // namespace
 
 Status check_ranks(const Plan& plan) {
   if (Status s = check_hosts(plan)) return s;
   for (const Plan* stage : plan.stages())
     if (Status s = check_kinds(*stage)) return s;
-  Sent sent, before;
-  do {
-    before = sent;
-    for (const Plan* stage : plan.stages())
-      if (Status s = RanksCheck(*stage, sent).run())
-        return plan.later_stages.empty() ? std::move(s)
-                                         : in_context("stage " + llvm::Twine(stage->stage), std::move(s));
-  } while (sent != before);
-  return Status::success();
+  return follow_stages(plan, [](const RanksCheck&) {});
+}
+
+std::vector<std::vector<std::string>> placements_of(const Plan& plan) {
+  std::vector<std::vector<std::string>> placements(plan.later_stages.size() + 1);
+  Status followed = follow_stages(
+      plan, [&](const RanksCheck& check) { placements[static_cast<size_t>(check.plan().stage)] = check.placements(); });
+  llvm::consumeError(std::move(followed));  // of a plan that is refused, as far as it was followed
+  for (size_t stage = 0; stage < placements.size(); ++stage)
+    placements[stage].resize(plan.stages()[stage]->slots.size());
+  return placements;
 }
 
 }  // namespace plimsoll

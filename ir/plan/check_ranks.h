@@ -14,4 +14,9 @@ namespace plimsoll {
 // reserves.
 Status check_ranks(const Plan& plan);
 
+// By stage and slot, what that finds out: how the slot's bytes relate on the ranks that differ along each axis. Empty
+// where all hold the same, else "own along data", made of the rank's own rows, "part along tensor", its part or its
+// summand of something that the ranks together hold, or several of these.
+std::vector<std::vector<std::string>> placements_of(const Plan& plan);
+
 }  // namespace plimsoll
