@@ -127,21 +127,18 @@ Result<CompileResult> compile_training(CleanModel model, const TrainingRequest& 
   CompileHooks whole = hooks;
   whole.pipeline.stop_after.clear();
   model.passes = model.passes.under(whole);
-  if (model.evaluation && request.mesh[MeshAxis::Stage] > 1)
-    return usage_error(
-        "stages of a pipeline do not evaluate; compile a plan for one rank, or for ranks along the axes data and "
-        "tensor, with --evaluate, and give it the weights that the others save");
   Result<ForwardModel> forward = prepare_forward({model.graph, model.passes}, request, devices.preferences());
   if (!forward) return forward.takeError();
-  const auto search = [&](const DeviceDescription& device) {
-    return search_splits(*forward, request, device, devices.catalog(0), whole);
+  const auto search = [&](const StageDevices& on) {
+    return request.mesh[MeshAxis::Stage] > 1 ? search_stages(*forward, request, on, whole)
+                                             : search_splits(*forward, request, on.device(0), on.catalog(0), whole);
   };
-  Result<CompileResult> result =
-      request.mesh[MeshAxis::Stage] > 1 ? search_stages(*forward, request, devices, whole) : search(devices.device(0));
+  Result<CompileResult> result = search(devices);
   if (!result) return result.takeError();
   if (model.evaluation) {
-    EvaluationPlanner planner(model, request, devices.device(0), devices.catalog(0));
-    result = add_evaluation(std::move(*result), planner, devices.device(0), search);
+    EvaluationPlanner planner(model, request, devices);
+    result = add_evaluation(std::move(*result), planner,
+                            [&](const Reserve& held_back) { return search(devices.with_reserve(held_back)); });
     if (!result) return result.takeError();
   }
   record_host(*result, request);

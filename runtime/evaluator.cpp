@@ -83,6 +83,9 @@ void Evaluator::feed_predictions_only() {
     if (slot >= 0) needed[static_cast<size_t>(plan.storage_of(slot))] = true;
   };
   for (const PlanOutput* output : rows()) need(output->slot);
+  // Of other stages' outputs this one may have a part, which it sends.
+  for (const Instruction& instruction : function().instructions)
+    if (instruction.op == "send") need(instruction.operands.front());
   for (const Instruction& instruction : llvm::reverse(function().instructions))
     if (llvm::any_of(instruction.results,
                      [&](SlotId result) { return needed[static_cast<size_t>(plan.storage_of(result))]; }))
@@ -168,14 +171,39 @@ int64_t Evaluator::own_samples(int64_t samples) const {
 }
 
 bool Evaluator::waits_for_other_rows() const {
+  // Another stage may have pieces of its weights, and all stages make as many calls.
+  const Mesh& mesh = session_->plan().mesh;
+  if (mesh[MeshAxis::Stage] > 1 && mesh[MeshAxis::Data] > 1) return true;
   return llvm::any_of(function().instructions, [](const Instruction& instruction) {
     return get_op(instruction.op).collective && instruction.attrs.get_string("axis") == axis_name(MeshAxis::Data);
   });
 }
 
-// Ranks along the tensor axis have the same rows, which count once.
+// A stage of a pipeline may have no inputs, and then does not know how many samples there are.
+Result<Evaluator::Samples> Evaluator::samples_in(const BatchSource& data, int64_t batches) {
+  const int64_t epoch = data.batches_per_epoch();
+  if (epoch > 0) batches = batches == 0 ? epoch : std::min(batches, epoch);
+  Samples found{batches, batches > 0 && epoch > 0 ? data.samples_in(batches - 1) : 0};
+  const Plan& plan = session_->plan();
+  if (plan.mesh[MeshAxis::Stage] > 1) {
+    const auto ranks = static_cast<size_t>(plan.mesh.ranks()), own = 3 * static_cast<size_t>(session_->rank());
+    std::vector<double> all(3 * ranks, 0.0);
+    all[own] = static_cast<double>(epoch), all[own + 1] = static_cast<double>(found.batches);
+    all[own + 2] = static_cast<double>(found.in_last);
+    if (Status s = session_->add_over_ranks(all)) return s;
+    for (size_t rank = 0; rank < ranks; ++rank)
+      if (all[3 * rank] > 0) found = {static_cast<int64_t>(all[3 * rank + 1]), static_cast<int64_t>(all[3 * rank + 2])};
+  }
+  if (found.batches == 0) found.batches = default_batches;
+  if (found.in_last == 0) found.in_last = batch() * plan.mesh[MeshAxis::Data];
+  return found;
+}
+
+// Ranks along the tensor axis have the same rows, and all stages the same outputs: they count once.
 Status Evaluator::add_over_ranks(Sums& sums) {
-  const bool counts = session_->plan().mesh.coordinate(session_->rank(), MeshAxis::Tensor) == 0;
+  const Mesh& mesh = session_->plan().mesh;
+  const int64_t rank = session_->rank();
+  const bool counts = mesh.coordinate(rank, MeshAxis::Tensor) == 0 && mesh.coordinate(rank, MeshAxis::Stage) == 0;
   std::vector<double> all;
   for (const std::vector<double>& each : sums)
     for (double number : each) all.push_back(counts ? number : 0);
@@ -200,20 +228,21 @@ Status Evaluator::hand_out(int64_t first, int64_t samples, RowSink rows) {
 
 Result<EvaluationResult> Evaluator::run(BatchSource& data, int64_t batches, RowSink rows) {
   const auto start = std::chrono::steady_clock::now();
-  if (batches == 0) batches = data.batches_per_epoch() > 0 ? data.batches_per_epoch() : default_batches;
-  if (data.batches_per_epoch() > 0) batches = std::min(batches, data.batches_per_epoch());
+  Result<Samples> there = samples_in(data, batches);
+  if (!there) return there.takeError();
   Sums sums;
   for (const PlanOutput& output : function().outputs)
     sums.emplace_back(static_cast<size_t>(output.use == OutputUse::Sum ? type_of(output).elements() : 1), 0.0);
   if (Status s = data.seek(0)) return s;
   const bool waits = waits_for_other_rows();  // then all ranks make as many calls, though some have no samples left
   EvaluationResult result;
-  for (int64_t n = 0; n < batches; ++n) {
-    const int64_t of_all = data.batches_per_epoch() > 0 ? data.samples_in(n) : data.samples_per_batch(),
-                  samples = own_samples(of_all), repeats = batch() - samples;
+  const int64_t full = batch() * session_->plan().mesh[MeshAxis::Data];
+  for (int64_t n = 0; n < there->batches; ++n) {
+    const int64_t of_all = n + 1 < there->batches ? full : there->in_last, samples = own_samples(of_all),
+                  repeats = batch() - samples;
     result.samples += of_all;
     if (samples == 0 && !waits) continue;  // of the last batch the other ranks have all
-    const bool runs_again = waits ? of_all < batch() * session_->plan().mesh[MeshAxis::Data] : repeats > 0;
+    const bool runs_again = waits ? of_all < full : repeats > 0;
     std::vector<Tensor> kept;  // inputs of a batch that the data do not fill
     Result<int64_t> run = run_batch([&](llvm::ArrayRef<TensorView> inputs) -> Status {
       if (Status s = data.next(inputs)) return s;

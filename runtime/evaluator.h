@@ -62,6 +62,11 @@ class Evaluator {
   // `fill` gets the views of the inputs that the data feed.
   Result<int64_t> run_batch(llvm::function_ref<Status(llvm::ArrayRef<TensorView>)> fill);
   Status add_outputs(int64_t run, double factor, Sums& sums);
+  // Batches that are read, and samples in the last one of all ranks; the others are full.
+  struct Samples {
+    int64_t batches, in_last;
+  };
+  Result<Samples> samples_in(const BatchSource& data, int64_t batches);
   // Of the samples of a batch of all ranks, how many are this rank's.
   int64_t own_samples(int64_t samples) const;
   Status add_over_ranks(Sums& sums);

@@ -41,6 +41,7 @@ constexpr std::string_view families[] = {
     "passes/compile.h",
     "passes/add_evaluation.h",
     "passes/add_lengths.h",
+    "passes/states_of_plan.h",
     "passes/pass/",
     "passes/rewrite/",
     "passes/analysis/",

@@ -27,6 +27,13 @@ class StageDevices {
   const KernelCatalog& catalog(size_t stage) const { return *of(stage).catalog; }
   bool are_alike(size_t stage, size_t other) const { return of(stage).catalog == of(other).catalog; }
 
+  // The same with less memory for plans.
+  StageDevices with_reserve(const Reserve& held_back) const {
+    StageDevices all = *this;
+    for (StageDevice& each : all.by_stage_) each.device.reserves.push_back(held_back);
+    return all;
+  }
+
   // For the forward graph, which all stages share.
   KernelPreferences preferences() const {
     KernelPreferences all = catalog(0).preferences();

@@ -45,7 +45,6 @@ class Enumerator {
 
  private:
   void add_mesh(const Mesh& mesh) {
-    if (question_.evaluates && mesh[MeshAxis::Stage] > 1) return;  // stages do not evaluate
     for (int zero : zero_stages(mesh[MeshAxis::Data])) {
       MeshCandidate candidate{.mesh = mesh, .zero = zero};
       if (mesh[MeshAxis::Stage] == 1)

@@ -29,7 +29,6 @@ struct MeshQuestion {
   int64_t batch = 0;         // samples of all ranks; 0: unknown, and then nobody divides it
   bool accumulates = false;  // ZeRO-2 differs from ZeRO-1 only where gradients are accumulated
   int64_t max_stages = 1;
-  bool evaluates = false;  // each rank holds whole weights
 };
 
 // Sizes that are tried along the axes tensor and stage: up to `most`, one and numbers with at most `bits` significant

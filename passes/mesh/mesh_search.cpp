@@ -69,7 +69,6 @@ class MeshSearch {
     MeshQuestion question = in_.question;
     question.batch = profile->batch;
     question.accumulates = in_.request.accumulate > 1;
-    question.evaluates = in_.request.evaluation.wanted;
     question.max_stages = static_cast<int64_t>(profile->stages.block_share.size());
     if (in_.request.frontier) question.max_stages = 1;  // smaller budgets are not searched for stages
     for (const MeshCandidate& what : mesh_candidates(question, profile->tensor_sizes())) {

@@ -19,8 +19,8 @@ const Division* along(const OwnState* own, MeshAxis axis) {
 
 class PlannedDivider {
  public:
-  PlannedDivider(Graph& graph, const Mesh& mesh, const llvm::StringMap<OwnState>& own)
-      : graph_(graph), mesh_(mesh), own_(own) {}
+  PlannedDivider(Graph& graph, const Mesh& mesh, const llvm::StringMap<OwnState>& own, PlannedFor use, DType sum_dtype)
+      : graph_(graph), mesh_(mesh), own_(own), use_(use), sum_dtype_(sum_dtype) {}
 
   Status run() {
     if (mesh_[MeshAxis::Tensor] > 1)
@@ -28,7 +28,7 @@ class PlannedDivider {
     const bool has_pieces = llvm::any_of(graph_.states, [&](const State& state) {
       return state.role == StateRole::Parameter && along(own(state), MeshAxis::Data);
     });
-    if (has_pieces) divide_parameters(graph_, mesh_[MeshAxis::Data], DType::F32);
+    if (has_pieces) divide_parameters(graph_, mesh_[MeshAxis::Data], sum_dtype_);
     for (State& state : graph_.states)
       if (Status s = check(state)) return s;
     return Status::success();
@@ -42,14 +42,11 @@ class PlannedDivider {
 
   Status divide_along_tensor() {
     const size_t outputs = graph_.outputs.size();
-    const auto is_planned = [&](const State& parameter, const Cut& cut) {
-      const Division* planned = along(own(parameter), MeshAxis::Tensor);
-      return planned && planned->cut == cut;
-    };
-    Result<TensorGroups> groups =
-        divide_tensors(graph_, mesh_[MeshAxis::Tensor], Rows::Whole, /*made_for=*/nullptr, is_planned);
+    const bool trains = use_ == PlannedFor::Training;
+    Result<TensorGroups> groups = divide_tensors(graph_, mesh_[MeshAxis::Tensor], trains ? Rows::Divided : Rows::Whole,
+                                                 /*made_for=*/nullptr, as_planned(graph_, own_));
     if (!groups) return groups.takeError();
-    graph_.outputs.resize(outputs);  // where gradients would start
+    if (!trains) graph_.outputs.resize(outputs);  // where gradients would start
     for (State& state : graph_.states)
       if (const Division* planned = along(own(state), MeshAxis::Tensor);
           planned && !has_axis(state.divisions, MeshAxis::Tensor))
@@ -120,19 +117,31 @@ class PlannedDivider {
       state.divisions = planned->divisions;
     }
     if (type.shape == planned->shape && state.divisions == planned->divisions) return Status::success();
-    return model_error("evaluation reads " + graph_.value(state.value).name + " as " + to_string(type) +
-                       ", and training keeps " + to_string(planned->shape) + " of it");
+    return model_error((use_ == PlannedFor::Training ? "another length" : "evaluation") + llvm::Twine(" reads ") +
+                       graph_.value(state.value).name + " as " + to_string(type) + ", and training keeps " +
+                       to_string(planned->shape) + " of it");
   }
 
   Graph& graph_;
   const Mesh& mesh_;
   const llvm::StringMap<OwnState>& own_;
+  PlannedFor use_;
+  DType sum_dtype_;
 };
 
 }  // namespace
 
-Status divide_as_planned(Graph& graph, const Mesh& mesh, const llvm::StringMap<OwnState>& own) {
-  return PlannedDivider(graph, mesh, own).run();
+MayCutFn as_planned(const Graph& graph, const llvm::StringMap<OwnState>& own) {
+  return [&graph, &own](const State& parameter, const Cut& cut) {
+    const auto found = own.find(graph.value(parameter.value).name);
+    const Division* planned = found == own.end() ? nullptr : along(&found->second, MeshAxis::Tensor);
+    return planned && planned->cut == cut;
+  };
+}
+
+Status divide_as_planned(Graph& graph, const Mesh& mesh, const llvm::StringMap<OwnState>& own, PlannedFor use,
+                         DType sum_dtype) {
+  return PlannedDivider(graph, mesh, own, use, sum_dtype).run();
 }
 
 }  // namespace plimsoll

@@ -650,8 +650,6 @@ def test_evaluation_is_refused_where_it_would_do_nothing(folder):
     refuse(USAGE, ["compile it with --evaluate"], "evaluate", plan, "--weights", MODELS / "no_loss.onnx", "--data", data)
     refuse(USAGE, ["there is no metric 'acuracy'"], "compile", MODELS / "no_loss.onnx", "-o", plan, "--loss", "cross-entropy:logits:labels",
            "--metric", "acuracy")
-    refuse(USAGE, ["stages of a pipeline do not evaluate"], "compile", MODELS / "no_loss.onnx", "-o", plan, "--loss", "cross-entropy:logits:labels",
-           "--evaluate", "--mesh", "stage=2")
 
 
 def test_verify_knows_the_job_from_the_plan(folder):

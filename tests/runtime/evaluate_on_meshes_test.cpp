@@ -213,15 +213,26 @@ graph @classifier(%x: f64[4,64], %labels: i64[4]) state(
     }
   }
 
-  TEST_CASE("stages do not evaluate, and say so") {
-    TrainingRequest request;
-    request.loss = "loss";
-    request.mesh = llvm::cantFail(parse_mesh("stage=2"));
-    request.evaluation.wanted = true;
-    const CpuCatalog catalog;
-    Result<CompileResult> result = compile_training(parsed(language_model(4, false)), request, cpu_device(), catalog);
-    REQUIRE_FALSE(bool(result));
-    CHECK(llvm::StringRef(take_diag(result.takeError()).text()).contains("stages of a pipeline do not evaluate"));
+  // Each stage has the states that training gave it, and all get the outputs of the last one. The tied embedding is the
+  // first stage's, which makes the logits too.
+  TEST_CASE("stages of a pipeline evaluate as one rank does") {
+    const RandomValues values = data_of_all();
+    for (bool gives_logits : {false, true}) {
+      const Plan alone = plan_for("data=1", 0, gives_logits);
+      for (const auto& [mesh, zero] : {std::pair("stage=2", 0), std::pair("data=2,stage=2", 1),
+                                       std::pair("data=2,stage=2", 3), std::pair("tensor=2,stage=2", 0)}) {
+        CAPTURE(mesh);
+        CAPTURE(zero);
+        CAPTURE(gives_logits);
+        const Plan plan = plan_for(mesh, zero, gives_logits);
+        REQUIRE(plan.later_stages.size() == 1);
+        CHECK(count_of(plan, "send") > 0);
+        check_agrees(plan, alone, values);
+      }
+    }
+    const Plan alone = plan_for("data=1", 0, true, 0.5), plan = plan_for("stage=2", 0, true, 0.5);
+    CHECK(plan.evaluation.of_mean);
+    check_agrees(plan, alone, values);
   }
 }
 
