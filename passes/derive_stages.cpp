@@ -30,11 +30,13 @@ constexpr int64_t usual_micro_batches_per_stage = 4;
 class StageDeriver {
  public:
   StageDeriver(const ForwardModel& forward, const TrainingRequest& request, const StageRuns& runs,
-               const StageDevices& devices, llvm::ArrayRef<StageFindings> findings)
+               const StageDevices& devices, llvm::ArrayRef<StageFindings> findings,
+               const PlannedStages* planned = nullptr)
       : forward_(forward),
         request_(request),
         devices_(devices),
         findings_(findings),
+        planned_(planned),
         stages_(static_cast<size_t>(request.mesh[MeshAxis::Stage])),
         graph_(forward.graph) {
     split_.runs = runs;
@@ -42,15 +44,11 @@ class StageDeriver {
 
   Result<DerivedStages> run(PassManager passes) {
     if (Status s = choose_micro_batches()) return s;
-    if (Status s = measure_blocks()) return s;
-    const std::vector<StageLimit> limits = limits_of_runs();
     DerivedStages result;
-    result.cuts = cut_stages(blocks_by_run(), limits);
-    result.blocks = cuts_.size() + 1;
-    std::vector<NodeId> ends;
-    for (const StageCut& cut : llvm::drop_begin(result.cuts)) ends.push_back(cuts_[cut.first - 1].after);
-    decide(result.cuts, limits, passes);
-    divide_stages(graph_, ends, split_.runs);
+    Result<std::vector<NodeId>> ends =
+        planned_ ? ends_as_planned(graph_, places(), planned_->owners, split_.runs) : choose_ends(result, passes);
+    if (!ends) return ends.takeError();
+    divide_stages(graph_, *ends, split_.runs);
     Result<Program> program = train_in_micro_batches(passes);
     if (!program) return program.takeError();
     note_untrained(forward_.graph, *program, passes);
@@ -71,6 +69,24 @@ class StageDeriver {
   }
 
  private:
+  // By tables of what stands between the places.
+  Result<std::vector<NodeId>> choose_ends(DerivedStages& result, PassManager& passes) {
+    if (Status s = measure_blocks()) return s;
+    const std::vector<StageLimit> limits = limits_of_runs();
+    result.cuts = cut_stages(blocks_by_run(), limits);
+    result.blocks = cuts_.size() + 1;
+    std::vector<NodeId> ends;
+    for (const StageCut& cut : llvm::drop_begin(result.cuts)) ends.push_back(cuts_[cut.first - 1].after);
+    decide(result.cuts, limits, passes);
+    return ends;
+  }
+
+  std::vector<NodeId> places() const {
+    std::vector<NodeId> places;
+    for (const SingleValueCut& cut : cuts_) places.push_back(cut.after);
+    return places;
+  }
+
   double node_us(const Graph& graph, const Node& node, size_t stage) const {
     return predicted_us(graph, node, chosen_kernel(graph, node, devices_.catalog(stage)), devices_.device(stage));
   }
@@ -384,7 +400,8 @@ class StageDeriver {
     if (!has_weight && batch.sample_weight != ValueId::None)
       graph.outputs.push_back({sample_weight_output.str(), batch.sample_weight});
     std::map<NodeId, NodeId> made_for;
-    Result<TensorGroups> groups = divide_tensors(graph, request_.mesh[MeshAxis::Tensor], Rows::Divided, &made_for);
+    Result<TensorGroups> groups = divide_tensors(graph, request_.mesh[MeshAxis::Tensor], Rows::Divided, &made_for,
+                                                 planned_ ? as_planned(graph, planned_->states) : nullptr);
     if (!groups) return groups.takeError();
     for (Decision& each : decisions_on(graph, *groups)) passes.decide(std::move(each));
     batch.chunk.resize(graph.node_slots(), -1);
@@ -435,6 +452,7 @@ class StageDeriver {
   const TrainingRequest& request_;
   const StageDevices& devices_;
   llvm::ArrayRef<StageFindings> findings_;  // by run, or empty
+  const PlannedStages* planned_;            // null: stages are cut by their times and bytes
   size_t stages_;
   Graph graph_;
   std::vector<SingleValueCut> cuts_;
@@ -449,6 +467,12 @@ Result<DerivedStages> derive_stages(const ForwardModel& forward, const TrainingR
                                     const StageDevices& devices, PassManager passes,
                                     llvm::ArrayRef<StageFindings> findings) {
   return StageDeriver(forward, request, runs, devices, findings).run(std::move(passes));
+}
+
+Result<DerivedStages> derive_stages_as_planned(const ForwardModel& forward, const TrainingRequest& request,
+                                               const StageRuns& runs, const StageDevices& devices, PassManager passes,
+                                               const PlannedStages& planned) {
+  return StageDeriver(forward, request, runs, devices, {}, &planned).run(std::move(passes));
 }
 
 }  // namespace plimsoll

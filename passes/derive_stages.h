@@ -4,7 +4,9 @@
 
 #include "ir/machine/stage_devices.h"
 #include "passes/derive_program.h"
+#include "passes/partition/divide_as_planned.h"
 #include "passes/partition/stage_cuts.h"
+#include "passes/partition/stages_as_planned.h"
 
 namespace plimsoll {
 
@@ -31,5 +33,16 @@ struct StageFindings {
 Result<DerivedStages> derive_stages(const ForwardModel& forward, const TrainingRequest& request, const StageRuns& runs,
                                     const StageDevices& devices, PassManager passes,
                                     llvm::ArrayRef<StageFindings> findings = {});
+
+// What a finished plan has decided of its stages and states, for another length of the same model.
+struct PlannedStages {
+  StagesOfStates owners;
+  llvm::StringMap<OwnState> states;
+};
+// The same with the stages, and the parts of tensors, of a plan that exists; `request` says the micro-batches. The
+// error says that the model cannot be cut so.
+Result<DerivedStages> derive_stages_as_planned(const ForwardModel& forward, const TrainingRequest& request,
+                                               const StageRuns& runs, const StageDevices& devices, PassManager passes,
+                                               const PlannedStages& planned);
 
 }  // namespace plimsoll

@@ -11,6 +11,7 @@
 #include "llvm/ADT/StringSet.h"
 #include "llvm/Support/xxhash.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <thread>
@@ -303,7 +304,14 @@ Status Session::start_step(BatchSource& data, const GradientSink* gradients) {
     if (Status s = write_learning_rate(schedule_->rate(steps_started_))) return s;
   step.learning_rate = learning_rate_;
   for (int64_t micro = 0; micro < plan_.training.accumulate; ++micro) {
-    const size_t function = step_for(data);
+    size_t function = step_for(data);
+    // A stage of a pipeline may have no inputs, and then does not know how long the samples are.
+    if (plan_.mesh[MeshAxis::Stage] > 1 && !shorter_lengths(plan_).empty()) {
+      Result<std::vector<int64_t>> lengths = numbers_of_ranks(data.next_length().value_or(0));
+      if (!lengths) return lengths.takeError();
+      const int64_t length = *std::max_element(lengths->begin(), lengths->end());
+      function = length > 0 ? *plan_.find_function(shorter_step_name(length)) : 0;
+    }
     Result<llvm::ArrayRef<TensorView>> inputs = executor_->next_inputs(function);
     if (!inputs) return inputs.takeError();
     if (Status s = data.next(*inputs)) return s;

@@ -80,10 +80,14 @@ Result<RankDevices> Job::devices_for(const Mesh& mesh) const {
   return cluster_ ? devices_.linked(*cluster_, mesh) : devices_;
 }
 
-Result<DeviceDescription> Job::device_for(const Mesh& mesh) const {
+Result<StageDevices> Job::stage_devices_for(const Mesh& mesh) const {
   Result<RankDevices> devices = devices_for(mesh);
   if (!devices) return devices.takeError();
-  Result<StageDevices> stages = devices->on(mesh);
+  return devices->on(mesh);
+}
+
+Result<DeviceDescription> Job::device_for(const Mesh& mesh) const {
+  Result<StageDevices> stages = stage_devices_for(mesh);
   if (!stages) return stages.takeError();
   return stages->device(0);
 }

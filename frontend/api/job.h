@@ -55,6 +55,8 @@ class Job {
   // The device with the links of the request's cluster between the mesh's ranks; without a cluster as it is. Errors: a
   // cluster with too few cards, a mesh that unlike devices cannot have.
   Result<DeviceDescription> device_for(const Mesh& mesh) const;
+  // Those of the mesh's stages; the job must outlive them.
+  Result<StageDevices> stage_devices_for(const Mesh& mesh) const;
   const CleanModel& model() const { return model_->clean; }
 
   // Open dimensions that lead an input of the model. Of a request that chooses its batch they count samples, and those

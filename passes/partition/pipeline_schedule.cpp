@@ -195,6 +195,14 @@ std::string name_of(const StageRuns& runs) {
                                                         : name;
 }
 
+StageRuns runs_named(llvm::StringRef name, int64_t stages) {
+  const auto [schedule, rest] = name.split(' ');
+  const auto* found = llvm::find(schedule_names, schedule);
+  int64_t per_stage = 0;
+  (void)rest.split(' ').second.split(' ').first.getAsInteger(10, per_stage);
+  return runs_of_schedule(static_cast<PipelineSchedule>(found - std::begin(schedule_names)), stages, per_stage);
+}
+
 StageRuns runs_of_schedule(PipelineSchedule schedule, int64_t stages, int64_t per_stage) {
   switch (schedule) {
     case PipelineSchedule::Interleaved: return {schedule, stages, per_stage > 0 ? per_stage : 2};

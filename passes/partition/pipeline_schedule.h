@@ -48,6 +48,8 @@ struct StageRuns {
 };
 // "1f1b", "interleaved in 2 runs"
 std::string name_of(const StageRuns& runs);
+// The runs that have this name; the name is one that name_of gave.
+StageRuns runs_named(llvm::StringRef name, int64_t stages);
 // The runs of a schedule; `per_stage` is for those that leave it open, 0: as few as they may have.
 StageRuns runs_of_schedule(PipelineSchedule schedule, int64_t stages, int64_t per_stage = 0);
 

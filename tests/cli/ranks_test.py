@@ -350,7 +350,7 @@ def evaluate_on_meshes(case):
 
 
 def train_with_lengths(folder):
-    """Two ranks take the same lengths as one rank with their batches together, and lose as much."""
+    """Two ranks take the same lengths as one rank with their batches together, whatever they divide, and lose as much."""
     lengths = [2, 1, 2, 2, 3, 4, 3, 3, 7, 8, 7, 5]
     ids = [3 * i % 7 for i in range(sum(lengths))]
     body, header = b"", {}
@@ -369,9 +369,7 @@ def train_with_lengths(folder):
         outputs = [process.communicate(timeout=120) for process in processes]
         check(all(process.returncode == 0 for process in processes), f"lengths on {mesh}: {outputs}")
         got[mesh] = losses(metrics)
-    check(len(got["data=1"]) == 12 and all(abs(a - b) < 1e-5 for a, b in zip(*got.values())), f"lengths: {got}")
-    refused = subprocess.run([PROGRAM, "compile", model, "-o", plan, "--device", "cpu", "--lengths", "seq=4,2,8", "--mesh", "tensor=2"], capture_output=True, text=True)
-    check(refused.returncode == 2 and "have one length, and the mesh is tensor=2" in refused.stderr, refused.stderr)
+    check(len(got["data=1"]) == 12 and all(max(each) - min(each) < 1e-5 for each in zip(*got.values())), f"lengths: {got}")
 
 
 def run_stages(case):
