@@ -5,6 +5,7 @@
 #include "passes/rewrite/match.h"
 #include "passes/train/adapter_targets.h"
 
+#include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Format.h"
 #include "llvm/Support/ScopedPrinter.h"
@@ -164,6 +165,14 @@ std::string layers_named(llvm::ArrayRef<AdaptableLayer> layers, Kind kind, const
   return count == 0 ? "" : std::to_string(count) + " " + one + (count == 1 ? "" : "s");
 }
 
+// "layers.*.q_proj" of "layers.3.q_proj", for a line about all layers.
+std::string without_numbers(llvm::StringRef path) {
+  std::string text;
+  for (llvm::StringRef part : llvm::split(path, '.'))
+    text += (text.empty() ? "" : ".") + (llvm::all_of(part, llvm::isDigit) ? "*" : part.str());
+  return text;
+}
+
 void decide(PassContext& context, llvm::ArrayRef<AdaptableLayer> layers, llvm::ArrayRef<int64_t> numbers,
             const Settings& settings, int64_t frozen) {
   int64_t total = 0;
@@ -179,8 +188,19 @@ void decide(PassContext& context, llvm::ArrayRef<AdaptableLayer> layers, llvm::A
                      format_share(static_cast<double>(total) / static_cast<double>(std::max<int64_t>(frozen, 1))) +
                      ", scale " + llvm::to_string(llvm::format("%g", settings.scale)) +
                      (settings.root.empty() ? "" : "; paths are those behind " + settings.root));
-  for (const auto& [layer, count] : llvm::zip(layers, numbers))
-    context.decide(layer.module, "adapter", format_count(count) + " numbers");
+  struct Like {
+    int64_t modules = 0, numbers = 0;
+  };
+  llvm::MapVector<std::string, Like, std::map<std::string, unsigned>> alike;
+  for (const auto& [layer, count] : llvm::zip(layers, numbers)) {
+    Like& like = alike[without_numbers(layer.module)];
+    ++like.modules;
+    like.numbers += count;
+  }
+  for (const auto& [path, like] : alike)
+    context.decide(path, "adapter",
+                   format_count(like.modules) + (like.modules == 1 ? " module" : " modules") + ", " +
+                       format_count(like.numbers) + " numbers");
 }
 
 Result<bool> run(Graph& graph, PassContext& context) {

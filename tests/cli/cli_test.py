@@ -256,6 +256,37 @@ def test_optimizers_and_groups(folder):
     refuse(USAGE, ["lamb", "adamw"], *make, "--optimizer", "lamb", "--weight-decay", "0")
 
 
+def test_adapters_are_trained_saved_and_merged(folder):
+    model, plan, adapter = QUICKSTART / "small_gpt.onnx", folder / "p.plan", folder / "adapter"
+    job = ["compile", model, "--dim", "batch=1", "--device", "cpu", "-o", plan]
+    refuse(USAGE, ["'mpl' matches none of the", "such as"], *job, "--lora-rank", "4", "--lora-targets", "mpl")
+    refuse(USAGE, ["adapters are described and have no rank"], *job, "--lora-dropout", "0.1")
+    refuse(USAGE, ["nf3 is none of as-trained, nf4"], *job, "--quantize", "nf3")
+    refuse(MODEL, ["no frozen matrix"], *job, "--quantize", "nf4")
+    succeed(*job, "--lora-rank", "4", "--quantize", "nf4", "--evaluate")
+    text = succeed("inspect", plan)
+    expect("adapters: rank 4" in text and "frozen weights: nf4" in text, "the report does not tell of adapters and codes")
+
+    on = ["--weights", model, "--data", QUICKSTART / "tokens.bin"]
+    refuse(USAGE, ["--save: ", "--save-adapter"], "run", plan, *on, "--save", folder / "w.safetensors")
+    refuse(USAGE, ["--adapter-format lora: expected peft, diffusers or kohya"], "run", plan, *on, "--save-adapter", adapter,
+           "--adapter-format", "lora")
+    refuse(USAGE, ["PEFT's adapters are folders"], "run", plan, *on, "--save-adapter", folder / "a.safetensors")
+    succeed("run", plan, *on, "--steps", "2", "--save-adapter", adapter)
+    expect(sorted(file.name for file in adapter.iterdir()) == ["adapter_config.json", "adapter_model.safetensors"], "other files")
+    refuse(USAGE, ["has adapters; give those that were trained"], "evaluate", plan, *on)
+    expect("loss" in succeed("evaluate", plan, *on, "--batches", "2", "--adapter", adapter), "no loss")
+    merged = succeed("merge", model, "--adapter", adapter, "-o", folder / "merged.onnx")
+    expect("adapters merged, the largest change is" in merged, merged)
+    succeed(*job, "--lora-rank", "8")
+    refuse(MODEL, ["has rank 4, the plan's have 8; compile with --lora-rank 4"], "run", plan, *on, "--adapter", adapter)
+    succeed(*job, "--lora-rank", "4", "--lora-alpha", "8")
+    refuse(MODEL, ["has the scale 1, the plan's have 2; compile with --lora-alpha 4"], "run", plan, *on, "--adapter", adapter)
+    refuse(MACHINE, ["nowhere"], "run", plan, *on, "--adapter", folder / "nowhere")
+    succeed(*job)
+    refuse(USAGE, ["the plan has no adapters"], "run", plan, *on, "--save-adapter", adapter)
+
+
 def test_losses_are_added_up(folder):
     def first_loss(*losses):
         plan = folder / "losses.plan"
