@@ -2,7 +2,7 @@
 # Everything that needs a card, on a machine that has one; elsewhere it says so and exits 77, which counts as skipped.
 #
 # Usage: tests/cuda/run.sh [--build DIR] [--out FILE] [STEP ...]
-#   DIR   holds plimsoll, plimsoll_cuda_tests, cuda_allocations, cuda_workspaces, cuda_kernel_speeds in bin and lib/libplimsoll_cuda.so; default build/ci
+#   DIR   holds plimsoll, plimsoll_cuda_tests, collective_check, cuda_allocations, cuda_workspaces, cuda_kernel_speeds in bin and lib/libplimsoll_cuda.so; default build/ci
 #   FILE  takes what is printed; default cuda_results.txt
 #   STEP  card kernels allocations workspaces golden ranks lost-ranks same-bits sanitizer budgets speeds bench; default all of them
 set -uo pipefail
@@ -55,7 +55,12 @@ workspaces() {
 # Two ranks, on as many cards; left out where there is one.
 ranks() {
   [ "$(nvidia-smi --list-gpus | wc -l)" -ge 2 ] || { echo "one card"; return 0; }
-  local zero
+  # Every collective by itself, and those of pipelines: transfers, and the loss that one stage broadcasts.
+  python3 -B tests/support/start_ranks.py 2 "$build/bin/collective_check" --device h200 || return 1
+  local zero schedule
+  for schedule in 1f1b v; do
+    python3 -B tests/golden/check_golden.py "$plimsoll" mlp gpt2 --mesh stage=2 --schedule "$schedule" --device auto --tolerance 1e-3 --loss-tolerance 1e-3 --norm-tolerance 1e-3 || return 1
+  done
   for zero in 0 1 2 3; do
     python3 -B tests/golden/check_golden.py "$plimsoll" mlp gpt2 unet vit --ranks 2 --zero "$zero" --device auto --tolerance 1e-3 --loss-tolerance 1e-3 --norm-tolerance 1e-3 || return 1
   done
