@@ -1,5 +1,7 @@
 #include "runtime/cuda/cuda_catalog.h"
 
+#include <algorithm>
+
 namespace plimsoll {
 
 CudaCatalog::CudaCatalog(const DeviceDescription& device, bool any_order) : device_(device) {
@@ -20,6 +22,14 @@ std::vector<KernelCandidate> CudaCatalog::candidates(const OpDef& op, const OpCa
       accepted.push_back({candidate->kernel_name(algorithm), bytes,
                           candidate->predicted_us ? candidate->predicted_us(call, device_) : 0});
   }
+  // Where all have predictions, these decide; kernels with less workspace stay behind.
+  const auto end = std::find_if(accepted.begin(), accepted.end(), [](const KernelCandidate& candidate) {
+    return llvm::StringRef(candidate.name).endswith("_lean");
+  });
+  if (std::all_of(accepted.begin(), end, [](const KernelCandidate& c) { return c.predicted_us > 0; }))
+    std::stable_sort(accepted.begin(), end, [](const KernelCandidate& a, const KernelCandidate& b) {
+      return a.predicted_us < b.predicted_us;
+    });
   accepted.push_back({"reference"});  // on the host; accepts everything
   return accepted;
 }

@@ -141,6 +141,8 @@ std::vector<Sample> scatter_elements_samples() {
   SampleOperand columns = values({3, 2}, {0, 3, 2, 2, -1, 1}, DType::I32);
   return {{{normal({4, 3}), once, normal({2, 3})}, {{"axis", 0}}},
           {{normal({3, 4}), columns, normal({3, 2})}, attrs(1, "add")},
+          {{normal({2, 37}), integers({2, 45}, -37, 36), normal({2, 45})}, attrs(1, "add")},
+          {{normal({2, 4, 3}), integers({2, 6, 3}, -4, 3, DType::I32), normal({2, 6, 3})}, attrs(1, "add")},
           {{fixed(normal({3, 4})), columns, fixed(normal({3, 2}))}, attrs(1, "max")},
           {{integers({3, 4}, -9, 9), columns, integers({3, 2}, -9, 9)}, attrs(1, "mul")}};
 }

@@ -59,6 +59,10 @@ enum class Reduction : uint8_t { None, Add, Mul, Max, Min };
 [[nodiscard]] cudaError_t scatter_elements(Reduction reduction, const ElementIndices& places, Scalar type, void* y,
                                            int64_t y_elements, const void* updates, void* workspace,
                                            cudaStream_t stream);
+// The same for sums of f32, bf16 or f16 along the middle of [outer, size, inner], whose indices and updates are [outer,
+// count, inner]; y is x, or its bytes lie apart. lines_fit holds, count is below 2^31.
+[[nodiscard]] cudaError_t add_to_lines(Scalar type, void* y, const void* x, const void* updates, const Indices& indices,
+                                       int64_t outer, int64_t size, int64_t count, int64_t inner, cudaStream_t stream);
 [[nodiscard]] cudaError_t scatter_tuples(Reduction reduction, const TupleIndices& places, Scalar type, void* y,
                                          int64_t y_elements, const void* updates, void* workspace, cudaStream_t stream);
 

@@ -19,6 +19,12 @@ constexpr int64_t sort_workspace_bytes(int64_t n) {
   return 4 * array_bytes(4 * n) + array_bytes(4 * sort_digits * divide_up(n, sort_tile));
 }
 
+// f32 sums of lines that a block holds in shared memory, which are 48 KiB.
+inline constexpr int64_t max_line_floats = 12288;
+
+// Does a block hold a line of [outer, size, inner], or 32 lines that lie side by side?
+constexpr bool lines_fit(int64_t size, int64_t inner) { return size * (inner == 1 ? 1 : 32) <= max_line_floats; }
+
 // Sorted indices that one thread adds up at most; a row that is picked more often is summed in chunks.
 inline constexpr int64_t gather_grad_chunk = 128;
 

@@ -95,6 +95,13 @@ Status launch_scatter_elements(const CudaCall& k) {
                                          k.out("y"), k.elements(), k.in("updates"), k.workspace, k.stream));
 }
 
+Status launch_add_to_lines(const CudaCall& k) {
+  const AxisShape y = split_axis(k.out_shape("y"), k.call.get_int("axis"));
+  const int64_t count = k.in_shape("indices")[static_cast<size_t>(k.call.get_int("axis"))];
+  return launched(k, cuda::add_to_lines(k.out_scalar("y"), k.out("y"), k.in("x"), k.in("updates"), indices_of(k),
+                                        y.outer, y.length, count, y.inner, k.stream));
+}
+
 Status launch_scatter_nd(const CudaCall& k) {
   if (Status s = copy_operand(k)) return s;
   return launched(k,
@@ -149,6 +156,7 @@ constexpr CudaLauncher launchers[] = {
     {op_gather_elements, "elements", launch_gather_elements},
     {op_gather_nd, "tuples", launch_gather_nd},
     {op_one_hot, "elements", launch_one_hot},
+    {op_scatter_elements, "lines", launch_add_to_lines},
     {op_scatter_elements, "sorted", launch_scatter_elements},
     {op_scatter_nd, "sorted", launch_scatter_nd},
     {op_cumsum, "scan", launch_cumsum},
