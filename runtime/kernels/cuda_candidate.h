@@ -44,6 +44,7 @@ llvm::ArrayRef<CudaCandidate> attention_candidates();
 llvm::ArrayRef<CudaCandidate> collective_candidates();
 llvm::ArrayRef<CudaCandidate> conv_candidates();
 llvm::ArrayRef<CudaCandidate> elementwise_candidates();
+llvm::ArrayRef<CudaCandidate> grouped_conv_candidates();
 llvm::ArrayRef<CudaCandidate> index_candidates();
 llvm::ArrayRef<CudaCandidate> loss_candidates();
 llvm::ArrayRef<CudaCandidate> matmul_candidates();
@@ -54,7 +55,8 @@ llvm::ArrayRef<CudaCandidate> reduce_candidates();
 llvm::ArrayRef<CudaCandidate> resize_candidates();
 llvm::ArrayRef<CudaCandidate> update_candidates();
 
-// Every candidate of every family. The first one that accepts a call is preferred without measured times.
+// Every candidate of every family. Of those that accept a call the one that is predicted to be the fastest is
+// preferred, and the first where one of them has no prediction; measured times go before either.
 llvm::ArrayRef<const CudaCandidate*> cuda_candidates();
 
 // The kernel that a plan calls by this name; none where it is unknown.

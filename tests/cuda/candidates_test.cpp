@@ -108,11 +108,65 @@ TEST_SUITE("unit") {
       const std::vector<const Type*> types{&x, &w};
       const Attrs attrs{{"channels_last", int64_t{1}}, {"groups", groups}};
       const OpCall call(get_op("conv"), attrs, types);
-      return CudaCatalog(h200).candidates(get_op("conv"), call, llvm::cantFail(infer(call))).front().predicted_us;
+      for (const KernelCandidate& kernel :
+           CudaCatalog(h200).candidates(get_op("conv"), call, llvm::cantFail(infer(call))))
+        if (kernel.name == "cudnn") return kernel.predicted_us;
+      return -1.0;
     };
     CHECK(predicted_us(1, 3) == 0);  // the planner's roofline
     CHECK(predicted_us(96, 7) > 1.5 * predicted_us(96, 3));
     CHECK(predicted_us(4, 3) > predicted_us(96, 7));
+  }
+
+  TEST_CASE("convolutions in groups go to our own kernels where these are predicted to be faster") {
+    const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
+    const CudaCatalog catalog(h200);
+    auto first = [&](llvm::StringRef op, const Attrs& attrs, llvm::ArrayRef<Type> operands) {
+      const std::string all = names_of(catalog, op, attrs, operands);
+      CHECK(llvm::StringRef(all).contains("cudnn "));
+      CHECK(llvm::StringRef(all).endswith(lean));
+      return llvm::StringRef(all).split(' ').first.str();
+    };
+    auto attrs_of = [](int64_t groups, int64_t pad, int64_t stride) {
+      return Attrs{{"channels_last", int64_t{1}},
+                   {"groups", groups},
+                   {"pads", Ints{pad, pad, pad, pad}},
+                   {"strides", Ints{stride, stride}}};
+    };
+    const Type x(DType::BF16, {64, 28, 28, 96}), half(DType::BF16, {64, 14, 14, 96});
+    const Type wide(DType::BF16, {96, 3, 3, 24}), dots(DType::BF16, {96, 7, 7, 1});
+    CHECK(first("conv", attrs_of(4, 1, 1), {x, wide}) == "grouped_mma");
+    CHECK(first("conv", attrs_of(96, 3, 1), {x, dots}) == "depthwise_mma");
+    CHECK(first("conv", attrs_of(96, 1, 2), {x, Type(DType::BF16, {96, 3, 3, 1})}) == "depthwise");
+    Attrs of_x = attrs_of(4, 1, 2), of_w = of_x;
+    of_x.set("shape", Ints(x.shape.begin(), x.shape.end()));
+    of_w.set("shape", Ints(wide.shape.begin(), wide.shape.end()));
+    of_w.set("dtype", DType::F32);
+    CHECK(first("conv_dx", of_x, {half, wide}) == "grouped_mma");
+    CHECK(first("conv_dw", of_w, {x, half}) == "grouped_mma");
+    const Type odd(DType::BF16, {64, 28, 28, 36}), odd_w(DType::BF16, {36, 3, 3, 12});
+    CHECK(first("conv", attrs_of(3, 1, 1), {odd, odd_w}) == "cudnn");
+    Attrs planes = attrs_of(4, 1, 1);
+    planes.set("channels_last", int64_t{0});
+    CHECK(first("conv", planes, {Type(DType::BF16, {64, 96, 28, 28}), Type(DType::BF16, {96, 24, 3, 3})}) == "cudnn");
+    const Type exact(DType::F32, {64, 28, 28, 96}), exact_dots(DType::F32, {96, 7, 7, 1});
+    CHECK(llvm::StringRef(names_of(catalog, "conv", attrs_of(96, 3, 1), {exact, exact_dots})).contains("depthwise "));
+  }
+
+  TEST_CASE("sums along lines that fit shared memory need no sort") {
+    const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
+    const CudaCatalog catalog(h200);
+    auto names = [&](Ints y, Ints indices, int64_t axis, llvm::StringRef reduction) {
+      const Type to(DType::BF16, Shape(y.begin(), y.end())), at(DType::I64, Shape(indices.begin(), indices.end()));
+      return names_of(catalog, "scatter_elements", {{"axis", axis}, {"reduction", reduction.str()}},
+                      {to, at, Type(DType::BF16, at.shape)});
+    };
+    CHECK(names({192, 512, 512}, {192, 512, 700}, 2, "add") == "lines sorted reference ");
+    CHECK(names({128, 197, 768}, {128, 50, 768}, 1, "add") == "lines sorted reference ");
+    CHECK(names({128, 197, 768}, {128, 50, 768}, 1, "max") == "sorted reference ");
+    CHECK(names({128, 197, 768}, {128, 50, 700}, 1, "add") == "sorted reference ");
+    CHECK(names({4, 20000}, {4, 50}, 1, "add") == "sorted reference ");
+    CHECK(names({4, 500, 8}, {4, 50, 8}, 1, "add") == "sorted reference ");
   }
 
   TEST_CASE("attention's predictions know Hopper's warpgroups and small windows") {

@@ -53,6 +53,7 @@ llvm::ArrayRef<CudaLauncher> attention_launchers();
 llvm::ArrayRef<CudaLauncher> collective_launchers();
 llvm::ArrayRef<CudaLauncher> conv_launchers();
 llvm::ArrayRef<CudaLauncher> elementwise_launchers();
+llvm::ArrayRef<CudaLauncher> grouped_conv_launchers();
 llvm::ArrayRef<CudaLauncher> index_launchers();
 llvm::ArrayRef<CudaLauncher> loss_launchers();
 llvm::ArrayRef<CudaLauncher> matmul_launchers();

@@ -1,0 +1,25 @@
+#pragma once
+
+#include "kernels/cuda/conv/grouped_sizes.h"
+#include "kernels/scalar.h"
+
+#include <cuda_runtime_api.h>
+
+namespace plimsoll::cuda {
+
+// Convolutions of groups on the matrix units, tensors in `type`, a 16-bit float; fits_grouped_tiles and fits hold. Sums
+// are f32 in a fixed order.
+
+// y = conv(x, w) + bias; bias [groups * y_channels] in `type`, or null.
+[[nodiscard]] cudaError_t grouped_convolution(Scalar type, void* y, const void* x, const void* w, const void* bias,
+                                              const ConvolutionSizes& sizes, cudaStream_t stream);
+
+// dx of dy and w.
+[[nodiscard]] cudaError_t grouped_convolution_dx(Scalar type, void* dx, const void* dy, const void* w,
+                                                 const ConvolutionSizes& sizes, cudaStream_t stream);
+
+// dw of x and dy, in `to`: `type` or f32. Workspace: GroupedWeightTiles::workspace_bytes.
+[[nodiscard]] cudaError_t grouped_convolution_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
+                                                 const ConvolutionSizes& sizes, void* workspace, cudaStream_t stream);
+
+}  // namespace plimsoll::cuda

@@ -1,0 +1,55 @@
+#include "kernels/cuda/conv/depthwise.h"
+#include "kernels/cuda/conv/grouped.h"
+#include "runtime/cuda/backend/launcher.h"
+#include "runtime/kernels/own_conv.h"
+
+// Our own convolutions of channels in groups.
+
+namespace plimsoll {
+namespace {
+
+template <ConvPass pass>
+cuda::ConvolutionSizes sizes_of(const CudaCall& k) {
+  return convolution_sizes(k.attrs(), ConvTypes(pass, k));
+}
+
+using Forward = cudaError_t (*)(Scalar, void*, const void*, const void*, const void*, const cuda::ConvolutionSizes&,
+                                cudaStream_t);
+using InputGradient = cudaError_t (*)(Scalar, void*, const void*, const void*, const cuda::ConvolutionSizes&,
+                                      cudaStream_t);
+using WeightGradient = cudaError_t (*)(Scalar, Scalar, void*, const void*, const void*, const cuda::ConvolutionSizes&,
+                                       void*, cudaStream_t);
+
+template <Forward convolve>
+Status launch(const CudaCall& k) {
+  return launched(k, convolve(k.in_scalar("x"), k.out("y"), k.in("x"), k.in("w"), k.in("bias"),
+                              sizes_of<ConvPass::Forward>(k), k.stream));
+}
+template <InputGradient convolve>
+Status launch_dx(const CudaCall& k) {
+  return launched(k, convolve(k.in_scalar("dy"), k.out("dx"), k.in("dy"), k.in("w"),
+                              sizes_of<ConvPass::InputGradient>(k), k.stream));
+}
+template <WeightGradient convolve>
+Status launch_dw(const CudaCall& k) {
+  return launched(k, convolve(k.in_scalar("x"), k.out_scalar("dw"), k.out("dw"), k.in("x"), k.in("dy"),
+                              sizes_of<ConvPass::WeightGradient>(k), k.workspace, k.stream));
+}
+
+constexpr CudaLauncher launchers[] = {
+    {op_conv, "grouped_mma", launch<cuda::grouped_convolution>},
+    {op_conv_dx, "grouped_mma", launch_dx<cuda::grouped_convolution_dx>},
+    {op_conv_dw, "grouped_mma", launch_dw<cuda::grouped_convolution_dw>},
+    {op_conv, "depthwise_mma", launch<cuda::depthwise_tiles>},
+    {op_conv_dx, "depthwise_mma", launch_dx<cuda::depthwise_tiles_dx>},
+    {op_conv_dw, "depthwise_mma", launch_dw<cuda::depthwise_tiles_dw>},
+    {op_conv, "depthwise", launch<cuda::depthwise>},
+    {op_conv_dx, "depthwise", launch_dx<cuda::depthwise_dx>},
+    {op_conv_dw, "depthwise", launch_dw<cuda::depthwise_dw>},
+};
+
+}  // namespace
+
+llvm::ArrayRef<CudaLauncher> grouped_conv_launchers() { return launchers; }
+
+}  // namespace plimsoll

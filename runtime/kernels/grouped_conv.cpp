@@ -1,0 +1,173 @@
+#include "runtime/kernels/own_conv.h"
+
+// Our own convolutions of channels in groups, for which cuDNN's kernels take many times what their bytes do: on the
+// matrix units where groups are whole vectors of 16-bit floats, or one channel each without strides; on the others
+// one channel each with anything.
+
+namespace plimsoll {
+namespace {
+
+using cuda::ConvolutionSizes;
+
+bool has_types(const ConvTypes& types, bool f32_too) {
+  const DType dtype = types.x.dtype;
+  return is_16_bit_float(dtype) || (f32_too && dtype == DType::F32);
+}
+
+// The types but for the result of a weight gradient, which may be f32.
+template <ConvPass pass>
+bool accepts_any(const OpCall& call, llvm::ArrayRef<Type> results, bool f32_too) {
+  const ConvTypes types(pass, call, results);
+  if (!has_types(types, f32_too) || results[0].elements() == 0) return false;
+  const DType dtype = call.operand(0).dtype;
+  if (!all_operands(call, [&](const Type& type) { return type.dtype == dtype && type.elements() != 0; })) return false;
+  const bool is_made = results[0].dtype == dtype || (pass == ConvPass::WeightGradient && is_widened(call, results[0]));
+  return is_made && has_convolution_sizes(call.attrs, types);
+}
+
+template <ConvPass pass>
+ConvolutionSizes sizes_of(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return convolution_sizes(call.attrs, ConvTypes(pass, call, results));
+}
+
+template <ConvPass pass>
+bool accepts_grouped(const OpCall& call, llvm::ArrayRef<Type> results) {
+  if (!accepts_any<pass>(call, results, false)) return false;
+  const ConvolutionSizes sizes = sizes_of<pass>(call, results);
+  if (!fits_grouped_tiles(sizes)) return false;
+  if (pass == ConvPass::WeightGradient) return fits(cuda::GroupedWeightTiles(sizes));
+  return fits(cuda::GroupedTiles(sizes, pass == ConvPass::InputGradient));
+}
+
+template <ConvPass pass>
+bool accepts_depthwise_tiles(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return accepts_any<pass>(call, results, false) && fits_depthwise_tiles(sizes_of<pass>(call, results));
+}
+
+template <ConvPass pass>
+bool accepts_depthwise(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return accepts_any<pass>(call, results, true) && fits_depthwise(sizes_of<pass>(call, results));
+}
+
+template <typename Tiles>
+int64_t parts_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription&) {
+  const ConvolutionSizes sizes = sizes_of<ConvPass::WeightGradient>(call, results);
+  return Tiles(sizes).workspace_bytes(sizes);
+}
+int64_t depthwise_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription&) {
+  const ConvolutionSizes sizes = sizes_of<ConvPass::WeightGradient>(call, results);
+  return cuda::DepthwiseRows(sizes, dtype_bytes(call.operand(0).dtype)).workspace_bytes(sizes);
+}
+
+// ---- Predictions ----
+
+// Shares of a copy's speed and of the speed of products that a kernel's two parts have, by pass, as measured on an H200
+// with the calls of tests/cuda/on_card/speeds/calls.txt. Blocks wait for pixels and multiply by turns, so that both add
+// up.
+struct Rates {
+  double of_copy[3], of_products[3];
+};
+constexpr Rates grouped_rates{{0.6, 0.5, 0.6}, {0.13, 0.13, 0.13}};
+constexpr Rates tile_rates{{0.65, 0.65, 0.5}, {0.4, 0.4, 0.4}};
+constexpr Rates depthwise_rates{{0.6, 0.6, 0.6}, {0.045, 0.045, 0.033}};
+
+template <ConvPass pass>
+double predicted(const OpCall& call, const DeviceDescription& device, const Rates& rates, double tflops,
+                 double products, int64_t workspace_bytes) {
+  if (device.memory_gb_per_s <= 0 || tflops <= 0) return 0;
+  const ConvTypes types(pass, call, llvm::cantFail(infer(call)));
+  const auto index = static_cast<size_t>(pass);
+  const auto bytes = static_cast<double>(types.x.bytes() + types.w.bytes() + types.y.bytes() + 2 * workspace_bytes);
+  const int launches = pass == ConvPass::WeightGradient ? 2 : 1;
+  return bytes / (device.memory_gb_per_s * 1e3 * rates.of_copy[index]) +
+         2 * products / (tflops * 1e6 * rates.of_products[index]) + launches * (device.launch_us + device.kernel_us);
+}
+
+double pixels_of(const int (&size)[2], int64_t batch) { return static_cast<double>(batch) * size[0] * size[1]; }
+
+// Products of whole tiles: pixels that a tile has in vain, and channels up to a count that kernels exist for.
+template <ConvPass pass>
+double grouped_us(const OpCall& call, const DeviceDescription& device) {
+  const Types results = llvm::cantFail(infer(call));
+  const ConvolutionSizes c = sizes_of<pass>(call, results);
+  const double tflops = device.matmul_tflops_for(DType::BF16), taps = c.taps();
+  if (pass == ConvPass::WeightGradient) {
+    const cuda::GroupedWeightTiles t(c);
+    const double products = static_cast<double>(t.items) * t.pixels * c.groups * taps * c.x_channels * t.unit_tiles *
+                            t.y_parts * cuda::unit_channels;
+    return predicted<pass>(call, device, grouped_rates, tflops, products, t.workspace_bytes(c));
+  }
+  const cuda::GroupedTiles t(c, pass == ConvPass::InputGradient);
+  const double all_taps = pass == ConvPass::InputGradient ? taps / (t.axes.classes[0] * t.axes.classes[1]) : taps;
+  const double products = static_cast<double>(t.items) * (t.axes.classes[0] * t.axes.classes[1] * t.out_parts) *
+                          t.pixels * c.groups * all_taps * t.in_units * t.unit_tiles * cuda::unit_channels *
+                          cuda::unit_channels;
+  return predicted<pass>(call, device, grouped_rates, tflops, products, 0);
+}
+
+template <ConvPass pass>
+double depthwise_tiles_us(const OpCall& call, const DeviceDescription& device) {
+  const Types results = llvm::cantFail(infer(call));
+  const ConvolutionSizes c = sizes_of<pass>(call, results);
+  const bool is_dw = pass == ConvPass::WeightGradient;
+  const cuda::DepthwiseTiles t(c, pass == ConvPass::InputGradient);
+  // Of a product's terms one of 8 counts.
+  const double taps = is_dw ? c.kernel[0] * (c.kernel[1] + 1) : c.taps();
+  const double products = static_cast<double>(t.items) * t.rows * t.columns * c.groups * taps * cuda::unit_channels;
+  const int64_t workspace = is_dw ? cuda::DepthwiseWeightTiles(c).workspace_bytes(c) : 0;
+  return predicted<pass>(call, device, tile_rates, device.matmul_tflops_for(DType::BF16), products, workspace);
+}
+
+template <ConvPass pass>
+double depthwise_us(const OpCall& call, const DeviceDescription& device) {
+  const Types results = llvm::cantFail(infer(call));
+  const ConvolutionSizes c = sizes_of<pass>(call, results);
+  const int64_t element_bytes = dtype_bytes(call.operand(0).dtype);
+  const int64_t workspace =
+      pass == ConvPass::WeightGradient ? cuda::DepthwiseRows(c, static_cast<int>(element_bytes)).workspace_bytes(c) : 0;
+  const double products = pixels_of(c.y, c.batch) * c.groups * c.taps();
+  return predicted<pass>(call, device, depthwise_rates, device.vector_tflops, products, workspace);
+}
+
+template <ConvPass pass>
+constexpr CudaCandidate grouped(const OpDef& op) {
+  return {.op = op,
+          .name = "grouped_mma",
+          .accepts = accepts_grouped<pass>,
+          .workspace_bytes = pass == ConvPass::WeightGradient ? parts_workspace<cuda::GroupedWeightTiles> : nullptr,
+          .predicted_us = grouped_us<pass>};
+}
+template <ConvPass pass>
+constexpr CudaCandidate depthwise_tiles(const OpDef& op) {
+  return {.op = op,
+          .name = "depthwise_mma",
+          .accepts = accepts_depthwise_tiles<pass>,
+          .workspace_bytes = pass == ConvPass::WeightGradient ? parts_workspace<cuda::DepthwiseWeightTiles> : nullptr,
+          .predicted_us = depthwise_tiles_us<pass>};
+}
+template <ConvPass pass>
+constexpr CudaCandidate depthwise(const OpDef& op) {
+  return {.op = op,
+          .name = "depthwise",
+          .accepts = accepts_depthwise<pass>,
+          .workspace_bytes = pass == ConvPass::WeightGradient ? depthwise_workspace : nullptr,
+          .predicted_us = depthwise_us<pass>};
+}
+
+constexpr CudaCandidate candidates[] = {
+    grouped<ConvPass::Forward>(op_conv),
+    grouped<ConvPass::InputGradient>(op_conv_dx),
+    grouped<ConvPass::WeightGradient>(op_conv_dw),
+    depthwise_tiles<ConvPass::Forward>(op_conv),
+    depthwise_tiles<ConvPass::InputGradient>(op_conv_dx),
+    depthwise_tiles<ConvPass::WeightGradient>(op_conv_dw),
+    depthwise<ConvPass::Forward>(op_conv),
+    depthwise<ConvPass::InputGradient>(op_conv_dx),
+    depthwise<ConvPass::WeightGradient>(op_conv_dw),
+};
+
+}  // namespace
+
+llvm::ArrayRef<CudaCandidate> grouped_conv_candidates() { return candidates; }
+
+}  // namespace plimsoll

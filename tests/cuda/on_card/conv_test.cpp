@@ -1,0 +1,127 @@
+#include "ir/ops/common/samples.h"
+#include "tests/cuda/on_card/case_on_card.h"
+
+// Our own convolutions of channels in groups, and sums along lines, on tensors that cross their tiles, with what the
+// ops' own samples are too small for. cuDNN's kernels are compared on the samples.
+
+using namespace plimsoll;
+using namespace plimsoll::testing;
+using namespace plimsoll::samples;
+
+namespace {
+
+struct ConvCase {
+  const char* name;
+  Shape x, w;  // channels last
+  int64_t groups;
+  Ints strides, pads, dilations;
+  bool bias = false;
+};
+
+std::vector<ConvCase> conv_cases() {
+  return {
+      {"3 x 3, groups of 24", {2, 21, 30, 72}, {72, 3, 3, 24}, 3, {1, 1}, {1, 1, 1, 1}, {1, 1}, true},
+      {"3 x 3, groups of 24, stride 2", {2, 23, 22, 48}, {48, 3, 3, 24}, 2, {2, 2}, {1, 1, 1, 1}, {1, 1}},
+      {"3 x 3, groups of 8", {3, 14, 14, 80}, {80, 3, 3, 8}, 10, {1, 1}, {1, 1, 1, 1}, {1, 1}, true},
+      {"3 x 3, groups of 64 to 40", {1, 9, 17, 128}, {80, 3, 3, 64}, 2, {1, 1}, {1, 1, 1, 1}, {1, 1}, true},
+      {"groups of 112 to 120", {1, 5, 6, 224}, {240, 3, 2, 112}, 2, {1, 1}, {1, 1, 1, 0}, {1, 1}},
+      {"groups of 32, stride 3 and 4, dilation 2", {1, 20, 18, 96}, {168, 3, 3, 32}, 3, {4, 3}, {1, 1, 1, 1}, {2, 1}},
+      {"1 x 1, stride 2", {2, 9, 9, 40}, {40, 1, 1, 8}, 5, {2, 2}, {0, 0, 0, 0}, {1, 1}},
+      {"a line of 32 taps", {2, 150, 96}, {96, 32, 48}, 2, {1}, {16, 16}, {1}, true},
+      {"a line of 128 taps", {1, 140, 96}, {96, 128, 48}, 2, {1}, {64, 64}, {1}},
+      {"groups of 8, several tiles a block", {6, 30, 40, 528}, {528, 1, 3, 8}, 66, {1, 1}, {0, 1, 0, 1}, {1, 1}, true},
+      {"depthwise, several tiles a block", {70, 9, 12, 528}, {528, 3, 3, 1}, 528, {1, 1}, {1, 1, 1, 1}, {1, 1}, true},
+      {"depthwise 3 x 3", {2, 30, 33, 40}, {40, 3, 3, 1}, 40, {1, 1}, {1, 1, 1, 1}, {1, 1}, true},
+      {"depthwise 5 x 5", {2, 17, 20, 72}, {72, 5, 5, 1}, 72, {1, 1}, {2, 2, 2, 2}, {1, 1}},
+      {"depthwise 7 x 7", {2, 29, 28, 96}, {96, 7, 7, 1}, 96, {1, 1}, {3, 3, 3, 3}, {1, 1}, true},
+      {"depthwise 7 x 7 of small images", {5, 7, 7, 200}, {200, 7, 7, 1}, 200, {1, 1}, {3, 3, 3, 3}, {1, 1}, true},
+      {"depthwise 7 x 7 without pads", {1, 20, 22, 8}, {8, 7, 7, 1}, 8, {1, 1}, {0, 0, 0, 0}, {1, 1}},
+      {"depthwise 3 x 3, wide pads", {1, 6, 5, 16}, {16, 3, 3, 1}, 16, {1, 1}, {4, 3, 2, 5}, {1, 1}},
+      {"depthwise 5 x 5, stride 2", {2, 25, 31, 48}, {48, 5, 5, 1}, 48, {2, 2}, {2, 2, 2, 2}, {1, 1}, true},
+      {"depthwise 3 x 3, stride 2", {2, 30, 30, 136}, {136, 3, 3, 1}, 136, {2, 2}, {0, 0, 1, 1}, {1, 1}},
+      {"depthwise 3 x 3, dilation 3, odd channels", {1, 20, 21, 37}, {37, 3, 3, 1}, 37, {1, 1}, {3, 3, 3, 3}, {3, 3}},
+      {"depthwise, a line of 31 taps", {2, 100, 33}, {33, 31, 1}, 33, {1}, {15, 15}, {1}, true},
+      {"depthwise, a wide kernel", {1, 12, 30, 16}, {16, 11, 13, 1}, 16, {1, 2}, {5, 6, 5, 6}, {1, 1}},
+  };
+}
+
+Attrs attrs_of(const ConvCase& c) {
+  return {{"strides", c.strides},
+          {"pads", c.pads},
+          {"dilations", c.dilations},
+          {"groups", c.groups},
+          {"channels_last", int64_t{1}}};
+}
+
+Type float_of(DType dtype, llvm::ArrayRef<int64_t> shape) { return {dtype, Shape(shape.begin(), shape.end())}; }
+
+SampleOperand tensor(DType dtype, llvm::ArrayRef<int64_t> shape) {
+  SampleOperand operand = normal({1}, dtype);
+  operand.type = float_of(dtype, shape);
+  return operand;
+}
+
+// By all kernels of our own; there must be one.
+void check_own(const KernelCase& c, llvm::StringRef library) {
+  const CudaCatalog catalog(card_under_test(), /*any_order=*/true);
+  const std::vector<Tensor> wanted = run_reference(c);
+  size_t checked = 0;
+  for (const KernelCandidate& kernel : candidates_of(catalog, c)) {
+    if (kernel.name == "reference" || llvm::StringRef(kernel.name).startswith(library)) continue;
+    INFO(kernel.name);
+    const std::vector<Tensor> first = CaseOnCard(c, kernel, {}).run(c), again = CaseOnCard(c, kernel, {}).run(c);
+    check_results(c, first, wanted);
+    for (size_t r = 0; r < first.size(); ++r)
+      CHECK(std::memcmp(first[r].data(), again[r].data(), static_cast<size_t>(first[r].type().bytes())) == 0);
+    ++checked;
+  }
+  CHECK(checked > 0);
+}
+
+void check_conv(const ConvCase& c, DType dtype) {
+  Attrs attrs = attrs_of(c);
+  std::vector<SampleOperand> operands{tensor(dtype, c.x), tensor(dtype, c.w)};
+  if (c.bias) operands.push_back(tensor(dtype, {c.w[0]}));
+  const KernelCase forward("conv", attrs, operands, 1);
+  const Shape y = result_types_of(forward)[0].shape;
+  check_own(forward, "cudnn");
+  attrs.set("shape", Ints(c.x.begin(), c.x.end()));
+  check_own(KernelCase("conv_dx", attrs, {tensor(dtype, y), tensor(dtype, c.w)}, 2), "cudnn");
+  attrs.set("shape", Ints(c.w.begin(), c.w.end()));
+  check_own(KernelCase("conv_dw", attrs, {tensor(dtype, c.x), tensor(dtype, y)}, 3), "cudnn");
+  attrs.set("dtype", DType::F32);
+  check_own(KernelCase("conv_dw", attrs, {tensor(dtype, c.x), tensor(dtype, y)}, 4), "cudnn");
+}
+
+bool is_depthwise(const ConvCase& c) { return c.w.back() == 1; }
+
+void check_lines(DType dtype, llvm::ArrayRef<int64_t> x, int64_t axis, int64_t count, int64_t distinct,
+                 DType index = DType::I64) {
+  Shape indices(x.begin(), x.end());
+  indices[static_cast<size_t>(axis)] = count;
+  SampleOperand places = integers({1}, -distinct, distinct - 1, index);
+  places.type = Type(index, indices);
+  check_own(KernelCase("scatter_elements", {{"axis", axis}, {"reduction", std::string("add")}},
+                       {tensor(dtype, x), places, tensor(dtype, indices)}, 5),
+            "sorted");
+}
+
+}  // namespace
+
+TEST_CASE("convolutions in groups agree with the reference across tiles, and give the same bits twice") {
+  for (const ConvCase& c : conv_cases()) SUBCASE(c.name) {
+      for (DType dtype : {DType::BF16, DType::F16}) check_conv(c, dtype);
+      if (is_depthwise(c)) check_conv(c, DType::F32);
+    }
+}
+
+TEST_CASE("sums along lines agree with the reference, and give the same bits twice") {
+  for (DType dtype : {DType::F32, DType::BF16, DType::F16}) {
+    check_lines(dtype, {40, 513}, 1, 300, 513);
+    check_lines(dtype, {6, 50, 512}, 2, 512, 9);
+    check_lines(dtype, {2, 9000}, 1, 100, 9000, DType::I32);
+    check_lines(dtype, {3, 64}, 1, 500, 1);
+    check_lines(dtype, {4, 197, 100}, 1, 60, 197);
+    check_lines(dtype, {70, 33}, 0, 200, 5, DType::I32);
+  }
+}
