@@ -1,10 +1,10 @@
 #include "passes/rewrite/patterns.h"
 
 // Puts the channels of images last, where tensor cores want them. Types stay dense and row-major, so a layout is a
-// permutation of dimensions that the graph shows as transposes: convolutions of two and three dimensions become their
-// {channels_last} form between transposes, and one walk carries the transposes down past all ops that can follow. A
-// value has its channels last if a transpose makes its channels-first form from it, ours or the exporter's. dce removes
-// transposes that nobody reads in the end.
+// permutation of dimensions that the graph shows as transposes: convolutions of two and three dimensions, and of one in
+// groups, become their {channels_last} form between transposes, and one walk carries the transposes down past all ops
+// that can follow. A value has its channels last if a transpose makes its channels-first form from it, ours or the
+// exporter's. dce removes transposes that nobody reads in the end.
 //
 // Each rewritten node is the same function of permuted tensors, with the dimensions in its attributes renumbered.
 // Dropout does not follow: it draws by position, and the same numbers must fall on the same elements. Ops that give
@@ -123,6 +123,12 @@ size_t rank_of(const Graph& graph, const Node& node) {
   return rank;
 }
 
+// A line's convolution in groups gains by itself, and nothing follows it: transposes of [N, C, L] are everywhere in
+// transformers and mean something else there.
+bool is_grouped_line(const Node& node, size_t rank) {
+  return rank == 3 && node.op->name == "conv" && node.attrs.get_int("groups", 1) > 1;
+}
+
 ValueId with_channels_last(Builder& b, ValueId value, size_t rank) {
   if (value == ValueId::None || b.type(value).elements() == 1) return value;
   if (ValueId twin = channels_last_twin(b.graph(), value, rank); twin != ValueId::None) return twin;
@@ -158,7 +164,7 @@ void rewrite(Graph& graph, NodeId id, const Form& form, size_t rank) {
 bool try_node(Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
   const size_t rank = rank_of(graph, node);
-  if (rank < 4) return false;
+  if (rank < 4 && !is_grouped_line(node, rank)) return false;
   std::optional<Form> form = channels_last_form(graph, node, rank);
   if (!form || !pays(graph, node, *form, rank)) return false;
   rewrite(graph, id, *form, rank);
@@ -172,10 +178,11 @@ bool has_images(const Graph& graph) {
 }
 
 Result<bool> run(Graph& graph, PassContext& context) {
-  if (!has_images(graph)) return false;
-  const bool changed = apply_patterns(
-      graph, context,
-      {{"conv", "convolutions", try_node}, {"conv_transpose", "convolutions", try_node}, {"", "followed", try_node}});
+  const bool changed = has_images(graph) ? apply_patterns(graph, context,
+                                                          {{"conv", "convolutions", try_node},
+                                                           {"conv_transpose", "convolutions", try_node},
+                                                           {"", "followed", try_node}})
+                                         : apply_patterns(graph, context, {{"conv", "convolutions", try_node}});
   const int64_t convolutions = context.counters["convolutions"], followed = context.counters["followed"];
   if (convolutions > 0)
     context.decide("images", "channels last",
