@@ -122,6 +122,10 @@ std::vector<KernelCase> fused_reduction_cases() {
             "{axes=[0,1,2], keep_dims=1} %v3 = sqrt(%v2) return %v3",
         {normal(sizes), normal(sizes)});
   }
+  // What is reduced is read by nothing else, and other elements follow.
+  add("%x0: f32[6,40,9]) { %v0 = exp(%x0) %v1 = reduce_sum(%v0) {axes=[1], keep_dims=1} %v2 = neg(%x0) %v3 = tanh(%v2) "
+      "return %v3, %v1",
+      {normal({6, 40, 9})});
   // Without a reduction: more is read for columns than for elements, as in a norm of channels.
   for (const Shape& sizes : {Shape{5, 90, 24}, Shape{333, 1, 40}, Shape{2, 1000, 512}})
     add("%x0: bf16[], %x1: f32[], %x2: f32[], %x3: f32[], %x4: bf16[], %x5: i64[2]) { %v0 = cast(%x0) {to=f32} "
