@@ -131,11 +131,6 @@ llvm::SmallVector<bool, 8> inputs_behind(const Graph& body, size_t result) {
   return inputs;
 }
 
-bool has_same_places(llvm::ArrayRef<int64_t> operand, llvm::ArrayRef<int64_t> result) {
-  const auto is_one = [](int64_t size) { return size == 1; };
-  return operand.drop_while(is_one) == result.drop_while(is_one);
-}
-
 bool is_random_counter(const Type& type) { return type == Type(DType::I64, {2}); }
 
 bool fits_fused_body(const OpDef& op, llvm::ArrayRef<const Type*> operands, llvm::ArrayRef<Type> results) {

@@ -29,9 +29,6 @@ std::string fused_body_text(const Graph& body);
 // Which inputs a result depends on.
 llvm::SmallVector<bool, 8> inputs_behind(const Graph& body, size_t result);
 
-// Is every element of a tensor of shape `result` at the place of one of `operand`, which broadcasts with it?
-bool has_same_places(llvm::ArrayRef<int64_t> operand, llvm::ArrayRef<int64_t> result);
-
 // Is it the counter of random numbers, which is no element?
 bool is_random_counter(const Type& type);
 

@@ -76,7 +76,6 @@ std::string step_pipeline(const KernelPreferences& preferences) {
       "simplify, fold-casts-into-reductions, simplify, cse, dce, fuse-batch-norms, save-pool-indices, fuse-addends, "
       "dce";
   if (preferences.product_epilogues) text += ", fuse-epilogues, dce";
-  if (preferences.channels_last) text += ", split-batch-norms";
   return text + ", fuse-elementwise, dce";
 }
 

@@ -154,30 +154,23 @@ class Fuser {
   std::map<ValueId, ValueId> made_;
 };
 
-// Each reader in backward gets copies of the nodes in front of it, which it is fused with.
-void remake_in_backward(Graph& graph, const Remake& remake) {
-  const ValueId saved = graph.node(remake.node).results[0];
+// Each reader in backward gets a copy of the node in front of it, which it is fused with.
+void remake_in_backward(Graph& graph, NodeId id) {
+  const Node& node = graph.node(id);
+  const ValueId saved = node.results[0];
   const llvm::SmallVector<NodeId, 4> users(graph.value(saved).users.begin(), graph.value(saved).users.end());
   for (NodeId user : users) {
     if (graph.node(user).phase != Phase::Backward || !llvm::is_contained(graph.node(user).operands, saved)) continue;
-    std::map<ValueId, ValueId> again;
-    Builder b = builder_at(graph, user);
-    for (NodeId id : remake.nodes) {
-      const Node& node = graph.node(id);
-      llvm::SmallVector<ValueId, 4> operands(node.operands.begin(), node.operands.end());
-      for (ValueId& operand : operands)
-        if (again.count(operand)) operand = again[operand];
-      const ValueId made = node.results[0];
-      again[made] = b.emit(node.op->name, operands, node.attrs, graph.value(made).name + ".again");
-    }
+    const ValueId again =
+        builder_at(graph, user).emit(node.op->name, node.operands, node.attrs, graph.value(saved).name + ".again");
     for (size_t i = 0; i < graph.node(user).operands.size(); ++i)
-      if (graph.node(user).operands[i] == saved) graph.set_operand(user, i, again[saved]);
+      if (graph.node(user).operands[i] == saved) graph.set_operand(user, i, again);
   }
 }
 
 Result<bool> run(Graph& graph, PassContext& context) {
-  const std::vector<Remake> remakes = choose_remakes(graph);
-  for (const Remake& remake : remakes) remake_in_backward(graph, remake);
+  const std::vector<NodeId> remakes = choose_remakes(graph);
+  for (NodeId id : remakes) remake_in_backward(graph, id);
   context.count("remade", static_cast<int64_t>(remakes.size()));
   const FusionChoice choice = choose_fusions(graph);
   Fuser fuser(graph);

@@ -10,15 +10,12 @@
 // and is read where its views are read.
 
 #include "ir/fused_body.h"
-#include "ir/text.h"
 #include "passes/target/fusion_reductions.h"
 
 #include "llvm/ADT/STLExtras.h"
 
 #include <algorithm>
 #include <limits>
-#include <map>
-#include <set>
 
 namespace plimsoll {
 namespace {
@@ -26,7 +23,7 @@ namespace {
 constexpr int64_t no_reader = std::numeric_limits<int64_t>::max();
 
 // A value of a smaller shape is computed once for every element that reads it, so its producers must be few.
-constexpr size_t max_repeated_nodes = 6;
+constexpr size_t max_repeated_nodes = 4;
 
 // The first result of a fused op may take the bytes of one of so many first operands.
 constexpr size_t overlaid_operands = 4;
@@ -65,13 +62,11 @@ class Grouping {
     for (size_t i = 0; i < order_.size(); ++i) add_node(order_[i], static_cast<int64_t>(i));
   }
 
-  // Producers and readers first: a reader that joined others of its operand might be lost to its own producers.
   void grow() {
-    for (Merged kind : {Merged::Chains, Merged::All})
-      for (bool merged = true; merged;) {
-        merged = false;
-        for (ValueId value : by_traffic()) merged |= merge_around(value, kind);
-      }
+    for (bool merged = true; merged;) {
+      merged = false;
+      for (ValueId value : by_traffic()) merged |= merge_around(value);
+    }
   }
 
   FusionChoice take() const {
@@ -89,9 +84,6 @@ class Grouping {
 
  private:
   static constexpr size_t none = ~size_t{0};
-
-  // A value's producer with its readers, or all that read one value as well.
-  enum class Merged : uint8_t { Chains, All };
 
   struct Group {
     std::vector<NodeId> nodes;  // sorted by their own places
@@ -187,7 +179,7 @@ class Grouping {
     return values;
   }
 
-  bool merge_around(ValueId value, Merged kind) {
+  bool merge_around(ValueId value) {
     llvm::SmallVector<NodeId, 8> nodes;
     const NodeId producer = graph_.value(value).producer;
     const bool is_made_here = group_of(producer) != none;
@@ -198,7 +190,7 @@ class Grouping {
     for (size_t i = 0; i < nodes.size(); ++i)
       for (size_t j = i + 1; j < nodes.size(); ++j) {
         const bool is_chain = i == 0 && is_made_here;
-        if (is_chain || (kind == Merged::All && shape_of(nodes[i]) == graph_.type(value).shape))
+        if (is_chain || shape_of(nodes[i]) == graph_.type(value).shape)
           merged |= merge(group_of(nodes[i]), group_of(nodes[j]));
       }
     return merged;
@@ -233,8 +225,7 @@ class Grouping {
   // Within the bounds of a body, with results of one shape, and little computed more than once.
   bool is_small(const Group& group) const {
     const FusionGroup described = this->described(group);
-    size_t nodes = group.nodes.size();
-    std::map<ValueId, std::string> repeated;  // by result: equal nodes are one in the body
+    size_t nodes = group.nodes.size(), repeated = 0;
     for (NodeId id : group.nodes)
       for (ValueId operand : graph_.node(id).operands) nodes += is_one_number(graph_, operand);
     if (described.results.empty() || nodes > max_body_nodes || described.operands.size() > max_body_operands ||
@@ -250,44 +241,25 @@ class Grouping {
         if (const auto both = broadcast_shapes(read, graph_.type(operand).shape)) read = *both;
     }
     if (read != shape) return false;
-    if (has_misleading_bytes(described)) return false;
+    if (has_misleading_bytes(described, *totals)) return false;
     for (NodeId id : group.nodes) {
       if (shape_of(id) == shape || totals->has(graph_.node(id).results[0])) continue;
       if (graph_.node(id).op->name == "dropout") return false;
-      repeated[graph_.node(id).results[0]] = recipe_of(graph_.node(id), repeated);
+      ++repeated;
     }
-    std::set<std::string> distinct;
-    for (const auto& [value, recipe] : repeated) distinct.insert(recipe);
-    return distinct.size() <= max_repeated_nodes && llvm::all_of(described.results, [&](ValueId result) {
+    return repeated <= max_repeated_nodes && llvm::all_of(described.results, [&](ValueId result) {
              return totals->has(result) || graph_.type(result).shape == shape;
            });
   }
 
-  std::string recipe_of(const Node& node, const std::map<ValueId, std::string>& made) const {
-    std::string recipe = node.op->name.str() + to_text(node.attrs) + "(";
-    for (ValueId operand : node.operands) {
-      if (const auto found = made.find(operand); found != made.end())
-        recipe += found->second;
-      else if (is_one_number(graph_, operand))
-        recipe += std::to_string(graph_.node(graph_.value(operand).producer).attrs.get_tensor("value")->get(0));
-      else
-        recipe += "%" + std::to_string(index_of(operand));
-      recipe += ",";
-    }
-    return recipe + ")";
-  }
-
-  // An operand that repeats, among those whose bytes the first result may take, with as many bytes as the result. A
-  // body keeps the dimensions that it reduces.
-  bool has_misleading_bytes(const FusionGroup& group) const {
+  // An operand that repeats or is read for totals, among those whose bytes the first result may take, with as many
+  // bytes as the result.
+  bool has_misleading_bytes(const FusionGroup& group, const GroupTotals& totals) const {
     const Type& result = graph_.type(group.results.front());
-    const NodeId producer = graph_.value(group.results.front()).producer;
-    const Shape shape = is_fusible_reduction(graph_, graph_.node(producer))
-                            ? with_kept_dims(graph_, graph_.node(producer))
-                            : result.shape;
+    const bool is_total = totals.has(group.results.front());
     return llvm::any_of(llvm::makeArrayRef(group.operands).take_front(overlaid_operands), [&](ValueId operand) {
-      const Type& type = graph_.type(operand);
-      return type.bytes() == result.bytes() && !has_same_places(type.shape, shape);
+      return graph_.type(operand).bytes() == result.bytes() &&
+             (is_total || graph_.type(operand).elements() != result.elements());
     });
   }
 
@@ -350,57 +322,29 @@ bool is_read_in_backward(const Graph& graph, ValueId value, NodeId but) {
 // Values whose bytes are less than this share of another's are read for nothing beside it.
 constexpr int64_t negligible_share = 16;
 
-// A remade value is computed by no more nodes.
-constexpr size_t max_remade_nodes = 12;
-
-// Collects the nodes that make a value of forward in backward, of what is there anyway.
-class RemakeFinder {
- public:
-  RemakeFinder(const Graph& graph, NodeId id) : graph_(graph), id_(id) {}
-
-  // None where something that would have to be kept for it alone is larger than the value itself.
-  std::optional<Remake> find() {
-    if (!add(id_)) return std::nullopt;
-    int64_t read_bytes = 0;
-    const int64_t made_bytes = graph_.type(graph_.node(id_).results[0]).bytes();
-    for (ValueId value : read_)
-      if (const int64_t bytes = graph_.type(value).bytes(); bytes * negligible_share > made_bytes) read_bytes += bytes;
-    return read_bytes <= made_bytes ? std::optional(Remake{id_, std::move(nodes_)}) : std::nullopt;
+bool can_remake(const Graph& graph, NodeId id) {
+  const Node& node = graph.node(id);
+  const ValueId made = node.results[0];
+  int64_t read_bytes = 0;
+  for (ValueId operand : node.operands) {
+    const int64_t bytes = graph.type(operand).bytes();
+    if (is_one_number(graph, operand)) continue;
+    const bool is_there = graph.value(operand).producer == NodeId::None || is_read_in_backward(graph, operand, id);
+    if (!is_there) return false;
+    if (bytes * negligible_share > graph.type(made).bytes()) read_bytes += bytes;
   }
+  return read_bytes <= graph.type(made).bytes();
+}
 
- private:
-  bool add(NodeId id) {
-    if (llvm::is_contained(nodes_, id)) return true;
-    const Node& node = graph_.node(id);
-    if (node.op->name == "dropout" || !fits(graph_, node) || nodes_.size() == max_remade_nodes) return false;
-    for (ValueId operand : node.operands) {
-      if (is_one_number(graph_, operand) || llvm::is_contained(read_, operand)) continue;
-      const NodeId producer = graph_.value(operand).producer;
-      const bool is_there = producer == NodeId::None || is_read_in_backward(graph_, operand, id_);
-      if (is_there)
-        read_.push_back(operand);
-      else if (graph_.node(producer).phase != Phase::Forward || !add(producer))
-        return false;
-    }
-    nodes_.push_back(id);
-    return true;
-  }
-
-  const Graph& graph_;
-  NodeId id_;
-  std::vector<NodeId> nodes_;
-  std::vector<ValueId> read_;
-};
-
-// Do elementwise nodes and reductions of its shape alone read it in backward, one at least?
+// Do elementwise nodes of its shape alone read it in backward, one at least?
 bool only_elementwise_reads_in_backward(const Graph& graph, ValueId value) {
   bool any = false;
   for (NodeId user : graph.value(value).users) {
     const Node& node = graph.node(user);
     if (node.op->is_view()) return false;
     if (node.phase == Phase::Forward) continue;
-    if (node.phase != Phase::Backward || (!fits(graph, node) && !is_fusible_reduction(graph, node))) return false;
-    if (iterated_shape(graph, node) != graph.type(value).shape) return false;
+    if (node.phase != Phase::Backward || !fits(graph, node)) return false;
+    if (graph.type(node.results[0]).shape != graph.type(value).shape) return false;
     any = true;
   }
   return any;
@@ -408,15 +352,13 @@ bool only_elementwise_reads_in_backward(const Graph& graph, ValueId value) {
 
 }  // namespace
 
-std::vector<Remake> choose_remakes(const Graph& graph) {
-  std::vector<Remake> chosen;
+std::vector<NodeId> choose_remakes(const Graph& graph) {
+  std::vector<NodeId> chosen;
   for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id)) {
     const Node& node = graph.node(id);
-    if (node.phase != Phase::Forward || !fits(graph, node)) continue;
-    if (!only_elementwise_reads_in_backward(graph, node.results[0])) continue;
-    if (std::optional<Remake> remake = RemakeFinder(graph, id).find()) chosen.push_back(std::move(*remake));
+    if (node.phase != Phase::Forward || node.op->name == "dropout" || !fits(graph, node)) continue;
+    if (only_elementwise_reads_in_backward(graph, node.results[0]) && can_remake(graph, id)) chosen.push_back(id);
   }
-  std::reverse(chosen.begin(), chosen.end());
   return chosen;
 }
 

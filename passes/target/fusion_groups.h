@@ -23,16 +23,10 @@ struct FusionChoice {
 
 FusionChoice choose_fusions(const Graph& graph);
 
-// An elementwise node of forward, and in order the nodes, itself the last, that make its result again in backward.
-struct Remake {
-  NodeId node = NodeId::None;
-  std::vector<NodeId> nodes;
-};
-
-// The elementwise nodes of forward whose results backward makes again inside its own ops, so that they are not saved.
-// All readers in backward are such ops, and what is read for it takes no more bytes than the result and is read in
-// backward anyway. Later nodes come first, since what they are made of again is read in backward then.
-std::vector<Remake> choose_remakes(const Graph& graph);
+// The elementwise nodes of forward whose results backward makes again inside its own elementwise ops, so that they are
+// not saved. All readers in backward are such ops, and what the node reads takes no more bytes than its result and is
+// read in backward anyway.
+std::vector<NodeId> choose_remakes(const Graph& graph);
 
 // Do dropouts among the nodes draw by the value as their counter? Otherwise it is elements like any other operand.
 bool is_drawn_from(const Graph& graph, llvm::ArrayRef<NodeId> nodes, ValueId value);

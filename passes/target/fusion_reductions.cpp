@@ -13,6 +13,12 @@ constexpr int64_t min_reduced_length = 4;
 // A row whose totals its own elements read is one block's, however long it is.
 constexpr int64_t max_row_length = 16384;
 
+Shape with_kept_dims(const Graph& graph, const Node& reduction) {
+  Shape shape = graph.type(reduction.operands[0]).shape;
+  for (int64_t axis : reduction.attrs.get_ints("axes")) shape[static_cast<size_t>(axis)] = 1;
+  return shape;
+}
+
 struct Extents {
   int64_t length = 1, inner = 1;
   bool are_neighbours = true;  // the dimensions that are reduced
@@ -96,12 +102,6 @@ bool is_fusible_reduction(const Graph& graph, const Node& node) {
   if (!fits_body_reduction(OpCall(*node.op, node.attrs, types), graph.type(node.results[0]))) return false;
   const Extents extents = extents_of(x.shape, with_kept_dims(graph, node));
   return extents.are_neighbours && extents.length >= min_reduced_length;
-}
-
-Shape with_kept_dims(const Graph& graph, const Node& reduction) {
-  Shape shape = graph.type(reduction.operands[0]).shape;
-  for (int64_t axis : reduction.attrs.get_ints("axes")) shape[static_cast<size_t>(axis)] = 1;
-  return shape;
 }
 
 const Shape& iterated_shape(const Graph& graph, const Node& node) {

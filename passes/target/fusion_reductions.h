@@ -9,9 +9,6 @@ namespace plimsoll {
 // May the node be a reduction of a body?
 bool is_fusible_reduction(const Graph& graph, const Node& node);
 
-// The shape of a reduction's result with 1 in place of each dimension that is reduced.
-Shape with_kept_dims(const Graph& graph, const Node& reduction);
-
 // The shape of the elements that the node is about: of what a reduction reads, of what any other node gives.
 const Shape& iterated_shape(const Graph& graph, const Node& node);
 

@@ -10,7 +10,7 @@ namespace plimsoll::testing {
 std::vector<KernelCase> fused_element_cases(DType dtype);
 
 // Bodies with reductions: columns and rows in parts, rows whose elements read their totals, short and long, and
-// dropouts that begin within a block of random numbers. Besides, elements with kernels for columns.
+// dropouts that begin within a block of random numbers.
 std::vector<KernelCase> fused_reduction_cases();
 
 }  // namespace plimsoll::testing

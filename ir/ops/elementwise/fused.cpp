@@ -39,11 +39,12 @@ Status check_operands(const OpCall& call, const Graph& body) {
 }
 
 // The first result may take the bytes of one of the first operands, where these are as many. That is right where the
-// operand is read at the place of each element of the result alone.
-Status need_places(const OpCall& call, const Type& first) {
+// operand is read at the place of each element alone, which is never so for totals.
+Status need_places(const OpCall& call, const Type& first, bool is_total) {
   for (size_t i = 0; i < std::min<size_t>(call.count(), op_fused.in_place.size()); ++i)
-    if (call.operand(i).bytes() == first.bytes() && !has_same_places(call.operand(i).shape, first.shape))
-      return model_error("operand " + llvm::Twine(i) + " repeats and has as many bytes as the first result");
+    if (call.operand(i).bytes() == first.bytes() && (is_total || call.operand(i).elements() != first.elements()))
+      return model_error("operand " + llvm::Twine(i) + " " + (is_total ? "is read for totals" : "repeats") +
+                         " and has as many bytes as the first result");
   return Status::success();
 }
 
@@ -55,7 +56,8 @@ Result<Types> infer_reducing(const OpCall& call, const Graph& body) {
                          to_string(body.type(body.inputs[i])));
   Types results;
   for (const Output& output : body.outputs) results.push_back(body.type(output.value));
-  if (Status s = need_places(call, results[0])) return s;
+  const BodyForm form = llvm::cantFail(form_of(body));
+  if (Status s = need_places(call, results[0], form.is_total[index_of(body.outputs[0].value)])) return s;
   return results;
 }
 
@@ -69,7 +71,7 @@ Result<Types> infer_fused(const OpCall& call) {
   if (!shape) return shape.takeError();
   Types results;
   for (const Output& output : (*body)->outputs) results.emplace_back((*body)->type(output.value).dtype, *shape);
-  if (Status s = need_places(call, results[0])) return s;
+  if (Status s = need_places(call, results[0], /*is_total=*/false)) return s;
   return results;
 }
 
