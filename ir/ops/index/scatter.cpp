@@ -89,8 +89,19 @@ void write_update(llvm::StringRef reduction, const TensorView& y, int64_t at, co
     y.set_int(at, combine(reduction, y.get_int(at), updates.get_int(i)));
 }
 
+// Sums are rounded to the type of y once.
+Status add_elements(const ReferenceCall& call) {
+  std::vector<double> sums = call.load("x"), updates = call.load("updates");
+  if (Status s = for_each_element_index(call.out("y").type.shape, call.get_int("axis"), call.in("indices"),
+                                        [&](int64_t i, int64_t at) { sums[at] += updates[i]; }))
+    return s;
+  call.store(sums, "y");
+  return Status::success();
+}
+
 Status scatter_elements_reference(const ReferenceCall& call) {
   const TensorView &x = call.in("x"), &indices = call.in("indices"), &updates = call.in("updates"), &y = call.out("y");
+  if (reduction_of(call.attrs) == "add" && is_float(y.type.dtype)) return add_elements(call);
   copy_elements(y, 0, x, 0, y.elements());
   return for_each_element_index(y.type.shape, call.get_int("axis"), indices, [&](int64_t i, int64_t at) {
     write_update(reduction_of(call.attrs), y, at, updates, i);
