@@ -126,6 +126,13 @@ std::vector<KernelCase> fused_reduction_cases() {
   add("%x0: f32[6,40,9]) { %v0 = exp(%x0) %v1 = reduce_sum(%v0) {axes=[1], keep_dims=1} %v2 = neg(%x0) %v3 = tanh(%v2) "
       "return %v3, %v1",
       {normal({6, 40, 9})});
+  // Without a reduction: more is read for columns than for elements, as in a norm of channels.
+  for (const Shape& sizes : {Shape{5, 90, 24}, Shape{333, 1, 40}, Shape{2, 1000, 512}})
+    add("%x0: bf16[], %x1: f32[], %x2: f32[], %x3: f32[], %x4: bf16[], %x5: i64[2]) { %v0 = cast(%x0) {to=f32} "
+        "%v1 = sub(%v0, %x1) %v2 = mul(%v1, %x2) %v3 = add(%v2, %x3) %v4 = cast(%v3) {to=bf16} %v5 = silu(%v4) "
+        "%v6 = mul(%v5, %x4) %v7 = dropout(%v6, %x5) {id=3, ratio=0.5} return %v7",
+        {normal(sizes, DType::BF16), normal({sizes[2]}), positive({sizes[2]}), normal({sizes[2]}),
+         normal({sizes[0], 1, sizes[2]}, DType::BF16), rng});
   return all;
 }
 
