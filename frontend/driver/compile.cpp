@@ -329,6 +329,16 @@ Result<CompileRequest> compile_request(const JobOptions& options) {
   return request;
 }
 
+// Names in --skip and --print-after are passes.
+static Status check_passes(const CompileOptions& options) {
+  for (const std::string& name : options.skip)
+    if (Result<Pipeline> known = parse_pipeline(name); !known) return in_context("--skip", known.takeError());
+  for (const std::string& name : options.print_after)
+    if (name != "all")
+      if (Result<Pipeline> known = parse_pipeline(name); !known) return in_context("--print-after", known.takeError());
+  return Status::success();
+}
+
 static CompileHooks hooks_of(const CompileOptions& options, Console& console) {
   CompileHooks hooks;
   hooks.pipeline.dump_dir = options.dump_ir;
@@ -342,6 +352,7 @@ static CompileHooks hooks_of(const CompileOptions& options, Console& console) {
 
 Result<Plan> make_plan(const CompileOptions& options, Console& console, Prints prints) {
   if (Status s = check_outputs(options)) return s;
+  if (Status s = check_passes(options)) return s;
   Result<CompileRequest> asked = compile_request(options.job);
   if (!asked) return asked.takeError();
   const CompileRequest& request = *asked;
