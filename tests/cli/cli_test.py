@@ -734,7 +734,7 @@ def test_stop_after_needs_a_pass_that_runs(folder):
     model = MODELS / "linear.onnx"
     refuse(USAGE, ["did you mean simplify?"], "compile", model, "--stop-after", "simplfy")
     refuse(USAGE, ["simplify", "is not run"], "compile", model, "--stop-after", "simplify", "--skip", "simplify")
-    refuse(USAGE, ["--skip", "did you mean simplify?"], "compile", model, "--skip", "simplfy", "-o", folder / "skipped.plan")
+    refuse(USAGE, ["--skip", "did you mean 'simplify'?"], "compile", model, "--skip", "simplfy", "-o", folder / "skipped.plan")
     refuse(USAGE, ["--output"], "compile", model)
 
 
