@@ -48,6 +48,7 @@ class Alternatives {
                                      &Alternatives::optimizer_without_state,
                                      &Alternatives::host_memory,
                                      &Alternatives::chunks_of_batch,
+                                     &Alternatives::micro_batches,
                                      &Alternatives::several_cards};
     std::vector<Alternatives> of_kind(std::size(kinds), *this);
     parallel_for(of_kind.size(), [&](size_t i) { (of_kind[i].*kinds[i])(); });
@@ -87,7 +88,8 @@ class Alternatives {
   void add(Alternative alternative, const CompileResult& result) {
     const Plan& plan = result.plan;
     add(std::move(alternative), plan.promised_bytes(), plan.predicted_step_us, samples_of(plan));
-    found_.back().fits = result.fits;  // within the host's budget too
+    const bool within_host = plan.host.budget_bytes == 0 || plan.host_bytes() <= plan.host.budget_bytes;
+    found_.back().fits = result.fits || (found_.back().fits && within_host && is_within_host_budget(plan));
   }
 
   // Plans the alternative as `training` of `job`. Returns false where that would take too long or cannot be done.
@@ -153,6 +155,45 @@ class Alternatives {
                  update_us = summarize_time(smallest_).by_phase_us[static_cast<size_t>(Phase::Update)];
     if (!plan(halved, training))
       estimate(halved, transient() / 2, (smallest_.predicted_step_us - update_us) / 2 + update_us, samples);
+  }
+
+  // As many samples an update, in smaller micro-batches whose gradients are added up. One sample of each rank at a time
+  // needs least; where that fits, the micro-batch with the most samples that does is named as well.
+  void micro_batches() {
+    const int64_t batch = smallest_.training.batch, ranks = training_.mesh[MeshAxis::Data];
+    const CompileRequest& request = job_.request();
+    if (!plans_ || request.chooses_batch() || !request.budgets.empty() || training_.mesh[MeshAxis::Stage] > 1) return;
+    std::vector<int64_t> sizes;
+    for (int64_t size = ranks; size < batch; size += ranks)
+      if (batch % size == 0) sizes.push_back(size);
+    if (sizes.empty() || !plan_micro_batches(sizes.front(), 1)) return;
+    Alternative& least = found_.back();
+    const int64_t least_bytes = least.least_bytes = least.needs_bytes;
+    if (!least.fits) return;
+    size_t fits = 0, above = sizes.size();
+    while (above - fits > 1) {
+      const size_t middle = fits + (above - fits) / 2;
+      if (!plan_micro_batches(sizes[middle], training_.budget_bytes)) return;
+      const bool most = found_.back().fits;
+      (most ? fits : above) = middle;
+      // Of those that fit, the one with more samples stays beside the least.
+      if (!most || found_.size() > 2) found_.erase(most ? found_.end() - 2 : found_.end() - 1);
+    }
+    if (fits > 0) return;
+    // With all of the budget it takes less time.
+    found_.pop_back();
+    if (plan_micro_batches(sizes.front(), training_.budget_bytes)) found_.back().least_bytes = least_bytes;
+  }
+
+  bool plan_micro_batches(int64_t batch, int64_t budget_bytes) {
+    Alternative smaller = changed(Change::MicroBatches);
+    TrainingRequest training = training_;
+    training.batch = smaller.number = batch;
+    training.budget_bytes = budget_bytes;
+    training.accumulate *= smallest_.training.batch / batch;
+    change_batch(smaller, batch);
+    smaller.request.training.accumulate = training.accumulate;
+    return plan(smaller, training);
   }
 
   // Halves each dimension that the caller bound and that is not the batch.

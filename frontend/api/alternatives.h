@@ -7,15 +7,27 @@
 namespace plimsoll {
 
 struct Alternative {
-  enum class Change : uint8_t { Precision, Batch, Dimension, TrainedWeights, Optimizer, HostMemory, Chunks, Cards };
+  // MicroBatches: smaller ones, and as many more of them that the samples of an update stay as many.
+  enum class Change : uint8_t {
+    Precision,
+    Batch,
+    Dimension,
+    TrainedWeights,
+    Optimizer,
+    HostMemory,
+    Chunks,
+    Cards,
+    MicroBatches
+  };
   Change change;
   CompileRequest request;  // the job with the change; Cards that were estimated: unchanged
-  std::string dimension;   // the symbolic dimension that is changed; Batch, Cards: empty where training.batch is
+  std::string dimension;   // the symbolic dimension that is changed; empty where training.batch is
   int64_t number = 0;      // the new size of the batch or dimension; bytes of host memory; number of cards
   FitSummary fit;          // Chunks alone: how the plan splits the batch
   int64_t needs_bytes = 0;
-  double sample_us = 0;    // predicted time per sample; per step where the plan does not know its batch
-  bool estimated = false;  // computed from the refused plan instead of planned
+  int64_t least_bytes = 0;  // MicroBatches of the fewest samples alone: the smallest budget that is enough
+  double sample_us = 0;     // predicted time per sample; per step where the plan does not know its batch
+  bool estimated = false;   // computed from the refused plan instead of planned
   bool fits = false;
 };
 

@@ -269,7 +269,8 @@ struct Alternative {
     Optimizer,       // sgd, which has no state
     HostMemory,      // offloading with `host_budget_bytes` of host memory
     Chunks,          // `split`: the batch in chunks
-    Cards            // `ranks` that divide all states (`zero` 3), each with this batch
+    Cards,           // `ranks` that divide all states (`zero` 3), each with this batch
+    MicroBatches     // smaller ones, of which `accumulate` make an update of as many samples
   };
   Change change = Change::Precision;
   CompileOptions options;  // the job with the change, to be compiled; Cards that were estimated: unchanged

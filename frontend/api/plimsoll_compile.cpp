@@ -90,7 +90,8 @@ CompileRequest internal_request(const CompileOptions& from) {
 CompileOptions public_options(const CompileRequest& from, CompileOptions asked) {
   const TrainingRequest& job = from.training;
   asked.dims = from.import.dims, asked.device = from.device;
-  asked.batch = job.batch, asked.global_batch = from.global_batch, asked.max_batch = from.max_batch;
+  asked.batch = job.batch, asked.accumulate = job.accumulate, asked.global_batch = from.global_batch,
+  asked.max_batch = from.max_batch;
   asked.best_batch = from.best_batch;
   asked.precision = precision_named(job.precision);
   asked.train = job.train;

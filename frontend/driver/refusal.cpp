@@ -36,6 +36,8 @@ std::string options_of(const Alternative& alternative, const CompileRequest& ref
     case Change::Precision: return "--precision " + training.precision;
     case Change::Batch:
     case Change::Dimension: return size_option_of(alternative);
+    case Change::MicroBatches:
+      return size_option_of(alternative) + " --accumulate " + std::to_string(training.accumulate);
     case Change::TrainedWeights: return "the last blocks alone (--train '" + training.train.front() + "')";
     case Change::Optimizer: return "--optimizer sgd";
     case Change::HostMemory:
@@ -48,6 +50,14 @@ std::string options_of(const Alternative& alternative, const CompileRequest& ref
              size_option_of(alternative);
   }
   return "";
+}
+
+// The way to the same update that needs least; null: none needs less than the job as it was asked for.
+const Alternative* least_of_same_update(const CompileResult& result, llvm::ArrayRef<Alternative> alternatives) {
+  const auto* least = llvm::find_if(alternatives, [&](const Alternative& each) {
+    return each.least_bytes > 0 && each.least_bytes < result.plan.promised_bytes();
+  });
+  return least == alternatives.end() ? nullptr : least;
 }
 
 // The time per sample where the plan knows its batch, else the time per step.
@@ -71,6 +81,9 @@ std::string one_line(const CompileResult& result, const Job& job, llvm::ArrayRef
             format_us(alternative.sample_us) + unit + ")";
   }
   std::string text = refusal_of(result, job.request()) + "; takes " + format_us(time_as_asked(result.plan)) + unit;
+  if (const Alternative* least = least_of_same_update(result, alternatives))
+    text += "; an update of as many samples needs least with " + options_of(*least, job.request()) + ", " +
+            format_bytes(round_up_readable(least->least_bytes));
   if (!enough.empty()) text += "; would fit: " + enough;
   if (!short_of.empty()) text += "; would need less: " + short_of;
   return text;
@@ -112,6 +125,8 @@ std::string table(const CompileResult& result, const Job& job, llvm::ArrayRef<Al
   }
   rows.add("as asked", format_bytes(round_up_readable(result.plan.promised_bytes())),
            format_us(time_as_asked(result.plan)));
+  if (const Alternative* least = least_of_same_update(result, alternatives))
+    rows.add("  least, " + options_of(*least, job.request()), format_bytes(round_up_readable(least->least_bytes)));
   rows.add_heading("\nalive at the peak, " + parts.peak);
   for (const auto& [name, bytes] : parts.alive_bytes) rows.add("  " + name, format_bytes(bytes));
   return tried_batch(job.request()).str() + parts.needs + rows.text();

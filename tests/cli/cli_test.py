@@ -511,6 +511,10 @@ def test_refusals_name_changes_of_the_job_that_do_what_they_say(folder):
     for alternative, needs in alternatives:
         succeed(*job, *([] if "--split" in alternative else ["--split", "off"]), *alternative.split(), "--budget", needs)
     expect(len(alternatives) == 3 and "--optimizer sgd" in text, text)
+    # An update of as many samples needs less in smaller micro-batches, which is true when it is typed.
+    way, least = re.search(r"needs least with (--dim batch=1 --accumulate 64), ([\d.]+ \w+);", text).groups()
+    succeed(*job[:2], *way.split(), *job[4:], "--split", "off", "--budget", least)
+    succeed(*job[:2], *re.search(r"would fit: .*?(--dim batch=32 --accumulate 2) ", text).group(1).split(), *job[4:], "--split", "off", "--budget", "650MiB")
 
 
 def test_refusals_name_cards_that_are_enough(folder):
