@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 namespace plimsoll {
@@ -37,7 +38,30 @@ std::array<float, 256> make_map(bool is_signed) {
   return map;
 }
 
+// A number belongs to the upper neighbour where its distance from the lower one, rounded to f32, is at least half of
+// theirs. Rounding may move that border by some numbers from the middle.
+std::array<float, 256> make_thresholds(const std::array<float, 256>& map) {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  std::array<float, 256> thresholds{};
+  thresholds.back() = infinity;
+  for (std::size_t code = 0; code + 1 < map.size(); ++code) {
+    const float below = map[code], half = (map[code + 1] - below) * 0.5F;
+    const auto is_above = [&](float x) { return x - below >= half; };
+    float first = below + half;
+    while (is_above(std::nextafter(first, -infinity))) first = std::nextafter(first, -infinity);
+    while (!is_above(first)) first = std::nextafter(first, infinity);
+    thresholds[code] = first;
+  }
+  return thresholds;
+}
+
 }  // namespace
+
+const std::array<float, 256>& dynamic_thresholds(bool is_signed) {
+  static const std::array<float, 256> of_signed = make_thresholds(dynamic_map(true)),
+                                      of_unsigned = make_thresholds(dynamic_map(false));
+  return is_signed ? of_signed : of_unsigned;
+}
 
 const std::array<float, 256>& dynamic_map(bool is_signed) {
   static const std::array<float, 256> signed_map = make_map(true), unsigned_map = make_map(false);

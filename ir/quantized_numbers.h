@@ -33,6 +33,9 @@ inline std::array<float, 15> nf4_thresholds() {
 // The dynamic map of 8-bit codes (Dettmers et al. 2022): in each decade from 1e-7 to 1 twice as many numbers as in the
 // one below, with 0 and 1; ascending. Signed it has both signs.
 const std::array<float, 256>& dynamic_map(bool is_signed);
+// The first number of each code but code 0, at [code - 1]; the last entry is infinity. A number in the middle between
+// two of the map has the upper one, as torchao's optimizers round.
+const std::array<float, 256>& dynamic_thresholds(bool is_signed);
 
 // Numbers of one scale of a quantised scale.
 inline constexpr int64_t scales_per_block = 256;

@@ -38,6 +38,8 @@ TrainingSummary summarise(const TrainingRequest& request, const Graph& forward) 
   for (const OptimizerSetting& setting : optimizer_settings)
     if (setting.applies_to(o.kind)) summary.hyperparameters.push_back({setting.name.str(), o.*setting.value});
   if (has_nesterov(o.kind)) summary.hyperparameters.push_back({"nesterov", o.nesterov ? 1.0 : 0.0});
+  if (request.moments != Moments::F32)
+    summary.hyperparameters.push_back({moment_bits_number.str(), request.moments == Moments::BF16 ? 16.0 : 8.0});
   if (request.ema > 0) summary.hyperparameters.push_back({"ema", request.ema});
   if (request.clip_grad_value > 0) summary.hyperparameters.push_back({"clip_grad_value", request.clip_grad_value});
   if (request.layer_rate != 1) summary.hyperparameters.push_back({"layer_rate", request.layer_rate});

@@ -32,6 +32,10 @@ enum class ImageLayout : uint8_t { Auto, ChannelsFirst, ChannelsLast };  // Auto
 
 enum class MasterWeights : uint8_t { Auto, On, Off };  // Auto: f32 masters for 16-bit parameters
 
+// How Adam's moments are stored between updates; in 8 bits with a scale for each 256 (Dettmers et al. 2022).
+enum class Moments : uint8_t { F32, BF16, EightBit };
+inline constexpr llvm::StringLiteral moment_formats[] = {"f32", "bf16", "8bit"};
+
 // A function of the plan that computes the loss and other outputs of a batch and changes no state.
 struct EvaluationRequest {
   bool wanted = false;
@@ -97,6 +101,7 @@ struct TrainingRequest {
   std::string precision = "exported";              // or fp32, tf32, bf16, fp16; recorded in the plan
   std::string precision_rules;                     // what a --precision-file says, see passes/target/precision_rules.h
   MasterWeights master_weights = MasterWeights::Auto;
+  Moments moments = Moments::F32;
   ImageLayout layout = ImageLayout::Auto;
   int64_t budget_bytes = 0;  // of each rank; 0: its device's memory
   // By stage of a pipeline, where they differ; 0: the device's memory. Empty: `budget_bytes` for all.

@@ -137,6 +137,9 @@ enum class Precision {
   Fp16,
   Auto  // the one with the least predicted time per sample, of those that the device's matrix units are made for
 };
+// Of adam, adamw, lamb and muon: how their moments are stored between updates. In 8 bits they have a scale for each
+// 256.
+enum class Moments { F32, BF16, EightBit };
 enum class MasterWeights { Auto, On, Off };  // f32 copies that the optimizer updates; Auto: of 16 bits
 enum class ImageLayout { Auto, ChannelsFirst, ChannelsLast };
 
@@ -184,6 +187,7 @@ struct CompileOptions {
   Precision precision = Precision::Exported;
   std::string precision_rules;  // lines such as "op:exp = fp32" that overrule `precision`
   MasterWeights master_weights = MasterWeights::Auto;
+  Moments moments = Moments::F32;
   ImageLayout layout = ImageLayout::Auto;
 
   std::string device = "auto";  // a name that devices() gives, or auto: the GPU in this machine where there is one

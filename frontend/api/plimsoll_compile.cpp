@@ -74,6 +74,7 @@ CompileRequest internal_request(const CompileOptions& from) {
   job.clip_grad_norm = from.clip_grad_norm, job.first_loss_scale = from.first_loss_scale;
   job.precision = precision_names[static_cast<size_t>(from.precision)], job.precision_rules = from.precision_rules;
   job.master_weights = static_cast<plimsoll::MasterWeights>(from.master_weights);
+  job.moments = static_cast<plimsoll::Moments>(from.moments);
   job.layout = static_cast<plimsoll::ImageLayout>(from.layout);
   job.budget_bytes = from.budget_bytes, job.host_budget_bytes = from.host_budget_bytes;
   job.recompute = from.recompute, job.offload = from.offload;
@@ -96,6 +97,7 @@ CompileOptions public_options(const CompileRequest& from, CompileOptions asked) 
   asked.precision = precision_named(job.precision);
   asked.train = job.train;
   asked.optimizer = public_optimizer(job.optimizer);
+  asked.moments = static_cast<Moments>(job.moments);
   asked.offload = job.offload, asked.host_budget_bytes = job.host_budget_bytes, asked.split = job.split;
   if (job.mesh.ranks() == job.mesh[MeshAxis::Data]) asked.ranks = job.mesh.ranks();
   if (asked.ranks > 1) asked.zero = job.zero;

@@ -149,6 +149,8 @@ TrainingRequest request_of(const Plan& plan) {
   request.quantize = request_of(packed_weights_of(plan), plan);
   if (const std::optional<PlannedAdapters> adapters = adapters_of(plan)) request.adapters = request_of(*adapters);
   request.optimizer = optimizer_of(plan.training);
+  const double moment_bits = hyperparameter(plan.training, moment_bits_number, 32);
+  request.moments = moment_bits == 8 ? Moments::EightBit : moment_bits == 16 ? Moments::BF16 : Moments::F32;
   request.ema = hyperparameter(plan.training, "ema", request.ema);
   request.clip_grad_value = hyperparameter(plan.training, "clip_grad_value", request.clip_grad_value);
   request.first_loss_scale = hyperparameter(plan.training, "loss_scale", request.first_loss_scale);

@@ -59,6 +59,9 @@ Status check_ranges(const CompileRequest& request) {
     return usage_error("weights that are not to be quantised are named, and none are; give a format, such as nf4");
   if (optimizer.kind == OptimizerKind::Lamb && optimizer.weight_decay == 0)
     return usage_error("lamb adapts the rate of parameters with weight decay, and there is none; use adamw");
+  if (job.moments != Moments::F32 && !has_moments(optimizer.kind))
+    return usage_error("moments in " + moment_formats[static_cast<size_t>(job.moments)] + ": " +
+                       optimizer_name(optimizer.kind) + " has none of Adam's; they are of adam, adamw, lamb and muon");
   if (request.max_batch + request.best_batch + (request.global_batch > 0) > 1)
     return usage_error("a global batch, the largest and the best batch that fits exclude each other");
   if (request.chooses_batch() && job.batch > 0)

@@ -29,7 +29,7 @@ struct JobOptions {
   std::string lengths;            // NAME=N,N,...; empty: one length
   OptimizerOptions optimizer;
   std::vector<std::string> losses;  // added up
-  std::string precision_file, master_weights = "auto", layout = "auto";
+  std::string precision_file, master_weights = "auto", moments = "f32", layout = "auto";
   std::string recompute = "auto", offload = "auto";
   std::string split;  // empty: auto, but off with max_batch
   // Sizes with units, that of the device's memory one for all ranks or one for each with commas between; empty: the

@@ -300,6 +300,8 @@ Result<CompileRequest> compile_request(const JobOptions& options) {
   if (Status s = read_ranks(options, request)) return s;
   Result<size_t> masters = read_choice("--master-weights", options.master_weights, {"auto", "on", "off"});
   if (!masters) return masters.takeError();
+  Result<size_t> moments = read_choice("--moments", options.moments, moment_formats);
+  if (!moments) return moments.takeError();
   Result<size_t> batch_norm = read_choice("--batch-norm", options.batch_norm, {"synchronised", "local"});
   if (!batch_norm) return batch_norm.takeError();
   Result<size_t> sums = read_choice("--gradient-sums", options.gradient_sums, {"fp32", "bf16"});
@@ -316,6 +318,7 @@ Result<CompileRequest> compile_request(const JobOptions& options) {
   Result<int64_t> host_budget = size_option("--host-budget", options.host_budget);
   if (!host_budget) return host_budget.takeError();
   training.master_weights = static_cast<MasterWeights>(*masters);
+  training.moments = static_cast<Moments>(*moments);
   training.batch_norm = static_cast<Statistics>(*batch_norm);
   training.sum_dtype = *sums == 1 ? DType::BF16 : DType::F32;
   training.layout = static_cast<ImageLayout>(*layout);

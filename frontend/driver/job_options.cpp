@@ -48,6 +48,8 @@ void add_optimizer(CLI::App& command, JobOptions& options) {
       ->check(at_least(0));
   add_setting(command, "--master-weights", options.master_weights, "WHEN",
               "fp32 copies of the weights that the optimizer updates: auto (for 16-bit weights), on, off");
+  add_setting(command, "--moments", options.moments, "FORMAT",
+              "how the moments of adam, adamw, lamb and muon are stored: f32, bf16, or 8bit with a scale for each 256");
   add_setting(command, "--accumulate", training.accumulate, "N", "micro-batches per update")->check(at_least(1));
   add_setting(command, "--clip-grad-norm", training.clip_grad_norm, "X",
               "scale gradients down to at most this global norm; 0 turns it off")

@@ -55,6 +55,15 @@ inline constexpr OptimizerSetting optimizer_settings[] = {
      "least root mean square that a parameter counts as"},
 };
 
+// Does it keep Adam's moments, of all parameters or of some?
+inline bool has_moments(OptimizerKind kind) {
+  return (kinds_of({OptimizerKind::Adam, OptimizerKind::AdamW, OptimizerKind::Lamb, OptimizerKind::Muon}) >>
+          static_cast<uint32_t>(kind)) &
+         1;
+}
+// Among the numbers of a plan: the bits of a moment, where they are not 32.
+inline constexpr llvm::StringLiteral moment_bits_number = "moment_bits";
+
 inline bool has_nesterov(OptimizerKind kind) { return kind == OptimizerKind::Sgd || kind == OptimizerKind::Muon; }
 
 // The optimizer with PyTorch's defaults, or its authors' where PyTorch has none; but adamw has no decay, and the

@@ -1,5 +1,6 @@
 #include "passes/train/optimizer_step.h"
 
+#include "ir/eight_bit_moments.h"
 #include "ir/ops/common/support.h"
 #include "passes/partition/pieces.h"
 
@@ -45,15 +46,73 @@ OptimizerSteps::Updated OptimizerSteps::emit(const Trained& p, ValueId weights) 
   return {next};
 }
 
-ValueId OptimizerSteps::add_state(const Trained& p, llvm::StringRef suffix, StateInit init, const Shape* shape) {
-  const Shape piece = updated_piece(p, request_);
+namespace {
+
+// How the ranks divide the states of a parameter's update.
+Divisions divisions_of(const Trained& p, const TrainingRequest& request) {
+  Divisions divisions = p.divisions;
+  if (!updated_piece(p, request).empty()) divisions.push_back({MeshAxis::Data, p.type.shape, {}});
+  return divisions;
+}
+
+Shape own_shape(const Trained& p, const TrainingRequest& request) {
+  const Shape piece = updated_piece(p, request);
+  return piece.empty() ? p.type.shape : piece;
+}
+
+// A tensor of blocks along the last dimension, with two scales for each. None where rows are no whole blocks.
+std::optional<Shape> scales_shape(llvm::ArrayRef<int64_t> shape) {
+  if (shape.empty() || shape.back() % moment_block != 0) return std::nullopt;
+  Shape scales(shape.begin(), shape.end());
+  scales.back() /= moment_block;
+  scales.push_back(2);
+  return scales;
+}
+
+}  // namespace
+
+std::optional<MomentScales> moment_scales(const Trained& p, const TrainingRequest& request) {
+  const Divisions divisions = divisions_of(p, request);
+  const Shape whole = whole_shape(divisions, p.type.shape);
+  if (element_count(whole) < min_eight_bit_elements) return std::nullopt;
+  const auto of_whole = [&] {
+    const std::optional<Shape> scales = scales_shape(whole);
+    return scales ? *scales : Shape{moment_blocks(element_count(whole)), 2};
+  };
+  if (divisions.empty()) return MomentScales{Type(DType::F32, of_whole()), {}};
+  MomentScales scales;
+  for (const Division& division : divisions) {
+    const bool is_flat = division.cut.dim == Cut::flat, is_first = scales.divisions.empty();
+    std::optional<Shape> shape = scales_shape(division.whole);
+    if (!shape && is_flat && is_first) shape = of_whole();
+    if (!shape) return std::nullopt;
+    Cut cut = division.cut;
+    if (!is_flat && cut.dim + 1 == static_cast<int64_t>(division.whole.size()))
+      for (int64_t& block : cut.blocks) {
+        if (block % (moment_block * request.mesh[division.axis]) != 0) return std::nullopt;
+        block /= moment_block;
+      }
+    scales.divisions.push_back({division.axis, *shape, cut});
+  }
+  const std::optional<Shape> own = scales_shape(own_shape(p, request));
+  if (!own) return std::nullopt;
+  const bool is_flat = scales.divisions.back().cut.dim == Cut::flat;
+  scales.type = Type(DType::F32, is_flat ? Shape{element_count(*own)} : *own);
+  return scales;
+}
+
+ValueId OptimizerSteps::add_state(const Trained& p, llvm::StringRef suffix, Type type, Divisions divisions,
+                                  StateInit init) {
   Graph& graph = b_.graph();
-  const Type type(stat_dtype(p.type.dtype), shape ? *shape : piece.empty() ? p.type.shape : piece);
   ValueId state = graph.add_state(p.name + suffix.str(), type, StateRole::Optimizer, std::move(init));
-  graph.states.back().divisions = p.divisions;
-  if (!piece.empty()) graph.states.back().divisions.push_back({MeshAxis::Data, p.type.shape, {}});
+  graph.states.back().divisions = std::move(divisions);
   graph.states.back().origin = p.origin;
   return state;
+}
+
+ValueId OptimizerSteps::add_state(const Trained& p, llvm::StringRef suffix, StateInit init, const Shape* shape) {
+  const Type type(stat_dtype(p.type.dtype), shape ? *shape : own_shape(p, request_));
+  return add_state(p, suffix, type, divisions_of(p, request_), std::move(init));
 }
 
 void OptimizerSteps::update_state(ValueId state, ValueId next) {
@@ -93,14 +152,31 @@ OptimizerSteps::Updated OptimizerSteps::emit_sgd(const Trained& p, ValueId weigh
 OptimizerSteps::Updated OptimizerSteps::emit_adam(const Trained& p, ValueId weights, ValueId learning_rate,
                                                   bool decoupled) {
   const OptimizerSpec& o = request_.optimizer;
-  const ValueId m = add_state(p, ".exp_avg"), v = add_state(p, ".exp_avg_sq");
+  Attrs attrs{{"beta1", o.beta1},
+              {"beta2", o.beta2},
+              {"eps", o.eps},
+              {"weight_decay", p.rule.weight_decay},
+              {"decoupled", int64_t{decoupled}}};
+  if (request_.moments == Moments::EightBit)
+    if (const std::optional<MomentScales> scales = moment_scales(p, request_))
+      return emit_adam_8bit(p, weights, learning_rate, std::move(attrs), *scales);
+  const DType dtype = request_.moments == Moments::BF16 ? DType::BF16 : stat_dtype(p.type.dtype);
+  const Type type(dtype, own_shape(p, request_));
+  const ValueId m = add_state(p, mean_suffix, type, divisions_of(p, request_)),
+                v = add_state(p, square_suffix, type, divisions_of(p, request_));
   return emit_one_op("adamw", p, {weights, p.grad, m, v, inputs_.step, learning_rate, inputs_.scale, inputs_.skip},
-                     {{"beta1", o.beta1},
-                      {"beta2", o.beta2},
-                      {"eps", o.eps},
-                      {"weight_decay", p.rule.weight_decay},
-                      {"decoupled", int64_t{decoupled}}},
-                     {m, v});
+                     std::move(attrs), {m, v});
+}
+
+OptimizerSteps::Updated OptimizerSteps::emit_adam_8bit(const Trained& p, ValueId weights, ValueId learning_rate,
+                                                       Attrs attrs, const MomentScales& scales) {
+  const Type type(DType::U8, own_shape(p, request_));
+  const ValueId m = add_state(p, mean_suffix, type, divisions_of(p, request_)),
+                v = add_state(p, square_suffix, type, divisions_of(p, request_)),
+                pairs = add_state(p, scales_suffix, scales.type, scales.divisions);
+  return emit_one_op("adamw_8bit", p,
+                     {weights, p.grad, m, v, pairs, inputs_.step, learning_rate, inputs_.scale, inputs_.skip},
+                     std::move(attrs), {m, v, pairs});
 }
 
 // AdamW with a rate of 1 moves the weights by LAMB's direction, decay included; its length becomes that of the weights.

@@ -25,6 +25,15 @@ bool counts_steps(OptimizerKind kind);
 // Is it one op, which can give the norms of its gradient?
 bool is_one_op(OptimizerKind kind);
 
+// The scales of a parameter's 8-bit moments as a rank holds them: a pair for each block.
+struct MomentScales {
+  Type type;
+  Divisions divisions;
+};
+// None where the moments stay in f32: those of a small parameter, and of one whose pieces cut blocks apart. Blocks are
+// those of the whole parameter, so that moments have the same bits on any mesh.
+std::optional<MomentScales> moment_scales(const Trained& parameter, const TrainingRequest& request);
+
 class OptimizerSteps {
  public:
   OptimizerSteps(Builder& b, const TrainingRequest& request, const UpdateInputs& inputs)
@@ -41,6 +50,9 @@ class OptimizerSteps {
   // A state of the optimizer, divided as the parameter's update is. Another `shape` is that of a whole parameter's.
   ValueId add_state(const Trained& parameter, llvm::StringRef suffix, StateInit init = {StateInit::Kind::Fill, 0, ""},
                     const Shape* shape = nullptr);
+  // The same of 8-bit or bf16 moments and of their scales, whose elements are other ones than the parameter's.
+  ValueId add_state(const Trained& parameter, llvm::StringRef suffix, Type type, Divisions divisions,
+                    StateInit init = {StateInit::Kind::Fill, 0, ""});
   // Gives the state its next value, unless the step is skipped.
   void update_state(ValueId state, ValueId next);
 
@@ -49,6 +61,8 @@ class OptimizerSteps {
                       llvm::ArrayRef<ValueId> states);
   Updated emit_sgd(const Trained& p, ValueId weights);
   Updated emit_adam(const Trained& p, ValueId weights, ValueId learning_rate, bool decoupled);
+  Updated emit_adam_8bit(const Trained& p, ValueId weights, ValueId learning_rate, Attrs attrs,
+                         const MomentScales& scales);
   Updated emit_lamb(const Trained& p, ValueId weights);
   ValueId emit_lion(const Trained& p, ValueId weights);
   ValueId emit_rmsprop(const Trained& p, ValueId weights);

@@ -55,6 +55,7 @@ Result<CheckpointStates> CheckpointStates::open(const Checkpoint& checkpoint, co
   if (!others) return others.takeError();
   states.states_ = std::move(*others);
 
+  states.moments_ = std::make_unique<StoredMoments>(*states.states_);
   std::vector<std::string> lacking, converted, reshaped, unused;
   llvm::StringSet<> wanted_weights, wanted_states;
   for (const WholeState& state : session.whole_states()) {
@@ -63,7 +64,11 @@ Result<CheckpointStates> CheckpointStates::open(const Checkpoint& checkpoint, co
     (is_weight(state) ? wanted_weights : wanted_states).insert(name);
     const SafetensorsFile& file = is_weight(state) ? *states.weights_ : *states.states_;
     const TensorEntry* entry = file.find(name);
-    if (!entry) {
+    if (const auto sources = states.moments_->sources_of(state)) {
+      states.places_[state.name] = {};
+      for (const std::string& source : *sources) wanted_states.insert(source);
+      converted.push_back(name);
+    } else if (!entry) {
       (is_weight(state) ? states.lacking_weights_ : lacking).push_back(name);
     } else if (entry->type.shape != state.type.shape || is_float(entry->type.dtype) != is_float(state.type.dtype)) {
       if (is_weight(state)) return another_model(checkpoint, state, *entry);
@@ -101,6 +106,7 @@ SavedStates CheckpointStates::saved() const {
 
 Status CheckpointStates::load(const WholeState& state, int64_t first, const TensorView& into) const {
   const Place& place = places_.find(state.name)->second;
+  if (!place.entry) return moments_->load(state, first, into);
   if (place.entry->type.dtype == into.type.dtype)
     return place.file->read_range(*place.entry, first, into.elements(), into.data);
   Tensor stored(Type(place.entry->type.dtype, {into.elements()}));

@@ -4,6 +4,7 @@
 // are converted, those that the checkpoint lacks get first values, and those that the plan lacks stay unread.
 
 #include "runtime/checkpoint/checkpoint_folder.h"
+#include "runtime/checkpoint/stored_moments.h"
 #include "runtime/data/safetensors.h"
 #include "runtime/session.h"
 
@@ -25,16 +26,17 @@ class CheckpointStates {
   SavedStates saved() const;
 
  private:
-  // Where a state's bytes are.
+  // Where a state's bytes are. Moments that are stored otherwise have no entry.
   struct Place {
-    const SafetensorsFile* file;
-    const TensorEntry* entry;
+    const SafetensorsFile* file = nullptr;
+    const TensorEntry* entry = nullptr;
   };
 
   Status load(const WholeState& state, int64_t first, const TensorView& into) const;
 
   std::unique_ptr<SafetensorsFile> weights_, states_;
-  llvm::StringMap<Place> places_;  // by the state's name in the plan
+  std::unique_ptr<StoredMoments> moments_;  // reads states_
+  llvm::StringMap<Place> places_;           // by the state's name in the plan
   std::vector<std::string> differences_, lacking_weights_;
   int64_t step_ = 0;
 };

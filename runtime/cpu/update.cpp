@@ -1,5 +1,7 @@
 #include "runtime/kernels/update.h"
+#include "ir/eight_bit_moments.h"
 #include "ir/ops/update/update_block.h"
+#include "ir/quantized_numbers.h"
 #include "kernels/cpu/move/move.h"
 #include "kernels/cpu/norm/channel_norm.h"
 #include "kernels/cpu/update/optimizer.h"
@@ -24,13 +26,16 @@ void give_norms(const CpuCall& k) {
   if (auto* norms = k.out_if_given<float>("norms")) cpu::gradient_norms(norms, k.in<float>("grad"), k.elements());
 }
 
+cpu::AdamOptions adam_options_of(const OpCall& call) {
+  return {.beta1 = call.get_float("beta1"),
+          .beta2 = call.get_float("beta2"),
+          .eps = call.get_float("eps"),
+          .weight_decay = call.get_float("weight_decay"),
+          .decoupled = call.get_int("decoupled") != 0};
+}
+
 Status launch_adamw(const CpuCall& k) {
-  const OpCall& call = k.call;
-  const cpu::AdamOptions options{.beta1 = call.get_float("beta1"),
-                                 .beta2 = call.get_float("beta2"),
-                                 .eps = call.get_float("eps"),
-                                 .weight_decay = call.get_float("weight_decay"),
-                                 .decoupled = call.get_int("decoupled") != 0};
+  const cpu::AdamOptions options = adam_options_of(k.call);
   if (skips(k)) {
     for (llvm::StringRef name : {"param", "m", "v"}) keep(k, name);
     give_norms(k);
@@ -39,6 +44,27 @@ Status launch_adamw(const CpuCall& k) {
   cpu::adam(options, k.out<float>("param"), k.out<float>("m"), k.out<float>("v"), k.in<float>("param"),
             k.in<float>("grad"), k.in<float>("m"), k.in<float>("v"), *k.in<int64_t>("step"), *k.in<float>("lr"),
             gradient_scale(k), k.elements(), k.out_if_given<float>("norms"));
+  return Status::success();
+}
+
+static_assert(cpu::adam_block == moment_block);
+
+cpu::EightBitMoment moment_of(const CpuCall& k, llvm::StringRef codes, bool is_signed) {
+  return {k.out<uint8_t>(codes), k.in<uint8_t>(codes), dynamic_map(is_signed).data(),
+          dynamic_thresholds(is_signed).data()};
+}
+
+Status launch_adamw_8bit(const CpuCall& k) {
+  if (skips(k)) {
+    for (llvm::StringRef name : {"param", "m", "v", "scales"}) keep(k, name);
+    give_norms(k);
+    return Status::success();
+  }
+  const cpu::EightBitMoments moments{moment_of(k, "m", true), moment_of(k, "v", false), k.out<float>("scales"),
+                                     k.in<float>("scales"), min_moment_scale};
+  cpu::adam_8bit(adam_options_of(k.call), k.out<float>("param"), k.in<float>("param"), k.in<float>("grad"), moments,
+                 *k.in<int64_t>("step"), *k.in<float>("lr"), gradient_scale(k), k.elements(),
+                 k.out_if_given<float>("norms"));
   return Status::success();
 }
 
@@ -68,6 +94,7 @@ Status launch_running_update(const CpuCall& k) {
 
 constexpr CpuKernel kernels[] = {
     {op_adamw, "fused", floats_are_f32, launch_adamw},
+    {op_adamw_8bit, "fused", floats_are_f32, launch_adamw_8bit},
     {op_sgd, "fused", floats_are_f32, launch_sgd},
     {op_running_update, "channels", all_f32, launch_running_update},
 };

@@ -17,8 +17,12 @@ bool accepts_parameter(const OpCall& call) {
 
 bool accepts_adamw(const OpCall& call, llvm::ArrayRef<Type>) {
   const DType param = call["param"].dtype, moment = call["m"].dtype;
-  return accepts_parameter(call) && (moment == param || moment == DType::F32) && call["v"].dtype == moment &&
-         is_absent_or(call, "lr", DType::F32) && is_absent_or(call, "scale", DType::F32);
+  return accepts_parameter(call) && (moment == param || moment == DType::F32 || moment == DType::BF16) &&
+         call["v"].dtype == moment && is_absent_or(call, "lr", DType::F32) && is_absent_or(call, "scale", DType::F32);
+}
+
+bool accepts_adamw_8bit(const OpCall& call, llvm::ArrayRef<Type>) {
+  return accepts_parameter(call) && is_absent_or(call, "lr", DType::F32) && is_absent_or(call, "scale", DType::F32);
 }
 
 bool accepts_sgd(const OpCall& call, llvm::ArrayRef<Type>) {
@@ -32,6 +36,7 @@ bool accepts_running_update(const OpCall& call, llvm::ArrayRef<Type>) {
 
 constexpr CudaCandidate candidates[] = {
     {op_adamw, "fused", accepts_adamw},
+    {op_adamw_8bit, "fused", accepts_adamw_8bit},
     {op_sgd, "fused", accepts_sgd},
     {op_running_update, "fused", accepts_running_update},
 };

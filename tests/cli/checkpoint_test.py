@@ -163,6 +163,34 @@ def test_another_plan_of_the_model(folder):
     expect("states that the checkpoint lacks get first values: " in text and ".momentum" in text, text)
 
 
+def last_loss(metrics):
+    return numbers(metrics)[-1]["loss"]
+
+
+def test_moments_of_another_form(folder):
+    """Moments of a checkpoint become 8-bit codes, floats and bf16; codes of one rank are those of two."""
+    forms = {form: compile_plan(folder, f"{form}.plan", "--precision", "fp32", "--dim", "batch=2", "--moments", form) for form in ("f32", "bf16", "8bit")}
+    losses = {}
+    for form, plan in forms.items():
+        run(plan, 3, "--checkpoint", folder / form, "--metrics", folder / "metrics.jsonl")
+        run(plan, 5, "--checkpoint", folder / f"{form}.parts", "--metrics", folder / "metrics.jsonl")
+        losses[form] = last_loss(folder / "metrics.jsonl")
+    expect(abs(losses["8bit"] - losses["f32"]) < 0.01 * losses["f32"], f"{losses}")
+    f32, eight = ((newest(folder / form) / "states.safetensors").stat().st_size for form in ("f32", "8bit"))
+    expect(eight < 0.3 * f32, f"the states of 8-bit moments take {eight} bytes, those of f32 ones {f32}")
+    for first, second in (("f32", "8bit"), ("8bit", "f32"), ("f32", "bf16"), ("bf16", "8bit")):
+        text = run(forms[second], 5, "--resume", folder / first, "--metrics", folder / "metrics.jsonl", weights=None)
+        expect("states of another dtype in the checkpoint are converted" in text, text)
+        for missing in ("lacks", "not used"):
+            expect(missing not in text, text)
+        loss = last_loss(folder / "metrics.jsonl")
+        expect(abs(loss - losses["f32"]) < 0.01 * losses["f32"], f"from {first} to {second}: {loss}, {losses}")
+    two = compile_plan(folder, "two.plan", "--precision", "fp32", "--dim", "batch=2", "--moments", "8bit", "--mesh", "data=2", "--zero", 3)
+    run_on_two_ranks(two, 5, "--checkpoint", folder / "two", "--resume", folder / "8bit")
+    text = run(forms["8bit"], 6, "--resume", folder / "two", weights=None)
+    expect("converted" not in text and "lacks" not in text, text)
+
+
 def start_two_ranks(plan, steps, *more):
     with socket.socket() as found:
         found.bind(("", 0))

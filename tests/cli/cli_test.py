@@ -254,6 +254,8 @@ def test_optimizers_and_groups(folder):
     refuse(USAGE, ["REGEX:NAME=VALUE"], *make, "--group", "weight")
     refuse(USAGE, ["'rate=3'", "lr=0.1x"], *make, "--group", "weight:rate=3")
     refuse(USAGE, ["lamb", "adamw"], *make, "--optimizer", "lamb", "--weight-decay", "0")
+    refuse(USAGE, ["8bit", "lion has none"], *make, "--optimizer", "lion", "--moments", "8bit")
+    refuse(USAGE, ["--moments 4bit", "8bit"], *make, "--moments", "4bit")
 
 
 def test_adapters_are_trained_saved_and_merged(folder):

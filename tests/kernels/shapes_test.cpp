@@ -255,6 +255,13 @@ TEST_SUITE("ops") {
     check("sgd", {{"norms", int64_t{1}}}, {normal({70003}), normal({70003}), lr});
     check("adamw", {{"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}, {"norms", int64_t{1}}},
           {normal({70003}), normal({70003}), normal({70003}), positive({70003}), step, lr, values({}, {0.25})});
+    const SampleOperand codes = integers({70003}, 0, 255, DType::U8);
+    check("adamw_8bit", {{"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}, {"weight_decay", 0.1}, {"norms", int64_t{1}}},
+          {normal({70003}), normal({70003}), codes, codes, positive({274, 2}), step, lr, values({}, {0.25})});
+    for (DType grad : {DType::F32, DType::BF16})
+      check("adamw", {{"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}},
+            {normal({70003}), normal({70003}, grad), normal({70003}, DType::BF16), positive({70003}, DType::BF16), step,
+             lr});
   }
 
   TEST_CASE("an index or label outside its range is an error, not a crash") {

@@ -30,7 +30,7 @@ std::vector<double> mean_squares(const std::vector<double>& x, const NormLayout&
   return sums;
 }
 
-Moments moments_of(const std::vector<double>& x, const NormLayout& layout) {
+NormStatistics moments_of(const std::vector<double>& x, const NormLayout& layout) {
   std::vector<double> mean(static_cast<size_t>(layout.stats)), centered = x;
   for (size_t e = 0; e < x.size(); ++e) mean[layout.stat_of(e)] += x[e];
   divide(mean, elements_per_stat(x.size(), layout));

@@ -15,10 +15,10 @@ struct NormLayout {
   size_t param_of(size_t e) const { return e / static_cast<size_t>(param_step) % static_cast<size_t>(params); }
 };
 
-struct Moments {
+struct NormStatistics {
   std::vector<double> mean, var;  // biased
 };
-Moments moments_of(const std::vector<double>& x, const NormLayout& layout);
+NormStatistics moments_of(const std::vector<double>& x, const NormLayout& layout);
 // The mean of x * x, around 0 instead of the mean.
 std::vector<double> mean_squares(const std::vector<double>& x, const NormLayout& layout);
 // 1 / sqrt(var + eps)

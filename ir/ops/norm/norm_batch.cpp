@@ -84,7 +84,7 @@ Status batch_norm_gradient(GradContext& g) {
 void batch_norm_reference(const ReferenceCall& call) {
   NormLayout layout = channel_layout(call);
   std::vector<double> x = call.load("x"), scale = call.load("scale");
-  Moments moments = moments_of(x, layout);
+  NormStatistics moments = moments_of(x, layout);
   std::vector<double> rstd = inverse_deviation(moments.var, call.get_float("eps"));
   std::vector<double> y = normalized({x, moments.mean, rstd, scale}, call.load("bias"), layout);
   const std::vector<double> residual = call.load("residual");

@@ -59,7 +59,7 @@ Result<Types> infer_batch_moments(const OpCall& call) {
 }
 
 void batch_moments_reference(const ReferenceCall& call) {
-  const Moments moments = moments_of(call.load("x"), channel_layout(call));
+  const NormStatistics moments = moments_of(call.load("x"), channel_layout(call));
   std::vector<double> both = moments.mean;
   both.insert(both.end(), moments.var.begin(), moments.var.end());
   call.store(both, "moments");

@@ -64,7 +64,7 @@ Status group_norm_gradient(GradContext& g) {
 void group_norm_reference(const ReferenceCall& call) {
   NormLayout layout = layout_of(call);
   std::vector<double> x = load_channels_first(call, "x"), scale = call.load("scale");
-  Moments moments = moments_of(x, layout);
+  NormStatistics moments = moments_of(x, layout);
   std::vector<double> rstd = inverse_deviation(moments.var, call.get_float("eps"));
   call.store(as_stored(call, normalized({x, moments.mean, rstd, scale}, call.load("bias"), layout)), "y");
   call.store(moments.mean, "mean");

@@ -60,7 +60,7 @@ Status layer_norm_gradient(GradContext& g) {
 void layer_norm_reference(const ReferenceCall& call) {
   NormLayout layout = layout_of(call);
   std::vector<double> x = call.load("x"), scale = call.load("scale");
-  Moments moments = moments_of(x, layout);
+  NormStatistics moments = moments_of(x, layout);
   std::vector<double> rstd = inverse_deviation(moments.var, call.get_float("eps"));
   call.store(normalized({x, moments.mean, rstd, scale}, call.load("bias"), layout), "y");
   call.store(moments.mean, "mean");

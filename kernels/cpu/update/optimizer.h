@@ -22,6 +22,23 @@ void adam(const AdamOptions& options, float* new_param, float* new_m, float* new
           const float* grad, const float* m, const float* v, int64_t step, float lr, float scale, int64_t n,
           float* norms);
 
+// Moments as 8-bit codes, in memory order, each adam_block of them with a scale of at least min_scale. `map` and
+// `thresholds` have 256 entries: kernels/dynamic_map.h.
+inline constexpr int64_t adam_block = 256;
+struct EightBitMoment {
+  uint8_t* new_codes;
+  const uint8_t* codes;
+  const float *map, *thresholds;
+};
+struct EightBitMoments {
+  EightBitMoment m, v;  // m has the signed map
+  float* new_scales;    // [blocks, 2]: of m and of v
+  const float* scales;
+  float min_scale;
+};
+void adam_8bit(const AdamOptions& options, float* new_param, const float* param, const float* grad,
+               const EightBitMoments& moments, int64_t step, float lr, float scale, int64_t n, float* norms);
+
 struct SgdOptions {
   float momentum, dampening, weight_decay;
   bool nesterov;

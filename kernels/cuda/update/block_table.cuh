@@ -15,7 +15,7 @@ struct BlockTable {
     first[count + 1] = first[count] + static_cast<unsigned>(blocks);
     ++count;
   }
-  unsigned blocks() const { return first[count]; }
+  __host__ __device__ unsigned blocks() const { return first[count]; }
 
   // The tensor whose block that is; tensors without blocks are nobody's.
   __device__ int tensor_of(unsigned block) const {

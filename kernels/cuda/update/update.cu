@@ -235,7 +235,9 @@ cudaError_t launch_sgd(const SgdCall& call, const SgdTensor* tensors, int count,
 cudaError_t adam(const AdamCall& call, const AdamTensor* tensors, int count, cudaStream_t stream) {
   if (call.param_type == Scalar::F32)
     return with_f32_math(call.grad_type, [&](auto* grad) {
-      return launch_adam<float, std::remove_pointer_t<decltype(grad)>, float>(call, tensors, count, stream);
+      using G = std::remove_pointer_t<decltype(grad)>;
+      if (call.moment_type == Scalar::F32) return launch_adam<float, G, float>(call, tensors, count, stream);
+      return launch_adam<float, G, bf16>(call, tensors, count, stream);
     });
   if (call.moment_type == Scalar::F32) return launch_adam<bf16, bf16, float>(call, tensors, count, stream);
   return launch_adam<bf16, bf16, bf16>(call, tensors, count, stream);

@@ -20,7 +20,7 @@ struct AdamTensor {
   int64_t elements;
 };
 
-// All f32 but grad, which is f32, bf16 or f16; or param and grad bf16, the moments bf16 or f32.
+// param f32 and grad f32, bf16 or f16; or both bf16. The moments are f32 or bf16.
 struct AdamCall {
   Scalar param_type, grad_type, moment_type;
   const int64_t* step;
@@ -31,6 +31,26 @@ struct AdamCall {
 };
 // Updates `count` tensors at once: none may write what another reads or writes.
 [[nodiscard]] cudaError_t adam(const AdamCall& call, const AdamTensor* tensors, int count, cudaStream_t stream);
+
+// The same with moments of 8-bit codes, in memory order, each eight_bit_block of them with a scale: scales are
+// [blocks, 2], of m and of v. `maps` are those of kernels/dynamic_map.h.
+inline constexpr int eight_bit_block = 256;
+struct Adam8Tensor {
+  void* new_param;
+  uint8_t *new_m, *new_v;
+  float* new_scales;
+  const void *param, *grad;
+  const uint8_t *m, *v;
+  const float* scales;
+  float* norms;
+  int64_t elements;
+};
+struct DynamicMaps {
+  float of_signed[256], of_unsigned[256];
+};
+// moment_type is not read. Scales are at least min_scale.
+[[nodiscard]] cudaError_t adam_8bit(const AdamCall& call, const DynamicMaps& maps, float min_scale,
+                                    const Adam8Tensor* tensors, int count, cudaStream_t stream);
 
 struct SgdTensor {
   void *new_param, *new_momentum;

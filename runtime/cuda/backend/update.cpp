@@ -1,5 +1,7 @@
 #include "kernels/cuda/update/update.h"
+#include "ir/eight_bit_moments.h"
 #include "ir/ops/update/update_block.h"
+#include "ir/quantized_numbers.h"
 #include "runtime/cuda/backend/launcher.h"
 #include "runtime/kernels/update.h"
 
@@ -8,21 +10,23 @@ namespace {
 
 static_assert(cuda::norm_block == update_block);
 
-Status launch_adamw(llvm::ArrayRef<CudaCall> calls) {
-  const CudaCall& k = calls.front();
+cuda::AdamCall adam_call_of(const CudaCall& k) {
   const OpCall& op = k.call;
-  const cuda::AdamCall call{.param_type = k.in_scalar("param"),
-                            .grad_type = k.in_scalar("grad"),
-                            .moment_type = k.in_scalar("m"),
-                            .step = k.in<int64_t>("step"),
-                            .lr = k.in<float>("lr"),
-                            .scale = k.in<float>("scale"),
-                            .skip = k.in<bool>("skip"),
-                            .beta1 = op.get_float("beta1"),
-                            .beta2 = op.get_float("beta2"),
-                            .eps = op.get_float("eps"),
-                            .weight_decay = op.get_float("weight_decay"),
-                            .decoupled = op.get_int("decoupled") != 0};
+  return {.param_type = k.in_scalar("param"),
+          .grad_type = k.in_scalar("grad"),
+          .moment_type = k.in_scalar("m"),
+          .step = k.in<int64_t>("step"),
+          .lr = k.in<float>("lr"),
+          .scale = k.in<float>("scale"),
+          .skip = k.in<bool>("skip"),
+          .beta1 = op.get_float("beta1"),
+          .beta2 = op.get_float("beta2"),
+          .eps = op.get_float("eps"),
+          .weight_decay = op.get_float("weight_decay"),
+          .decoupled = op.get_int("decoupled") != 0};
+}
+
+Status launch_adamw(llvm::ArrayRef<CudaCall> calls) {
   llvm::SmallVector<cuda::AdamTensor, 8> tensors;
   for (const CudaCall& each : calls)
     tensors.push_back({.new_param = each.out("param"),
@@ -34,7 +38,32 @@ Status launch_adamw(llvm::ArrayRef<CudaCall> calls) {
                        .v = each.in("v"),
                        .norms = each.out_if_given<float>("norms"),
                        .elements = each.elements()});
-  return launched(k, cuda::adam(call, tensors.data(), static_cast<int>(tensors.size()), k.stream));
+  const CudaCall& k = calls.front();
+  return launched(k, cuda::adam(adam_call_of(k), tensors.data(), static_cast<int>(tensors.size()), k.stream));
+}
+
+static_assert(cuda::eight_bit_block == moment_block);
+
+Status launch_adamw_8bit(llvm::ArrayRef<CudaCall> calls) {
+  cuda::DynamicMaps maps;
+  llvm::copy(dynamic_map(true), maps.of_signed);
+  llvm::copy(dynamic_map(false), maps.of_unsigned);
+  llvm::SmallVector<cuda::Adam8Tensor, 8> tensors;
+  for (const CudaCall& each : calls)
+    tensors.push_back({.new_param = each.out("param"),
+                       .new_m = each.out<uint8_t>("m"),
+                       .new_v = each.out<uint8_t>("v"),
+                       .new_scales = each.out<float>("scales"),
+                       .param = each.in("param"),
+                       .grad = each.in("grad"),
+                       .m = each.in<uint8_t>("m"),
+                       .v = each.in<uint8_t>("v"),
+                       .scales = each.in<float>("scales"),
+                       .norms = each.out_if_given<float>("norms"),
+                       .elements = each.elements()});
+  const CudaCall& k = calls.front();
+  return launched(k, cuda::adam_8bit(adam_call_of(k), maps, min_moment_scale, tensors.data(),
+                                     static_cast<int>(tensors.size()), k.stream));
 }
 
 Status launch_sgd(llvm::ArrayRef<CudaCall> calls) {
@@ -98,6 +127,7 @@ Status launch_one(const CudaCall& k) {
 
 constexpr CudaLauncher launchers[] = {
     {op_adamw, "fused", launch_one<launch_adamw>, nullptr, adamw_joins, launch_adamw},
+    {op_adamw_8bit, "fused", launch_one<launch_adamw_8bit>, nullptr, adamw_joins, launch_adamw_8bit},
     {op_sgd, "fused", launch_one<launch_sgd>, nullptr, sgd_joins, launch_sgd},
     {op_running_update, "fused", launch_one<launch_running_update>, nullptr, always_joins, launch_running_update},
 };

@@ -1,3 +1,4 @@
+#include "ir/eight_bit_moments.h"
 #include "ir/machine/device.h"
 #include "ir/ops/update/update_block.h"
 #include "ir/support/align.h"
@@ -28,17 +29,24 @@ struct Updates {
     return static_cast<SlotId>(plan.slots.size() - 1);
   }
 
-  void update(SlotId param, SlotId grad, SlotId step, SlotId lr) {
+  void update(SlotId param, SlotId grad, SlotId step, SlotId lr, bool eight_bit = false) {
     const Type type = plan.slots[static_cast<size_t>(param)].type;
-    const SlotId m = add(type), v = add(type);
+    const Type moment(eight_bit ? DType::U8 : type.dtype, type.shape);
+    const SlotId m = add(moment), v = add(moment);
     Instruction& instruction = plan.functions.front().instructions.emplace_back();
-    instruction.op = "adamw";
+    instruction.op = eight_bit ? "adamw_8bit" : "adamw";
     instruction.kernel = "fused";
     const SlotId norms = add(Type(DType::F32, {(type.elements() + update_block - 1) / update_block}));
     instruction.attrs = {{"beta1", 0.9}, {"beta2", 0.99}, {"eps", 1e-8}, {"weight_decay", 0.1}, {"norms", int64_t{1}}};
-    instruction.operands = {param, grad, m, v, step, lr};
-    instruction.results = {param, m, v, norms};
-    states.insert(states.end(), {param, m, v, norms});
+    if (eight_bit) {
+      const SlotId scales = add(Type(DType::F32, {moment_blocks(type.elements()), 2}));
+      instruction.operands = {param, grad, m, v, scales, step, lr};
+      instruction.results = {param, m, v, scales, norms};
+    } else {
+      instruction.operands = {param, grad, m, v, step, lr};
+      instruction.results = {param, m, v, norms};
+    }
+    states.insert(states.end(), instruction.results.begin(), instruction.results.end());
   }
 
   void update_statistics(int64_t channels, bool variance) {
@@ -89,6 +97,10 @@ Updates make_updates() {
     last = updates.add(type);
     updates.update(last, updates.add(type), step, lr);
   }
+  for (int64_t i = 0; i < 40; ++i) {
+    const SlotId param = updates.add(Type(DType::F32, {1 + i * i * i}));
+    updates.update(param, updates.add(updates.plan.slots[static_cast<size_t>(param)].type), step, lr, true);
+  }
   for (int i = 0; i < 2; ++i) {
     const SlotId next = updates.add(updates.plan.slots[static_cast<size_t>(last)].type);
     updates.update(next, last, step, lr);
@@ -113,6 +125,8 @@ std::vector<Tensor> states_after(const Updates& updates, bool poison) {
       for (int64_t i = 0; i < view.elements(); ++i)
         view.set(i, 0.5 + 0.001 * static_cast<double>((i * 7 + static_cast<int64_t>(slot)) % 500));
       if (view.type.dtype == DType::I64) view.set_int(0, 3);
+      if (view.type.dtype == DType::U8)
+        for (int64_t i = 0; i < view.elements(); ++i) view.set_int(i, (i * 11 + static_cast<int64_t>(slot)) % 256);
       return Status::success();
     }));
   Result<int64_t> ran = (*executor)->run(0);
@@ -131,6 +145,6 @@ std::vector<Tensor> states_after(const Updates& updates, bool poison) {
 TEST_CASE("updates and casts launched together give the bits of those launched one by one") {
   const Updates updates = make_updates();
   const std::vector<Tensor> joined = states_after(updates, false), apart = states_after(updates, true);
-  REQUIRE(joined.size() == 132 * 4 + 70 + 4 * 130);
+  REQUIRE(joined.size() == 132 * 4 + 40 * 5 + 70 + 4 * 130);
   for (size_t i = 0; i < joined.size(); ++i) CHECK(joined[i] == apart[i]);
 }

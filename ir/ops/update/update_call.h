@@ -1,0 +1,27 @@
+#pragma once
+
+// What the records of parameter updates share.
+
+#include "ir/ops/common/support.h"
+
+#include <initializer_list>
+
+namespace plimsoll {
+
+// The operand is a float of the parameter's shape.
+Status need_like_parameter(const OpCall& call, PortKey operand);
+Status need_float_scalar(const OpCall& call, PortKey operand);
+
+// The operand {scale}, 1 where it is absent.
+double scale_of(const ReferenceCall& call);
+// Does the call leave everything as it was? Then copies each of the states.
+bool skips(const ReferenceCall& call, std::initializer_list<llvm::StringRef> states);
+
+// One norm per block of grad: f32, or f64 of an f64 gradient.
+void add_norms(const OpCall& call, Types& results);
+void write_norms(const ReferenceCall& call);
+
+// Ten operations for each element of the parameter.
+double ten_each(const OpCall& call, llvm::ArrayRef<Type> results);
+
+}  // namespace plimsoll
