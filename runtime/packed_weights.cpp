@@ -99,9 +99,9 @@ Status WeightPacker::make(const PackedWeight& weight) {
       if (Status s = load_(weight.offset, packed_.offset.view())) return s;
     }
   } else {
-    Tensor numbers(weight.model_type());
-    if (Status s = load_(weight.source, numbers.view())) return s;
-    packed_ = pack(weight, std::move(numbers));
+    const TensorView numbers{weight.model_type(), numbers_.at_least(weight.model_type().elements())};
+    if (Status s = load_(weight.source, numbers)) return s;
+    packed_ = pack(weight, numbers, turned_);
   }
   made_ = weight.source;
   return Status::success();

@@ -8,6 +8,7 @@
 #include "llvm/ADT/StringMap.h"
 
 #include <functional>
+#include <memory>
 
 namespace plimsoll {
 
@@ -30,6 +31,19 @@ struct Packed {
   Tensor codes, scales, scale_scales, offset;
 };
 
+// Floats that are not initialised, kept from one weight to the next: fresh memory costs more than packing does.
+class FloatBuffer {
+ public:
+  float* at_least(int64_t count) {
+    if (count > count_) floats_.reset(new float[static_cast<size_t>(count_ = count)]);
+    return floats_.get();
+  }
+
+ private:
+  std::unique_ptr<float[]> floats_;
+  int64_t count_ = 0;
+};
+
 // Serves the parts of quantised weights to who loads the states of a plan.
 class WeightPacker {
  public:
@@ -41,7 +55,9 @@ class WeightPacker {
   WeightPacker(const Plan& plan, Load load, TypeOf type_of);
 
   bool makes(llvm::StringRef name) const { return by_part_.count(name) > 0; }
-  // One of the parts, whole. The weight that it is of is loaded once for all its parts, and then dropped.
+  // Which weight a part is of; it must be one.
+  size_t weight_of(llvm::StringRef name) const { return by_part_.lookup(name); }
+  // One of the parts, whole. A weight is loaded once for all its parts that are asked for one after the other.
   Status load(llvm::StringRef name, const TensorView& into);
 
  private:
@@ -53,6 +69,7 @@ class WeightPacker {
   TypeOf type_of_;
   std::string made_;
   Packed packed_;
+  FloatBuffer numbers_, turned_;  // of one weight
 };
 
 }  // namespace plimsoll

@@ -9,6 +9,7 @@
 #include "llvm/Support/xxhash.h"
 
 #include <cstring>
+#include <map>
 
 // The states of a session: their first values, drawn, loaded or restored, and what they are afterwards, whole whichever
 // ranks have which pieces.
@@ -51,6 +52,20 @@ FirstValue as_normal(llvm::StringRef name, const Type& type, double deviation) {
   if (type.rank() > 1) return {FirstValue::Kind::Normal, deviation, ""};
   const bool is_scale = ends_with(name, "weight") || ends_with(name, "scale") || ends_with(name, "running_var");
   return {FirstValue::Kind::Constant, is_scale ? 1.0 : 0.0, ""};
+}
+
+// Puts the parts of a quantised weight one after the other, so that it is loaded and packed once.
+void parts_together(std::vector<const PlanState*>& states, const WeightPacker& packer) {
+  std::map<size_t, size_t> first;  // by weight: the place of its first part
+  std::vector<std::pair<size_t, const PlanState*>> placed;
+  for (const PlanState* state : states) {
+    size_t place = placed.size();
+    if (state->init.kind == StateInit::Kind::Weights && packer.makes(state->init.source))
+      place = first.try_emplace(packer.weight_of(state->init.source), place).first->second;
+    placed.emplace_back(place, state);
+  }
+  llvm::stable_sort(placed, [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (size_t i = 0; i < placed.size(); ++i) states[i] = placed[i].second;
 }
 
 }  // namespace
@@ -253,6 +268,7 @@ Status Session::set_states(const SavedStates* saved, const WeightLoader& load_we
       return s;
     }
   }
+  parts_together(fresh, packer);
   for (const PlanState* state : fresh)
     if (Status s = fill_state(*state, load, load_range)) return s;
   for (const PlanState* state : fresh)

@@ -4,7 +4,7 @@
 
 namespace plimsoll {
 
-// The codes and scales of a weight of model_type().
-Packed pack(const PackedWeight& weight, Tensor numbers);
+// The codes and scales of a weight of model_type(). A transposed one is turned into the buffer first.
+Packed pack(const PackedWeight& weight, const TensorView& numbers, FloatBuffer& turned);
 
 }  // namespace plimsoll

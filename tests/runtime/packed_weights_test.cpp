@@ -65,6 +65,11 @@ PackedWeight nf4_weight(int64_t rows, int64_t columns, bool double_quantised) {
   return weight;
 }
 
+Packed packed_of(const PackedWeight& weight, const Tensor& numbers) {
+  FloatBuffer turned;
+  return pack(weight, numbers.view(), turned);
+}
+
 Tensor unpacked(const PackedWeight& weight, const Packed& packed, DType dtype = DType::F32) {
   Attrs attrs{{"format", weight.format},
               {"block", weight.block},
@@ -101,10 +106,10 @@ TEST_SUITE("unit") {
 
   TEST_CASE("packed weights: codes and scales are bitsandbytes' own") {
     const PackedWeight single = nf4_weight(256, 128, false), nested = nf4_weight(256, 128, true);
-    const Packed packed = pack(single, test_weight(256, 128));
+    const Packed packed = packed_of(single, test_weight(256, 128));
     CHECK(hex(packed.codes, 16) == "0a2e61c3f91d50b3e71c4f92e60b3e81");
     CHECK(float_bits(packed.scales, 4) == "3dcccccd 3dcabde9 3dcb871f 3dcc0397");
-    const Packed twice = pack(nested, test_weight(256, 128));
+    const Packed twice = packed_of(nested, test_weight(256, 128));
     CHECK(twice.codes == packed.codes);
     CHECK(float_bits(twice.offset, 1) == "3dcb0d75");
     CHECK(float_bits(twice.scale_scales, 2) == "3aa40ac0 3aa50c80");
@@ -118,14 +123,14 @@ TEST_SUITE("unit") {
     for (int64_t r = 0; r < 64; ++r)
       for (int64_t c = 0; c < 128; ++c) straight.view().set(c * 64 + r, stored.get(r * 128 + c));
     CHECK(turned.model_type() == stored.type());
-    CHECK(pack(turned, stored).codes == pack(nf4_weight(128, 64, false), straight).codes);
+    CHECK(packed_of(turned, stored).codes == packed_of(nf4_weight(128, 64, false), straight).codes);
   }
 
   TEST_CASE("packed weights: odd sizes, blocks of zeros, and what the formats lose") {
     Tensor odd = test_weight(3, 67);  // 201 numbers: 4 blocks, the last of 9
     for (int64_t i = 0; i < 64; ++i) odd.view().set(i, 0);
     const PackedWeight weight = nf4_weight(3, 67, false);
-    const Packed packed = pack(weight, odd);
+    const Packed packed = packed_of(weight, odd);
     CHECK(packed.codes.type() == Type(DType::U8, {101, 1}));
     CHECK(packed.codes.get_int(0) == 0x77);
     CHECK(packed.codes.get_int(100) % 16 == 0);
@@ -136,13 +141,28 @@ TEST_SUITE("unit") {
     values.add_for(parsed("graph @g(%x: f32[64,512]) {\n  return %x\n}\n"));
     const Tensor& normal = values.tensors.at("x");
     PackedWeight rows = nf4_weight(64, 512, true);
-    CHECK(relative_error(unpacked(rows, pack(rows, normal)), normal) == doctest::Approx(0.092).epsilon(0.02));
+    CHECK(relative_error(unpacked(rows, packed_of(rows, normal)), normal) == doctest::Approx(0.092).epsilon(0.02));
     rows.scale_scales.clear(), rows.offset.clear();
     rows.block = 512, rows.scales_type = Type(DType::F32, {64});
     rows.format = "int8", rows.codes_type = Type(DType::I8, {64, 512});
-    CHECK(relative_error(unpacked(rows, pack(rows, normal)), normal) < 0.009);
+    CHECK(relative_error(unpacked(rows, packed_of(rows, normal)), normal) < 0.009);
     rows.format = "fp8", rows.codes_type = Type(DType::F8E4M3, {64, 512});
-    CHECK(relative_error(unpacked(rows, pack(rows, normal)), normal) == doctest::Approx(0.0264).epsilon(0.03));
+    CHECK(relative_error(unpacked(rows, packed_of(rows, normal)), normal) == doctest::Approx(0.0264).epsilon(0.03));
+  }
+
+  // 448 in each row makes the scale 1. Halves between codes, numbers below the smallest code, and both zeros.
+  TEST_CASE("packed weights: 8-bit floats are rounded as tensors round them") {
+    constexpr int64_t columns = 4096;
+    PackedWeight weight{.source = "w", .scales = "w.scales", .format = "fp8", .block = columns, .shape = {2, columns}};
+    weight.codes_type = Type(DType::F8E4M3, {2, columns}), weight.scales_type = Type(DType::F32, {2});
+    Tensor numbers(Type(DType::F32, {2, columns})), want(weight.codes_type);
+    for (int64_t i = 0; i < 2 * columns; ++i) {
+      const double size =
+          i % columns < 256 ? static_cast<double>(i % 256) * 0x1p-11 : std::ldexp(128 + i % 128, i / 128 % 16 - 14);
+      numbers.view().set(i, i % columns == 0 ? 448 : std::min(size, 448.0) * (i % 3 == 0 ? -1 : 1));
+      want.view().set(i, numbers.get(i));
+    }
+    CHECK(packed_of(weight, numbers).codes == want);
   }
 }
 
@@ -248,7 +268,7 @@ TEST_SUITE("e2e") {
         const std::vector<double> packed = losses_of(*started(plan, values), values, 3);
         RandomValues rounded = values;
         for (const PackedWeight& weight : weights) {
-          const Tensor back = unpacked(weight, pack(weight, values.tensors.at(weight.source)));
+          const Tensor back = unpacked(weight, packed_of(weight, values.tensors.at(weight.source)));
           Tensor& stored = rounded.tensors.at(weight.source);
           const int64_t rows = weight.shape[0], columns = weight.shape[1];
           for (int64_t r = 0; r < rows; ++r)
@@ -263,13 +283,29 @@ TEST_SUITE("e2e") {
       }
   }
 
+  TEST_CASE("packed weights: each weight is asked for once") {
+    RandomValues values;
+    values.add_for(parsed(model));
+    const Plan plan = planned(over(WeightFormat::NF4, "exported"));
+    std::unique_ptr<Session> session = started(plan, values);
+    std::map<std::string, int> asked;
+    llvm::cantFail(session->initialise(
+        [&](llvm::StringRef name, const TensorView& into) {
+          ++asked[name.str()];
+          for (int64_t i = 0; i < into.elements(); ++i) into.set(i, values.tensors.at(name.str()).get(i));
+          return Status::success();
+        },
+        0));
+    for (const PackedWeight& weight : packed_weights_of(plan)) CHECK(asked.at(weight.source) == 1);
+  }
+
   TEST_CASE("packed weights: codes of a file go through unchanged") {
     RandomValues values;
     values.add_for(parsed(model));
     const Plan plan = planned(over(WeightFormat::NF4, "exported"));
     std::map<std::string, Tensor> file;
     for (const PackedWeight& weight : packed_weights_of(plan)) {
-      Packed packed = pack(weight, values.tensors.at(weight.source));
+      Packed packed = packed_of(weight, values.tensors.at(weight.source));
       packed.codes.view().as<uint8_t>()[0] = 0xff;  // no block has two largest numbers here
       file[weight.source] = std::move(packed.codes);
       file[weight.scales] = std::move(packed.scales);
