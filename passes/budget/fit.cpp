@@ -6,7 +6,6 @@
 #include "ir/plan/summary.h"
 #include "ir/support/units.h"
 #include "passes/budget/budget_report.h"
-#include "passes/offload/offload_rewrite.h"
 
 #include <cmath>
 
@@ -21,8 +20,13 @@ Result<Plan> complete(Result<Plan> plan, const TrainingSummary& training) {
   return plan;
 }
 
-// Minimum gap between two levels, as a share of the plain plan's bytes; closer levels rarely give another plan.
+// Minimum gap between two levels that are searched, as a share of the plain plan's bytes; closer ones rarely have other
+// remats.
 constexpr double min_step = 0.06;
+
+// Where they are so far apart, others come between them, this far apart at least, as a share of the plain plan's bytes
+// or of what is on the host: with little there, little more takes noticeably longer.
+constexpr double min_gap = 0.1, min_fine_step = 0.0025, fine_growth = 0.06;
 
 // A level with states on the host searches for an eighth of the time: six of them together take less than the first.
 constexpr double level_effort_divisor = 8;
@@ -30,16 +34,23 @@ constexpr double level_effort_divisor = 8;
 struct Share {
   StateRole role;
   double share;  // of the role's bytes, with all of the roles before
-  const char* what;
 };
-constexpr Share shares[] = {
-    {StateRole::Optimizer, 1 / 3., "a third of the optimizer state"},
-    {StateRole::Optimizer, 2 / 3., "two thirds of the optimizer state"},
-    {StateRole::Optimizer, 1, "the optimizer state"},
-    {StateRole::Gradient, 1, "the optimizer state and the accumulated gradients"},
-    {StateRole::Parameter, 0.5, "the optimizer state, the accumulated gradients and half the parameters"},
-    {StateRole::Parameter, 1, "all states"},
+constexpr Share shares[] = {{StateRole::Optimizer, 1 / 3.}, {StateRole::Optimizer, 2 / 3.}, {StateRole::Optimizer, 1},
+                            {StateRole::Gradient, 1},       {StateRole::Parameter, 0.5},    {StateRole::Parameter, 1}};
+
+struct RoleName {
+  StateRole role;
+  const char* name;
 };
+constexpr RoleName role_names[] = {{StateRole::Optimizer, "the optimizer state"},
+                                   {StateRole::Gradient, "the accumulated gradients"},
+                                   {StateRole::Parameter, "the parameters"}};
+
+int64_t bytes_of(llvm::ArrayRef<HostChoice> choices, StateRole role) {
+  int64_t bytes = 0;
+  for (const HostChoice& choice : choices) bytes += choice.role == role ? choice.bytes : 0;
+  return bytes;
+}
 
 }  // namespace
 
@@ -57,36 +68,56 @@ bool may_fit(const FitOptions& options, const Plan& plain, int64_t budget_bytes)
 BudgetFitter::BudgetFitter(const LoweringInput& input, const FitOptions& options, Plan plain, int64_t highest_budget)
     : in_(input), options_(options), plain_(std::move(plain)), highest_budget_(highest_budget), levels_(1) {
   const bool way_to_host = input.draft.device.to_host_gb_per_s > 0 && input.draft.device.from_host_gb_per_s > 0;
-  if (options.offload && way_to_host) levels_ = offload_levels(input, plain_.promised_bytes());
+  if (options.offload && way_to_host) {
+    choices_ = states_for_host(input.draft);
+    levels_ = offload_levels(choices_, input, plain_.promised_bytes());
+  }
   searches_.resize(levels_.size());
 }
 
-// From no state to all that the host has room for. The first and the last level stay, and between them those that are
-// far enough from the one before.
-std::vector<BudgetFitter::OffloadLevel> BudgetFitter::offload_levels(const LoweringInput& input, int64_t plain_bytes) {
-  const std::vector<HostChoice> choices = states_for_host(input.draft);
-  std::vector<OffloadLevel> levels(1);
+// From no state to all that the host has room for. Of the shares, the first and the last level stay, and between them
+// those that are far enough from the one before; remats are searched for at these. Between them come levels that take
+// their remats from the next of these.
+std::vector<BudgetFitter::OffloadLevel> BudgetFitter::offload_levels(llvm::ArrayRef<HostChoice> choices,
+                                                                     const LoweringInput& input, int64_t plain_bytes) {
+  const auto most = static_cast<double>(plain_bytes);
+  std::vector<int64_t> bytes(1, 0);  // by number of states
+  for (const HostChoice& choice : choices) bytes.push_back(bytes.back() + choice.bytes);
+  std::vector<size_t> searched(1, 0);
   for (const Share& share : shares) {
-    int64_t whole = 0, moved = 0;
-    for (const HostChoice& choice : choices)
-      if (choice.role == share.role) whole += choice.bytes;
-    OffloadLevel level{levels.back().states, share.what, 0};
-    for (const HostChoice& choice : choices) {
-      if (level.states.contains(choice.state)) level.bytes += choice.bytes;
-      if (choice.role != share.role || static_cast<double>(moved) >= share.share * static_cast<double>(whole)) continue;
-      if (level.states.insert(choice.state).second) level.bytes += choice.bytes;
-      moved += choice.bytes;
-    }
-    if (input.host_budget_bytes > 0 && level.bytes > input.host_budget_bytes) break;
-    if (level.states.size() > levels.back().states.size()) levels.push_back(std::move(level));
+    const double wanted = share.share * static_cast<double>(bytes_of(choices, share.role));
+    size_t states = searched.back();
+    auto moved = static_cast<double>(bytes_of(choices.take_front(states), share.role));
+    for (; states < choices.size() && choices[states].role == share.role && moved < wanted; ++states)
+      moved += static_cast<double>(choices[states].bytes);
+    if (input.host_budget_bytes > 0 && bytes[states] > input.host_budget_bytes) break;
+    if (states > searched.back()) searched.push_back(states);
   }
+  std::vector<OffloadLevel> levels(1);
+  for (size_t i = 1; i < searched.size(); ++i) {
+    const int64_t gap = bytes[searched[i]] - levels.back().bytes;
+    if (i + 1 < searched.size() && static_cast<double>(gap) < min_step * most) continue;
+    const size_t first = levels.size();
+    for (size_t states = levels.back().states + 1; states < searched[i] && static_cast<double>(gap) >= min_gap * most;
+         ++states) {
+      const auto before = static_cast<double>(levels.back().bytes), now = static_cast<double>(bytes[states]);
+      if (now - before >= std::max(min_fine_step * most, fine_growth * before))
+        levels.push_back({states, bytes[states]});
+    }
+    levels.push_back({searched[i], bytes[searched[i]]});
+    for (size_t l = first; l < levels.size(); ++l) levels[l].source = levels.size() - 1;
+  }
+  return levels;
+}
 
-  const double step = min_step * static_cast<double>(plain_bytes);
-  std::vector<OffloadLevel> kept;
-  for (size_t i = 0; i < levels.size(); ++i)
-    if (i == 0 || i + 1 == levels.size() || static_cast<double>(levels[i].bytes - kept.back().bytes) >= step)
-      kept.push_back(std::move(levels[i]));
-  return kept;
+// Whether the level before that is searched shows that this one has no plan within the budget, or none fast enough:
+// what a step needs does not fall with more states on the host.
+bool BudgetFitter::is_out_of_question(size_t level, int64_t budget_bytes, double enough_us) {
+  size_t before = level;
+  while (levels_[before].source != before) --before;
+  const OffloadLevelSearch& search = search_of(before);
+  return search.min_us() >= enough_us ||
+         search.min_bytes() - (levels_[level].bytes - levels_[before].bytes) > budget_bytes;
 }
 
 Result<std::optional<Plan>> BudgetFitter::within(int64_t budget_bytes, double enough_us) {
@@ -95,12 +126,14 @@ Result<std::optional<Plan>> BudgetFitter::within(int64_t budget_bytes, double en
   std::optional<Plan> best;
   std::vector<size_t> too_large;
   for (size_t i = 0; i < levels_.size(); ++i) {
+    const bool searched = levels_[i].source == i;
+    if (!searched && is_out_of_question(i, budget_bytes, enough_us)) continue;
     OffloadLevelSearch& search = search_of(i);
     // Later levels have these copies too, and more.
     if (search.min_us() >= enough_us) break;
     const double min_us = search.min_bytes() > budget_bytes ? std::numeric_limits<double>::infinity()
                                                             : search.min_us_within(budget_bytes);
-    if (min_us == std::numeric_limits<double>::infinity()) too_large.push_back(i);
+    if (searched && min_us == std::numeric_limits<double>::infinity()) too_large.push_back(i);
     if (min_us >= enough_us || !std::isfinite(min_us)) continue;
     Result<std::optional<Plan>> plan = plan_of(i, budget_bytes, enough_us);
     if (!plan) return plan.takeError();
@@ -124,9 +157,9 @@ Result<std::optional<Plan>> BudgetFitter::plan_of(size_t level, int64_t budget_b
   Result<std::optional<Plan>> found = search.within(budget_bytes, enough_us);
   if (!found || !*found) return found;
   Result<Plan> plan = complete(std::move(**found), options_.training);
-  if (plan && !levels_[level].what.empty())
+  if (plan && levels_[level].states > 0)
     plan->decisions.push_back(
-        {"offload", "plan", levels_[level].what + " on the host",
+        {"offload", "plan", what_is_on_host(levels_[level]) + " on the host",
          format_bytes(search.host_bytes()) + " there, reloaded before use; what is updated is copied back"});
   if (!plan) return plan.takeError();
   return std::optional(std::move(*plan));
@@ -138,11 +171,30 @@ int64_t BudgetFitter::min_bytes() {
   return bytes;
 }
 
+// "the optimizer state and 37 % of the parameters"
+std::string BudgetFitter::what_is_on_host(const OffloadLevel& level) const {
+  std::vector<std::string> parts;
+  for (const RoleName& role : role_names) {
+    const int64_t there = bytes_of(llvm::ArrayRef(choices_).take_front(level.states), role.role);
+    const int64_t all = bytes_of(choices_, role.role);
+    if (there == 0) continue;
+    const int64_t percent = std::clamp<int64_t>(100 * there / all, 1, 99);
+    parts.push_back((there == all ? "" : std::to_string(percent) + " % of ") + role.name);
+  }
+  std::string text = parts.front();
+  for (size_t i = 1; i < parts.size(); ++i) text += (i + 1 < parts.size() ? ", " : " and ") + parts[i];
+  return text;
+}
+
 OffloadLevelSearch& BudgetFitter::search_of(size_t level) {
-  if (!searches_[level])
-    searches_[level] = std::make_unique<OffloadLevelSearch>(
-        in_, options_, levels_[level].states, plain_.arenas.front().persistent_bytes, highest_budget_,
-        level == 0 ? options_.search_seconds : options_.search_seconds / level_effort_divisor);
+  if (searches_[level]) return *searches_[level];
+  llvm::StringSet<> on_host;
+  for (const HostChoice& choice : llvm::ArrayRef(choices_).take_front(levels_[level].states))
+    on_host.insert(choice.state);
+  OffloadLevelSearch* source = levels_[level].source == level ? nullptr : &search_of(levels_[level].source);
+  searches_[level] = std::make_unique<OffloadLevelSearch>(
+      in_, options_, on_host, plain_.arenas.front().persistent_bytes, highest_budget_,
+      level == 0 ? options_.search_seconds : options_.search_seconds / level_effort_divisor, source);
   return *searches_[level];
 }
 

@@ -4,6 +4,7 @@
 // rematerialised instructions, values that wait on the host, and states that live there.
 
 #include "passes/budget/offload_level_search.h"
+#include "passes/offload/offload_rewrite.h"
 
 #include <limits>
 #include <memory>
@@ -31,20 +32,24 @@ class BudgetFitter {
   int64_t min_bytes();
 
  private:
-  // States that move to the host together.
+  // States that are on the host together: the first so many of those that may be.
   struct OffloadLevel {
-    llvm::StringSet<> states;
-    std::string what;
+    size_t states = 0;
     int64_t bytes = 0;
+    size_t source = 0;  // the level at which remats and copies of values are searched for: itself, or one with more
   };
-  static std::vector<OffloadLevel> offload_levels(const LoweringInput& input, int64_t plain_bytes);
+  static std::vector<OffloadLevel> offload_levels(llvm::ArrayRef<HostChoice> choices, const LoweringInput& input,
+                                                  int64_t plain_bytes);
+  bool is_out_of_question(size_t level, int64_t budget_bytes, double enough_us);
   OffloadLevelSearch& search_of(size_t level);
   Result<std::optional<Plan>> plan_of(size_t level, int64_t budget_bytes, double enough_us);
+  std::string what_is_on_host(const OffloadLevel& level) const;
 
   const LoweringInput& in_;
   const FitOptions& options_;
   Plan plain_;
   int64_t highest_budget_;
+  std::vector<HostChoice> choices_;
   std::vector<OffloadLevel> levels_;
   std::vector<std::unique_ptr<OffloadLevelSearch>> searches_;  // by level, made when first wanted
 };

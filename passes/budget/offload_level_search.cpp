@@ -12,6 +12,7 @@
 #include "ir/verify.h"
 #include "passes/analysis/transfer_waits.h"
 #include "passes/budget/budget_report.h"
+#include "passes/budget/translate_remats.h"
 #include "passes/offload/offload_rewrite.h"
 #include "passes/place/place_buffers.h"
 #include "passes/remat/remat_problem.h"
@@ -27,6 +28,7 @@ namespace {
 
 constexpr double rounding = 1e-9;           // relative difference of a sum of times in another order
 constexpr size_t bounds_at_once = 2;        // trials whose copies are placed beside each other
+constexpr size_t levels_apart = 3;          // of plans that were found with other states on the host, every so many
 constexpr double remats_only_share = 0.25;  // share of the work for remats alone, from which searches with copies start
 
 bool has_copies(const RematProblem& problem) {
@@ -36,6 +38,14 @@ bool has_copies(const RematProblem& problem) {
 // Whether copies or collectives run beside computing, whose time depends on where they are issued.
 bool has_intervals(const RematProblem& problem) {
   return llvm::any_of(problem.ops, [](const RematOp& op) { return !op.computes(); });
+}
+
+// Computing that the plan adds, without what it loses to copies.
+double remats_us(const RematProblem& problem, const RematPlan& plan) {
+  double us = 0;
+  for (const Remat& remat : plan.remats)
+    us += problem.ops[remat.op].engine == Engine::Compute ? problem.ops[remat.op].cost_us : 0;
+  return us;
 }
 
 double compute_us(const RematProblem& problem) {
@@ -77,11 +87,12 @@ std::string milliseconds(double us) {
 
 OffloadLevelSearch::OffloadLevelSearch(const LoweringInput& input, const FitOptions& options,
                                        const llvm::StringSet<>& on_host, int64_t plain_persistent_bytes,
-                                       int64_t highest_budget, double search_seconds)
+                                       int64_t highest_budget, double search_seconds, OffloadLevelSearch* source)
     : in_(input),
       options_(options),
       highest_budget_(highest_budget),
       search_seconds_(search_seconds),
+      source_(source),
       functions_(input.draft.functions.size()),
       persistent_bytes_(plain_persistent_bytes) {
   for (size_t f = 0; f < functions_.size(); ++f) {
@@ -166,11 +177,17 @@ double OffloadLevelSearch::min_us_within(int64_t budget_bytes) const {
 
 OffloadLevelSearch::Candidate OffloadLevelSearch::candidate(const RematProblem& problem, RematPlan plan) {
   const double min_us = min_total_us(apply_to_problem(problem, plan));
-  return {std::move(plan), min_us, {}, {{}}};
+  return {std::move(plan), min_us, true, {}, {{}}};
 }
 
 void OffloadLevelSearch::search(FunctionSearch& function) {
   function.searched = true;
+  if (source_) {
+    FunctionSearch& source = source_->functions_[&function - functions_.data()];
+    if (!source.searched) source_->search(source);
+    for (size_t i = 0; i < function.orders.size(); ++i) take_levels(function.orders[i], source.orders[i]);
+    return;
+  }
   const double seconds = search_seconds_ / static_cast<double>(function.orders.size());
   parallel_for(function.orders.size(), [&](size_t i) { search(function.orders[i], seconds); });
 }
@@ -201,6 +218,22 @@ void OffloadLevelSearch::search(OrderVariant& order, double seconds) const {
     if (plans.empty()) continue;
     std::vector<Candidate>& levels = order.levels.emplace_back();
     for (const RematPlan& plan : plans) levels.push_back(candidate(problem, plan));
+  }
+}
+
+// The peaks are those of the source, where more is on the host and no peak is lower by much; the times are bounds.
+void OffloadLevelSearch::take_levels(OrderVariant& order, const OrderVariant& source) {
+  const RematTranslation translated(source.graph, source.sequence, order.graph, order.sequence);
+  const double plain_us = compute_us(order.sequence.problem);
+  for (const std::vector<Candidate>& levels : source.levels) {
+    std::vector<Candidate>& taken = order.levels.emplace_back();
+    for (size_t i = (levels.size() - 1) % levels_apart; i < levels.size(); i += levels_apart) {
+      const Candidate& candidate = levels[i];
+      RematPlan plan = translated(candidate.plan);
+      plan.peak_bytes = candidate.plan.peak_bytes;
+      const double us = plain_us + remats_us(order.sequence.problem, plan);
+      taken.push_back({std::move(plan), std::max(order.min_us, us), false, {}, {{}}});
+    }
   }
 }
 
@@ -275,13 +308,29 @@ OffloadLevelSearch::Trial OffloadLevelSearch::pop(FunctionSearch& function) {
   return option;
 }
 
+// Makes the bound's time that of the best bound known. False if it was.
+bool OffloadLevelSearch::bring_close(Trial& bound) const {
+  Candidate& candidate = *bound.candidate;
+  if (bound.is_close || !candidate.overlaps.empty()) return false;
+  const RematProblem applied = apply_to_problem(bound.order->sequence.problem, candidate.plan);
+  if (!candidate.is_close) candidate.min_us = std::max(candidate.min_us, min_total_us(applied));
+  candidate.is_close = bound.is_close = true;
+  bound.us = std::max(candidate.min_us, min_total_us_within(applied, allowance_));
+  return true;
+}
+
 // Takes the fastest trial. Those whose times are only bounds go back with their exact times, a few at once.
 std::optional<OffloadLevelSearch::Trial> OffloadLevelSearch::next(FunctionSearch& function) {
   while (!function.options.empty()) {
     if (!is_bound(function.options.front())) return pop(function);
     std::vector<Trial> bounds;
-    while (bounds.size() < bounds_at_once && !function.options.empty() && is_bound(function.options.front()))
-      bounds.push_back(pop(function));
+    while (bounds.size() < bounds_at_once && !function.options.empty() && is_bound(function.options.front())) {
+      Trial bound = pop(function);
+      if (bring_close(bound))
+        push(function, bound);
+      else
+        bounds.push_back(bound);
+    }
     parallel_for(bounds.size(),
                  [&](size_t i) { static_cast<void>(overlaps_of(*bounds[i].order, *bounds[i].candidate)); });
     for (const Trial& bound : bounds) push_overlaps(function, bound);

@@ -26,9 +26,12 @@ struct FitOptions {
 class OffloadLevelSearch {
  public:
   // The functions' orders as `input` and `options` have them, the named states on the host. `plain_persistent_bytes` is
-  // what persists on the device with every state there. Budgets up to `highest_budget` may be asked for.
+  // what persists on the device with every state there. Budgets up to `highest_budget` may be asked for. With a
+  // `source`, which outlives it, remats and copies of values are not searched for: those found there serve here too. It
+  // has more states on the host.
   OffloadLevelSearch(const LoweringInput& input, const FitOptions& options, const llvm::StringSet<>& on_host,
-                     int64_t plain_persistent_bytes, int64_t highest_budget, double search_seconds);
+                     int64_t plain_persistent_bytes, int64_t highest_budget, double search_seconds,
+                     OffloadLevelSearch* source = nullptr);
 
   // No plan of this search takes less time, none within the budget takes less than `min_us_within`, and none needs
   // fewer bytes of the device.
@@ -52,6 +55,7 @@ class OffloadLevelSearch {
   struct Candidate {
     RematPlan plan;
     double min_us;                  // whenever its copies are made; without copies, what it takes
+    bool is_close = true;           // no simple bound is higher
     std::vector<Overlap> overlaps;  // their levels, once they are wanted
     std::vector<Layout> layouts;    // by overlap; where there are none, one
   };
@@ -70,6 +74,7 @@ class OffloadLevelSearch {
     Candidate* candidate;
     double us;  // at least; once its copies are placed, or where there are none, what it takes
     const Overlap* overlap = nullptr;
+    bool is_close = false;  // of a bound: nothing shows it to be higher
 
     Layout& layout() const { return candidate->layouts[overlap ? overlap - candidate->overlaps.data() : 0]; }
   };
@@ -86,6 +91,7 @@ class OffloadLevelSearch {
   void measure();
   void search(FunctionSearch& function);
   void search(OrderVariant& order, double seconds) const;
+  static void take_levels(OrderVariant& order, const OrderVariant& source);
   void start(FunctionSearch& function);
   void collect(FunctionSearch& function);
   static bool is_later(const Trial& a, const Trial& b);
@@ -103,6 +109,7 @@ class OffloadLevelSearch {
   }
   double min_us_of(size_t function) const;
   static bool is_bound(const Trial& option);
+  bool bring_close(Trial& bound) const;
   static Trial pop(FunctionSearch& function);
   std::optional<Trial> next(FunctionSearch& function);
   // A function as it is with a trial's remats and copies.
@@ -124,6 +131,7 @@ class OffloadLevelSearch {
   const FitOptions& options_;
   int64_t highest_budget_;
   double search_seconds_;
+  OffloadLevelSearch* source_;
   std::vector<FunctionSearch> functions_;  // by function
   std::optional<PlanDraft> draft_;         // of the plan laid out last
   int64_t persistent_bytes_ = 0, host_bytes_ = 0, min_bytes_ = 0;

@@ -64,6 +64,12 @@ class CopyIntervals {
   llvm::ArrayRef<CopyInterval> intervals() const { return intervals_; }
   double total_us() const { return line_.total_us; }
   int64_t peak_bytes() const;
+  llvm::ArrayRef<int64_t> live_bytes() const { return live_; }  // by op, and at the end
+  // What a copy to the device writes, or what is alive one op longer where the copy to the host takes that long.
+  int64_t moved_bytes(size_t copy) const {
+    const CopyInterval& interval = intervals_[copy];
+    return op(interval).engine == Engine::ToHost ? held_bytes(interval, interval.done) : written_bytes(interval);
+  }
   int32_t earliest_issue(size_t copy) const;  // of one to the device, or of a collective
 
  private:

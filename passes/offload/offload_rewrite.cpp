@@ -12,6 +12,9 @@ namespace {
 
 constexpr StateRole roles_for_host[] = {StateRole::Optimizer, StateRole::Gradient, StateRole::Parameter};
 
+// Of a step's instructions: behind them, copies of optimizer state to the host are seldom hidden.
+constexpr double share_before_last_copies = 0.9;
+
 int64_t min_bytes(const DeviceDescription& device) {
   double us_per_byte = 1e-3 / std::max(std::min(device.to_host_gb_per_s, device.from_host_gb_per_s), 1e-9);
   return static_cast<int64_t>(device.min_copy_us() / us_per_byte) + 1;
@@ -95,6 +98,8 @@ std::vector<HostChoice> states_for_host(const PlanDraft& draft) {
       updated[graph.value(graph.updates[i].state).name] =
           f * graph.node_slots() + position[draft.functions[f].writers[i]];
   }
+  size_t latest = 0;
+  for (const auto& each : updated) latest = std::max(latest, each.second);
   llvm::StringSet<> seen;
   for (const Graph& graph : draft.program.functions)
     for (const State& state : graph.states) {
@@ -106,8 +111,13 @@ std::vector<HostChoice> states_for_host(const PlanDraft& draft) {
       choices.push_back({at == updated.end() ? 0 : at->second,
                          {value.name, state.role, align_up(value.type.bytes(), draft.device.alignment_bytes)}});
     }
-  auto rank = [](const auto& choice) {
-    return std::pair(llvm::find(roles_for_host, choice.second.role), choice.first);
+  // Updates in the last tenth leave their copies little compute to hide behind. Before that, the later the better: then
+  // forward's values are gone, and there is room for copies that run ahead.
+  const auto last = static_cast<double>(latest) * share_before_last_copies;
+  auto rank = [&](const auto& choice) {
+    const auto at = static_cast<double>(choice.first);
+    const bool is_late_first = choice.second.role == StateRole::Optimizer && at <= last;
+    return std::pair(llvm::find(roles_for_host, choice.second.role), is_late_first ? last - at : at);
   };
   std::stable_sort(choices.begin(), choices.end(), [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
   std::vector<HostChoice> result;

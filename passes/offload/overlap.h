@@ -38,4 +38,7 @@ std::vector<Overlap> overlap_levels(const RematProblem& problem, int64_t highest
 // No intervals take less time than this, even if more remats and copies are added to the schedule.
 double min_total_us(const RematProblem& problem);
 
+// No intervals within the limit take less time than this, or none as short as can be where these are above the limit.
+double min_total_us_within(const RematProblem& problem, int64_t limit_bytes);
+
 }  // namespace plimsoll

@@ -4,7 +4,9 @@
 #include "passes/offload/copy_intervals.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <numeric>
 #include <queue>
 
 // Each copy can start once the compute ahead of it is done, and some compute is left once it is through. An engine that
@@ -132,6 +134,112 @@ double min_total_us(const RematProblem& problem) {
   return std::max({clock_us.back(), work.total_compute_us(), link_us,
                    together_us(to_host, to_device, problem.duplex_shares), preemptive_us(to_host),
                    preemptive_us(to_device)});
+}
+
+namespace {
+
+// What has crossed the link by some op at most: until compute leaves an op, no more was copied to the device for later
+// than had room beside what is alive there, and what is still on its way to the host has room as well. So from one op
+// to another passes at least the time of all copies due between them less what had room.
+class RoomBound {
+ public:
+  RoomBound(const RematProblem& problem, int64_t limit_bytes)
+      : work_(problem), tight_(problem), end_(problem.ops.size()) {
+    limit_bytes = std::max(limit_bytes, tight_.peak_bytes());
+    for (int64_t live : tight_.live_bytes()) room_.push_back(static_cast<double>(limit_bytes - live));
+    collect_copies();
+  }
+
+  double total_us() {
+    double now_us = 0, lost_us = 0, computed_us = 0;
+    for (size_t u = 0; u <= end_; ++u) {
+      if (u > 0) now_us += work_.compute_us[u - 1], computed_us += work_.compute_us[u - 1];
+      lost_us += lost_us_[u];
+      now_us = std::max(now_us, computed_us + lost_us);
+      for (const Mark& mark : marks_) now_us = std::max(now_us, from(mark, u));
+      consider(u, now_us);
+    }
+    for (const Mark& mark : marks_)
+      now_us = std::max(now_us, mark.us + min_copying_us(leaves_us_[end_] - mark.left_us,
+                                                         std::max(0.0, due_us_[end_] - mark.arrived_us), work_.shares));
+    return now_us;
+  }
+
+ private:
+  // An op, when compute leaves it at the earliest, and the copies of each engine until then: that have their place
+  // ahead of it, and to the device also those for which there was room.
+  struct Mark {
+    double us = 0, left_us = 0, arrived_us = 0;
+  };
+  static constexpr size_t max_marks = 64;
+
+  // In times of the fastest copy of each engine for its bytes.
+  void collect_copies() {
+    leaves_us_.assign(end_ + 1, 0);
+    due_us_.assign(end_ + 1, 0);
+    placed_us_.assign(end_ + 1, 0);
+    lost_us_.assign(end_ + 1, 0);
+    for (Engine engine : {Engine::ToHost, Engine::ToDevice}) {
+      double us_per_byte = infinite;
+      for (size_t c = 0; c < work_.copies.size(); ++c)
+        if (const int64_t bytes = tight_.moved_bytes(c); work_.copies[c].engine == engine && bytes > 0)
+          us_per_byte = std::min(us_per_byte, work_.copies[c].cost_us / static_cast<double>(bytes));
+      (engine == Engine::ToHost ? to_host_us_ : to_device_us_) = std::isfinite(us_per_byte) ? us_per_byte : 0;
+    }
+    for (size_t c = 0; c < work_.copies.size(); ++c) {
+      const EngineWork::Copy& copy = work_.copies[c];
+      if (copy.engine == Engine::Ranks) continue;
+      const CopyInterval& interval = tight_.intervals()[c];
+      const auto bytes = static_cast<double>(tight_.moved_bytes(c));
+      lost_us_[std::min<size_t>(interval.op + 1, end_)] += work_.interference.us(copy.cost_us);
+      if (copy.engine == Engine::ToHost) {
+        leaves_us_[interval.op + 1] += bytes * to_host_us_;
+      } else {
+        due_us_[interval.done] += bytes * to_device_us_;
+        placed_us_[interval.op + 1] += bytes * to_device_us_;
+      }
+    }
+    for (std::vector<double>* sums : {&leaves_us_, &due_us_, &placed_us_})
+      std::partial_sum(sums->begin(), sums->end(), sums->begin());
+  }
+
+  double from(const Mark& mark, size_t u) const {
+    const double to_host_us = leaves_us_[u] - mark.left_us - room_[u] * to_host_us_;
+    const double to_device_us = due_us_[u] - mark.arrived_us;
+    if (to_host_us <= 0 && to_device_us <= 0) return 0;
+    return mark.us + min_copying_us(std::max(0.0, to_host_us), std::max(0.0, to_device_us), work_.shares);
+  }
+
+  // Of each stretch of ops, the two from which most is left to copy.
+  void consider(size_t u, double now_us) {
+    const double room_us = u > 0 ? room_[u - 1] * to_device_us_ : 0;
+    const Mark mark{now_us, leaves_us_[u], placed_us_[u] + room_us};
+    const size_t stretch = u * max_marks / (end_ + 1);
+    if (stretch != stretch_ || marks_.empty()) {
+      stretch_ = stretch;
+      marks_.insert(marks_.end(), 2, mark);
+      return;
+    }
+    Mark &most_to_host = marks_.end()[-2], &most_to_device = marks_.end()[-1];
+    if (mark.us - mark.left_us > most_to_host.us - most_to_host.left_us) most_to_host = mark;
+    if (mark.us - mark.arrived_us > most_to_device.us - most_to_device.arrived_us) most_to_device = mark;
+  }
+
+  const EngineWork work_;
+  const CopyIntervals tight_;
+  size_t end_;
+  std::vector<double> room_;                            // by op: bytes
+  double to_host_us_ = 0, to_device_us_ = 0;            // for a byte
+  std::vector<double> leaves_us_, due_us_, placed_us_;  // sums of copies ahead of an op, or due by it
+  std::vector<double> lost_us_;                         // by op: to copies placed right before it
+  std::vector<Mark> marks_;
+  size_t stretch_ = 0;
+};
+
+}  // namespace
+
+double min_total_us_within(const RematProblem& problem, int64_t limit_bytes) {
+  return RoomBound(problem, limit_bytes).total_us();
 }
 
 }  // namespace plimsoll

@@ -15,6 +15,7 @@
 #include <doctest/doctest.h>
 #include <cstring>
 #include <random>
+#include <set>
 
 // Random training graphs with random budgets: the plan is within the budget, equals the plain plan bit for bit with
 // dead bytes poisoned, is the same plan when compiled again, and never takes longer with more budget.
@@ -234,6 +235,38 @@ TEST_SUITE("unit") {
     }
     CHECK(states_there > 20);
     CHECK(values_there > 0);
+  }
+
+  // Twelve equal layers: most of what a step needs are states, and they go to the host a few at a time.
+  TEST_CASE("fit: states go to the host by as many as the budget asks for") {
+    std::string states, body, last = "%x";
+    for (int i = 0; i < 12; ++i) {
+      const std::string id = std::to_string(i);
+      states += (i > 0 ? ", %w" : "%w") + id + ": f32[64,64] parameter trained";
+      body += "%h" + id + " = linear(" + last + ", %w" + id + ") {transpose_w=0} : f32[8,64]\n";
+      body += "%a" + id + " = tanh(%h" + id + ") : f32[8,64]\n";
+      last = "%a" + id;
+    }
+    const std::string text = "graph @layers(%x: f32[8,64], %labels: i64[8]) state(" + states + ") {\n" + body +
+                             "%loss, %lse, %weight = cross_entropy(" + last +
+                             ", %labels) {reduction=\"mean\"} : f32[], f32[8], f32[]\nreturn loss=%loss\n}\n";
+    TrainingRequest request;
+    request.effort = 0.02;
+    const Plan plain = cantFail(compiled_for(device_with_host(), text, request));
+    std::set<int64_t> on_host;
+    double last_us = 0;
+    for (int percent = 30; percent <= 100; percent += 2) {
+      request.budget_bytes = plain.promised_bytes() * percent / 100;
+      const CompileResult result = cantFail(result_for(device_with_host(), text, request));
+      CHECK((result.fits || last_us == 0));
+      if (!result.fits) continue;
+      if (last_us > 0) CHECK(result.plan.predicted_step_us <= last_us * (1 + 1e-9));
+      last_us = result.plan.predicted_step_us;
+      on_host.insert(llvm::count_if(result.plan.states, [&](const PlanState& state) {
+        return result.plan.slots[static_cast<size_t>(state.slot)].space == MemorySpace::Host;
+      }));
+    }
+    CHECK(on_host.size() > 12);
   }
 
   TEST_CASE("fit: the front goes down to the floor, and each of its plans is what its budget gives") {

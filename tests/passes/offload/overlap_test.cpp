@@ -276,6 +276,31 @@ TEST_CASE("overlap: a lower limit gives the first of the levels of a higher one"
   CHECK(max_levels > 2);
 }
 
+TEST_CASE("overlap: where a limit has no room for what is needed later, its bound is higher") {
+  RematProblem problem;
+  problem.value_bytes = {100, 100, 100};
+  problem.live_out = {0, 0, 0};
+  for (int32_t v = 0; v < 3; ++v) {
+    problem.ops.push_back(op(Engine::ToDevice, 20, {}, {v}));
+    problem.ops.push_back(op(Engine::Compute, 10, {v}, {}));
+  }
+  CHECK(min_total_us_within(problem, 100) == doctest::Approx(3 * (20 + 10)));
+  CHECK(overlap_within(problem, 100).total_us == doctest::Approx(3 * (20 + 10)));
+  CHECK(min_total_us(problem) == doctest::Approx(3 * 20 + 10));
+  CHECK(min_total_us_within(problem, 200) == doctest::Approx(3 * 20 + 10));
+  CHECK(overlap_within(problem, 200).total_us == doctest::Approx(3 * 20 + 10));
+}
+
+TEST_CASE("overlap: nothing within a limit is below its bound") {
+  std::mt19937 random(6);
+  for (int round = 0; round < 300; ++round) {
+    const RematProblem problem = random_schedule(random, 5 + pick(random, 60));
+    for (const Overlap& overlap : overlap_levels(problem, std::numeric_limits<int64_t>::max())) {
+      CHECK(overlap.total_us >= min_total_us_within(problem, overlap.limit_bytes) * (1 - 1e-9));
+    }
+  }
+}
+
 TEST_CASE("overlap: nothing is below the bound, and more remats and copies do not lower it") {
   std::mt19937 random(4);
   struct Found {
