@@ -1,10 +1,13 @@
 #include "frontend/api/alternatives.h"
 
 #include "frontend/api/choose_mesh.h"
+#include "ir/eight_bit_moments.h"
 #include "ir/plan/summary.h"
 #include "ir/support/parallel.h"
+#include "ir/support/strings.h"
 #include "ir/support/units.h"
 #include "passes/budget/budget_report.h"
+#include "passes/train/optimizer_settings.h"
 #include "passes/train/update_rules.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -19,6 +22,7 @@ namespace {
 
 constexpr size_t planned_instructions = 2500;  // a larger job takes too long to plan several times over
 constexpr double planning_effort = 0.05;
+constexpr int64_t usual_rank = 8;  // of adapters that nobody has described
 constexpr int64_t max_cards = 64, max_planned_cards = 8;
 
 double samples_of(const Plan& plan) {
@@ -46,6 +50,9 @@ class Alternatives {
                                      &Alternatives::half_length,
                                      &Alternatives::last_blocks,
                                      &Alternatives::optimizer_without_state,
+                                     &Alternatives::small_moments,
+                                     &Alternatives::adapters,
+                                     &Alternatives::quantised_weights,
                                      &Alternatives::host_memory,
                                      &Alternatives::chunks_of_batch,
                                      &Alternatives::micro_batches,
@@ -256,6 +263,50 @@ class Alternatives {
     double share = std::min(1.0, 2.0 * static_cast<double>(states) / static_cast<double>(moved));
     estimate(sgd, states, smallest_.predicted_step_us - share * update_us, samples_of(smallest_));
   }
+
+  void small_moments() {
+    if (training_.moments != Moments::F32 || !has_moments(training_.optimizer.kind)) return;
+    Alternative narrow = changed(Change::Moments);
+    TrainingRequest training = training_;
+    narrow.request.training.moments = training.moments = Moments::EightBit;
+    if (plan(narrow, training)) return;
+    int64_t freed_bytes = 0;
+    for (const PlanState& state : smallest_.states) {
+      const Slot& slot = smallest_.slots[static_cast<size_t>(state.slot)];
+      const bool is_moment = ends_with(slot.name, mean_suffix) || ends_with(slot.name, square_suffix);
+      if (!is_moment || slot.space != MemorySpace::Device || slot.type.dtype != DType::F32) continue;
+      const int64_t elements = slot.type.elements();
+      if (elements < min_eight_bit_elements) continue;
+      freed_bytes += slot.bytes - elements - moment_blocks(elements) * dtype_bytes(DType::F32);
+    }
+    // The update reads and writes that much less.
+    const DeviceDescription& device = smallest_.device;
+    const double less_us = device.roofline_us(0, 2 * freed_bytes, std::nullopt);
+    estimate(narrow, freed_bytes, smallest_.predicted_step_us - less_us, samples_of(smallest_));
+  }
+
+  // A step of adapters has less to plan than the whole model's, so these are planned even for large jobs.
+  void adapters() {
+    TrainingRequest training = training_;
+    if (!trains_all() || training.adapters.wanted()) return;
+    Alternative lora = changed(Change::Adapters);
+    lora.request.training.adapters.rank = training.adapters.rank = usual_rank;
+    if (const std::optional<CompileResult> result = planned(job_, training)) add(std::move(lora), *result);
+  }
+
+  void quantised_weights() {
+    TrainingRequest training = training_;
+    if (training.quantize.format != WeightFormat::AsTrained) return;
+    if (!training.adapters.wanted() && !trains_all()) return;
+    Alternative packed = changed(Change::Quantize);
+    if (!training.adapters.wanted()) training.adapters.rank = usual_rank;
+    training.quantize.format = WeightFormat::NF4;
+    packed.request.training.adapters = training.adapters;
+    packed.request.training.quantize = training.quantize;
+    if (const std::optional<CompileResult> result = planned(job_, training)) add(std::move(packed), *result);
+  }
+
+  bool trains_all() const { return training_.train.empty() && training_.freeze.empty(); }
 
   // Allows more host memory. Whether copies overlap with computing cannot be estimated, so this is planned even for
   // large jobs.

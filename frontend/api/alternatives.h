@@ -17,7 +17,10 @@ struct Alternative {
     HostMemory,
     Chunks,
     Cards,
-    MicroBatches
+    MicroBatches,
+    Moments,
+    Adapters,
+    Quantize
   };
   Change change;
   CompileRequest request;  // the job with the change; Cards that were estimated: unchanged

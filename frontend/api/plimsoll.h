@@ -274,7 +274,10 @@ struct Alternative {
     HostMemory,      // offloading with `host_budget_bytes` of host memory
     Chunks,          // `split`: the batch in chunks
     Cards,           // `ranks` that divide all states (`zero` 3), each with this batch
-    MicroBatches     // smaller ones, of which `accumulate` make an update of as many samples
+    MicroBatches,    // smaller ones, of which `accumulate` make an update of as many samples
+    Moments,         // in 8 bits
+    Adapters,        // `adapters` of rank 8 are trained, and nothing else
+    Quantize         // the same over weights in 4 bits
   };
   Change change = Change::Precision;
   CompileOptions options;  // the job with the change, to be compiled; Cards that were estimated: unchanged

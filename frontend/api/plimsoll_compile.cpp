@@ -98,6 +98,8 @@ CompileOptions public_options(const CompileRequest& from, CompileOptions asked) 
   asked.train = job.train;
   asked.optimizer = public_optimizer(job.optimizer);
   asked.moments = static_cast<Moments>(job.moments);
+  asked.adapters.rank = job.adapters.rank;
+  asked.quantize = static_cast<WeightFormat>(job.quantize.format);
   asked.offload = job.offload, asked.host_budget_bytes = job.host_budget_bytes, asked.split = job.split;
   if (job.mesh.ranks() == job.mesh[MeshAxis::Data]) asked.ranks = job.mesh.ranks();
   if (asked.ranks > 1) asked.zero = job.zero;

@@ -40,6 +40,11 @@ std::string options_of(const Alternative& alternative, const CompileRequest& ref
       return size_option_of(alternative) + " --accumulate " + std::to_string(training.accumulate);
     case Change::TrainedWeights: return "the last blocks alone (--train '" + training.train.front() + "')";
     case Change::Optimizer: return "--optimizer sgd";
+    case Change::Moments: return "--moments 8bit";
+    case Change::Adapters: return "--lora-rank " + std::to_string(training.adapters.rank);
+    case Change::Quantize:
+      return (refused.training.adapters.wanted() ? "" : "--lora-rank " + std::to_string(training.adapters.rank) + " ") +
+             "--quantize " + format_name(training.quantize.format).str();
     case Change::HostMemory:
       return (refused.training.offload ? "--host-budget " : "--offload auto --host-budget ") +
              typed(alternative.number);

@@ -533,6 +533,14 @@ def test_refusals_name_cards_that_are_enough(folder):
     expect(mesh[4:] == batch[5:], text)
     row = succeed(*job, "--dim", batch, "--mesh", mesh, "--zero", zero, "--budget", needs)
     expect(f"of {needs} on small_card" in row, row)
+    # Small states, adapters and a quantised base are enough too.
+    text = run(*job, "--dim", "batch=1", "--budget", "15MiB").stderr.splitlines()[-1]
+    for way in ("--moments 8bit", "--lora-rank 8", "--lora-rank 8 --quantize nf4"):
+        needs = re.search(f"would fit: .*?[:,] {way} ([\\d.]+ \\w+) \\(", text)
+        expect(needs, f"{way} in {text}")
+        succeed(*job, "--dim", "batch=1", *way.split(), "--budget", needs.group(1))
+    text = run(*job, "--dim", "batch=1", "--budget", "5MiB", "--lora-rank", "8").stderr.splitlines()[-1]
+    expect(" --quantize nf4 " in text and "--lora-rank" not in text and "--moments" in text, text)
     # Muon reads whole matrices, so more cards hold no less each.
     text = run(*job, "--dim", "batch=1", "--budget", "10MiB", "--optimizer", "muon").stderr.splitlines()[-1]
     expect("needs" in text and "--mesh" not in text and "cards" not in text, text)
