@@ -4,6 +4,7 @@
 
 #include "ir/builder.h"
 #include "ir/text_reader.h"
+#include "ir/verify.h"
 
 namespace plimsoll {
 namespace {
@@ -164,7 +165,7 @@ class Parser : private TextReader {
     start = offset();
     update.value = present_operand();
     if (failed()) return;
-    if (graph_->type(update.state) != graph_->type(update.value))
+    if (graph_->type(update.state) != graph_->type(update.value) && !begin_of_piece(*graph_, update))
       fail_at(start, "the state is " + to_string(graph_->type(update.state)) + ", its update " +
                          to_string(graph_->type(update.value)));
     graph_->updates.push_back(update);

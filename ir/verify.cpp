@@ -156,20 +156,33 @@ class Verifier {
 
   Status check_updates() const {
     std::vector<bool> is_state(graph_.value_count()), is_updated(graph_.value_count());
+    std::vector<int64_t> in_pieces(graph_.value_count(), 0);  // by state: elements of the pieces so far
     for (const State& state : graph_.states) is_state[index_of(state.value)] = true;
     for (const Update& update : graph_.updates) {
       if (!is_defined(update.state) || !is_state[index_of(update.state)])
         return wrong(graph_.name, "an update has no state");
       const Value& state = graph_.value(update.state);
       if (!is_defined(update.value)) return wrong(state.name, "its update has no value");
-      if (is_updated[index_of(update.state)]) return wrong(state.name, "is updated twice");
+      const Type& type = graph_.type(update.value);
+      int64_t& elements = in_pieces[index_of(update.state)];
+      if (is_updated[index_of(update.state)] && (elements == 0 || elements == state.type.elements()))
+        return wrong(state.name, "is updated twice");
       is_updated[index_of(update.state)] = true;
-      if (graph_.type(update.value) != state.type)
-        return wrong(state.name,
-                     "is " + to_string(state.type) + ", its update " + to_string(graph_.type(update.value)));
+      if (const std::optional<int64_t> begin = begin_of_piece(graph_, update)) {
+        if (*begin != elements)
+          return wrong(state.name, "its next value is made up to element " + llvm::Twine(elements) +
+                                       ", the next piece begins at " + llvm::Twine(*begin));
+        elements += type.elements();
+      } else if (type != state.type) {
+        return wrong(state.name, "is " + to_string(state.type) + ", its update " + to_string(type));
+      }
       if (space(update.value) != space(update.state))
         return wrong(state.name, "is in " + space_name(space(update.state)) + " memory, its update is not");
     }
+    for (const State& state : graph_.states)
+      if (const int64_t elements = in_pieces[index_of(state.value)];
+          elements > 0 && elements != graph_.type(state.value).elements())
+        return wrong(graph_.value(state.value).name, "its next value is made up to element " + llvm::Twine(elements));
     return Status::success();
   }
 
@@ -188,6 +201,15 @@ std::string described(const Type& type, const State& state) {
 }
 
 }  // namespace
+
+std::optional<int64_t> begin_of_piece(const Graph& graph, const Update& update) {
+  const Value& value = graph.value(update.value);
+  const Type& state = graph.type(update.state);
+  if (value.producer == NodeId::None || graph.node(value.producer).op->engine != Engine::ToHost) return std::nullopt;
+  const Attrs& attrs = graph.node(value.producer).attrs;
+  if (!attrs.has("begin") || value.type.dtype != state.dtype || value.type.rank() != 1) return std::nullopt;
+  return attrs.get_int("begin");
+}
 
 Status verify(const Graph& graph) { return Verifier(graph).run(); }
 

@@ -5,6 +5,8 @@
 
 #include "ir/graph.h"
 
+#include <optional>
+
 namespace plimsoll {
 
 // Structure (order, links, use lists, names), types (each node's equal its op's inference), states, outputs,
@@ -13,5 +15,9 @@ Status verify(const Graph& graph);
 
 // Each function, and that states of one name are the same in all of them.
 Status verify(const Program& program);
+
+// Of an update that gives only a piece of the next value of a state on the host, one of several that follow each other:
+// the state's element at which it begins.
+std::optional<int64_t> begin_of_piece(const Graph& graph, const Update& update);
 
 }  // namespace plimsoll

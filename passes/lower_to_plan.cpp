@@ -242,10 +242,17 @@ class Lowering {
     if (buffer.kind == Buffer::Kind::State) {
       const Slot& state = plan_.slots[slot_of_[index_of(buffer.first_value)]];
       slot.category = state.category;
-      slot.offset = state.offset;
+      slot.offset = state.offset + begin_in_state(node, slot.type);
     }
     slot_of_[index_of(result)] = add_slot(std::move(slot));
     place_in_buffer(result);
+  }
+
+  // In bytes, of a piece of the state's next value.
+  static int64_t begin_in_state(const Node& node, const Type& piece) {
+    return node.op->engine == Engine::ToHost && node.attrs.has("begin")
+               ? node.attrs.get_int("begin") * dtype_bytes(piece.dtype)
+               : 0;
   }
 
   void mark_if_saved(ValueId result, Slot& slot) const {

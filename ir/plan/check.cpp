@@ -31,6 +31,13 @@ class FunctionCheck {
   Status step(const Instruction& instruction);
   Status types(const Instruction& instruction, const OpDef& op) const;
   Status read(SlotId id, const llvm::Twine& who);
+  // The bytes [from, to) of an arena, which the slot or a part of it has.
+  struct Range {
+    int64_t from, to;
+    bool meets(const Slot& slot) const { return from < slot.offset + slot.bytes && slot.offset < to; }
+  };
+  Range bytes_read(const Instruction& instruction, SlotId operand) const;
+  Status read(SlotId id, Range range, const llvm::Twine& who);
   Status write_workspace(const Instruction& instruction);
   Status write_result(const Instruction& instruction, const OpDef& op, size_t result);
   Status write_view(const Instruction& instruction, const OpDef& op, SlotId result);
@@ -61,6 +68,7 @@ class FunctionCheck {
   llvm::DenseMap<int32_t, llvm::SmallVector<const PlanGradient*, 1>> gradients_after_;
   struct Copy {
     SlotId source, target;
+    Range read;  // of the source
     int32_t done;
   };
   llvm::SmallVector<Copy, 8> copies_;  // those that run
@@ -87,6 +95,21 @@ Status FunctionCheck::touch(SlotId id, const llvm::Twine& who) const {
 }
 
 Status FunctionCheck::read(SlotId id, const llvm::Twine& who) {
+  const Slot& storage = slot(plan_.storage_of(id));
+  return read(id, {storage.offset, storage.offset + storage.bytes}, who);
+}
+
+// Copies to the device may read a part of a slot.
+FunctionCheck::Range FunctionCheck::bytes_read(const Instruction& instruction, SlotId operand) const {
+  const Slot& s = slot(plan_.storage_of(operand));
+  const OpDef* op = find_op(instruction.op);
+  if (op->engine != Engine::ToDevice || !instruction.attrs.has("begin")) return {s.offset, s.offset + s.bytes};
+  const Type& part = slot(instruction.results[0]).type;
+  const int64_t from = s.offset + instruction.attrs.get_int("begin") * dtype_bytes(part.dtype);
+  return {from, from + part.bytes()};
+}
+
+Status FunctionCheck::read(SlotId id, Range range, const llvm::Twine& who) {
   if (Status s = touch(id, who)) return s;
   SlotId storage = plan_.storage_of(id);
   const Slot& s = slot(storage);
@@ -95,12 +118,13 @@ Status FunctionCheck::read(SlotId id, const llvm::Twine& who) {
     if (copy.target == storage)
       return wrong(who + " " + name(storage) + ", whose copy is waited for before instruction " +
                    llvm::Twine(copy.done));
-  if (bytes(s).holds(s.offset, s.offset + s.bytes, storage)) return Status::success();
-  SlotId thief = -1;
-  bytes(s).for_each_in(s.offset, s.offset + s.bytes, [&](SlotId owner) {
+  if (bytes(s).holds(range.from, range.to, storage)) return Status::success();
+  SlotId thief = storage;
+  bytes(s).for_each_in(range.from, range.to, [&](SlotId owner) {
     thief = owner;
     return owner == storage;
   });
+  if (thief == storage) return Status::success();
   return wrong(who + " " + name(storage) + ", but " + name(thief) + " was written over it at instruction " +
                llvm::Twine(written_[thief]));
 }
@@ -120,7 +144,9 @@ Status FunctionCheck::claim(SlotId id, const llvm::Twine& who) {
     bool gives_way = old.function == -1 ? owner == state
                                         : old.last < at_ || (old.last == at_ && s.in_place_of >= 0 &&
                                                              plan_.storage_of(s.in_place_of) == owner);
-    gives_way &= llvm::none_of(copies_, [&](const Copy& copy) { return copy.source == owner || copy.target == owner; });
+    gives_way &= llvm::none_of(copies_, [&](const Copy& copy) {
+      return (copy.source == owner && copy.read.meets(s)) || copy.target == owner;
+    });
     if (!gives_way) alive = owner;
     return gives_way;
   });
@@ -217,12 +243,13 @@ Status FunctionCheck::take_off(const Instruction& instruction, const OpDef& op) 
   SlotId target = instruction.results[0], source = instruction.operands.empty() || instruction.operands[0] < 0
                                                        ? target
                                                        : plan_.storage_of(instruction.operands[0]);
+  Range read = source == target ? Range{0, 0} : bytes_read(instruction, instruction.operands[0]);
   if (slot(target).in_place_of >= 0) source = target;  // the source's bytes are the target's now
   for (SlotId id : {source, target, instruction.workspace})
     if (id >= 0 && slot(id).function >= 0 && slot(id).last < instruction.done - 1)
       return wrong("runs until instruction " + llvm::Twine(instruction.done) + ", but " + name(id) +
                    " lives to instruction " + llvm::Twine(slot(id).last));
-  copies_.push_back({source, target, instruction.done});
+  copies_.push_back({source, target, read, instruction.done});
   return Status::success();
 }
 
@@ -238,7 +265,7 @@ Status FunctionCheck::step(const Instruction& instruction) {
   if (Status s = spaces(instruction, *op)) return s;
   for (SlotId operand : instruction.operands) {
     if (operand < 0) continue;
-    if (Status s = read(operand, "reads")) return s;
+    if (Status s = read(operand, bytes_read(instruction, operand), "reads")) return s;
   }
   if (Status s = write_workspace(instruction)) return s;
   for (size_t i = 0; i < instruction.results.size(); ++i)
@@ -249,11 +276,13 @@ Status FunctionCheck::step(const Instruction& instruction) {
 Status FunctionCheck::find_updates() {
   if (function_.name == evaluate_function && !function_.updates.empty())
     return wrong("updates " + name(function_.updates.front().state) + ", and evaluation changes no state");
-  llvm::DenseMap<SlotId, SlotId> value_of;
+  llvm::DenseMap<SlotId, int64_t> updated_bytes;  // by state: of its next value, which may come in pieces
   for (const PlanUpdate& update : function_.updates) {
-    if (slot(update.state).function != -1 || slot(update.state).view_of >= 0)
+    const Slot& state = slot(update.state);
+    if (state.function != -1 || state.view_of >= 0)
       return wrong("updates " + name(update.state) + ", which is no state");
-    if (!value_of.insert({update.state, update.value}).second) return wrong(name(update.state) + " is updated twice");
+    int64_t& bytes = updated_bytes[update.state];
+    if ((bytes += slot(update.value).bytes) > state.bytes) return wrong(name(update.state) + " is updated twice");
     state_of_[update.value] = update.state;
   }
   return Status::success();
@@ -292,12 +321,20 @@ Status FunctionCheck::end() {
   land();
   for (const PlanOutput& output : function_.outputs)
     if (Status s = read(output.slot, "output " + output.name + " is in")) return s;
+  // Pieces that are intact, lie in the state and have as many bytes as it are all of it.
+  llvm::DenseMap<SlotId, int64_t> updated_bytes;
   for (const PlanUpdate& update : function_.updates) {
     const Slot &state = slot(update.state), &value = slot(update.value);
-    if (!same_bytes(state, value))
-      return wrong("the next value of " + name(update.state) + " is left in " + name(update.value));
+    const bool in_state = state.space == value.space && state.offset <= value.offset &&
+                          value.offset + value.bytes <= state.offset + state.bytes;
+    if (!in_state) return wrong("the next value of " + name(update.state) + " is left in " + name(update.value));
+    updated_bytes[update.state] += value.bytes;
     if (Status s = read(update.value, "the next value of " + state.name + " is in")) return s;
   }
+  for (const PlanUpdate& update : function_.updates)
+    if (updated_bytes[update.state] != slot(update.state).bytes)
+      return wrong("of the next value of " + name(update.state) + " there are " +
+                   llvm::Twine(updated_bytes[update.state]) + " bytes");
   // claim() let only updates' values over persistent bytes, so everything else persistent is untouched.
   return Status::success();
 }

@@ -47,6 +47,7 @@ Cost cost_of(const Graph& graph, const Node& node, const DeviceDescription& devi
   if (is_copy(node.op->engine)) {
     double gb_per_s = node.op->engine == Engine::ToHost ? device.to_host_gb_per_s : device.from_host_gb_per_s;
     double copied = static_cast<double>(graph.type(node.results[0]).bytes());
+    cost.bytes_moved = 2 * graph.type(node.results[0]).bytes();  // it may read a part of its operand
     cost.predicted_us = copied / ((gb_per_s > 0 ? gb_per_s : device.memory_gb_per_s) * 1e3) + device.launch_us;
     return cost;
   }

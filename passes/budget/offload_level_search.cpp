@@ -14,6 +14,7 @@
 #include "passes/budget/budget_report.h"
 #include "passes/budget/translate_remats.h"
 #include "passes/offload/offload_rewrite.h"
+#include "passes/offload/update_pieces.h"
 #include "passes/place/place_buffers.h"
 #include "passes/remat/remat_problem.h"
 
@@ -94,6 +95,9 @@ OffloadLevelSearch::OffloadLevelSearch(const LoweringInput& input, const FitOpti
       search_seconds_(search_seconds),
       source_(source),
       functions_(input.draft.functions.size()),
+      whole_bytes_(on_host.empty() || llvm::any_of(input.draft.program.functions, meets_stages)
+                       ? 0
+                       : whole_update_bytes(input.draft, on_host)),
       persistent_bytes_(plain_persistent_bytes) {
   for (size_t f = 0; f < functions_.size(); ++f) {
     add_order(functions_[f], in_.draft.program.functions[f], f, on_host);
@@ -108,6 +112,7 @@ OffloadLevelSearch::OffloadLevelSearch(const LoweringInput& input, const FitOpti
 void OffloadLevelSearch::add_order(FunctionSearch& search, const Graph& graph, size_t function,
                                    const llvm::StringSet<>& on_host) const {
   OrderVariant order{graph, in_.draft.functions[function].writers, {}, 0, {}, 0};
+  if (whole_bytes_ > 0) update_in_pieces(order.graph, order.writers, on_host, *in_.draft.catalog, whole_bytes_);
   move_states_to_host(order.graph, order.writers, on_host);
   if (options_.recompute) delay_free_updates(order.graph, order.writers);
   order.host_room = room_on_host(order.graph);

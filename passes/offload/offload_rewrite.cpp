@@ -33,12 +33,14 @@ class StateMover {
     state.space = MemorySpace::Host;
     reload(state);
     for (size_t i = 0; i < graph_.updates.size(); ++i)
-      if (graph_.updates[i].state == state.value) write_back(state, i);
+      if (graph_.updates[i].state == state.value && graph_.space(graph_.updates[i].value) != MemorySpace::Host)
+        write_back(state, i);
   }
 
  private:
   void reload(const State& state) {
     llvm::SmallVector<NodeId, 4> users(graph_.value(state.value).users.begin(), graph_.value(state.value).users.end());
+    llvm::erase_if(users, [&](NodeId user) { return graph_.node(user).op->engine == Engine::ToDevice; });
     if (users.empty()) return;
     NodeId first = *std::min_element(users.begin(), users.end(), [&](NodeId a, NodeId b) {
       return position_[index_of(a)] < position_[index_of(b)];

@@ -21,7 +21,7 @@ struct HostChoice {
 std::vector<HostChoice> states_for_host(const PlanDraft& draft);
 
 // Moves the named states of a scheduled function to the host: each is reloaded before its first reader, and its next
-// value, made on the device, is copied back right after. `writers` follow.
+// value, made on the device, is copied back right after. What update_in_pieces copies stays as it is. `writers` follow.
 void move_states_to_host(Graph& graph, std::vector<NodeId>& writers, const llvm::StringSet<>& states);
 
 // Moves each copy to where it is issued and returns where each is waited for. `intervals` are those of a level of

@@ -1,6 +1,7 @@
 #include "passes/analysis/plan_draft.h"
 #include "passes/offload/offload_rewrite.h"
 #include "passes/offload/overlap.h"
+#include "passes/offload/update_pieces.h"
 #include "passes/remat/remat_problem.h"
 
 // The planning step offload: states of some roles live on the host, and their copies run beside computing as far as a
@@ -32,6 +33,7 @@ Result<bool> run_offload(PlanDraft& draft, size_t f, PassContext& context) {
   std::vector<NodeId>& writers = draft.writers(f);
   const llvm::StringSet<> states = states_of(graph, context.text("states"));
   if (states.empty()) return false;
+  if (context.number("whole") > 0) update_in_pieces(graph, writers, states, *draft.catalog, context.number("whole"));
   move_states_to_host(graph, writers, states);
   const RematProblem problem = graph_remat_problem(graph, writers, draft.device, *draft.catalog).problem;
   const Overlap widest = overlap_levels(problem, limit).back();
@@ -48,6 +50,7 @@ Result<bool> run_offload(PlanDraft& draft, size_t f, PassContext& context) {
 
 constexpr PassOption offload_options[] = {
     {"states", "all", "whose home is host memory: optimizer, gradient, parameter, buffer, or all of these"},
+    {"whole", int64_t{0}, "most bytes of an update that is not cut into pieces; 0: none is"},
     {"limit", int64_t{0}, "most live bytes of a function, without states; 0: as many as copies gain from"}};
 
 }  // namespace

@@ -21,7 +21,7 @@ class ProblemBuilder {
         device_(device),
         catalog_(catalog),
         value_of_(graph.value_count(), -1),
-        state_of_(graph.value_count(), -1) {
+        written_(graph.value_count()) {
     instructions_ = instructions_of(graph);
     for (const CopyInFlight& transfer : transfers_in_flight(graph, writers)) in_flight_.insert(transfer.copy);
     problem_.duplex_shares = device.duplex_shares();
@@ -32,7 +32,8 @@ class ProblemBuilder {
     std::vector<int32_t> position(graph.node_slots(), -1);
     for (size_t i = 0; i < instructions_.size(); ++i) position[index_of(instructions_[i])] = static_cast<int32_t>(i);
     for (size_t i = 0; i < writers.size(); ++i)
-      state_of_[index_of(graph.updates[i].state)] = position[index_of(writers[i])];
+      written_[index_of(graph.updates[i].state)].push_back(
+          {elements_of(graph.node(writers[i]), graph.updates[i].value), position[index_of(writers[i])]});
     for (NodeId id : instructions_) add_op(id);
     for (NodeId writer : writers) {
       RematOp& op = problem_.ops[position[index_of(writer)]];
@@ -149,7 +150,7 @@ class ProblemBuilder {
     op.engine = is_copy(node.op->engine) ? node.op->engine : Engine::Compute;
     op.repeatable = node.op->repeatable && node.phase != Phase::Update;
     for (ValueId operand : node.operands)
-      if (operand != ValueId::None) add_read(op, operand);
+      if (operand != ValueId::None) add_read(op, node, operand);
     for (ValueId result : node.results) {
       const bool on_host = written_space(node.op->engine) == MemorySpace::Host;
       if (value_of_[index_of(result)] < 0)
@@ -180,13 +181,25 @@ class ProblemBuilder {
     if (!op.in_place.empty()) op.not_before = problem_.op_count();
   }
 
-  void add_read(RematOp& op, ValueId operand) {
+  // Elements of a state that a node reads or writes. Copies may have a part of them.
+  struct Elements {
+    int64_t begin, end;
+    bool meets(const Elements& other) const { return begin < other.end && other.begin < end; }
+  };
+  Elements elements_of(const Node& node, ValueId value) const {
+    const int64_t elements = graph_.type(value).elements();
+    if (!is_copy(node.op->engine) || !node.attrs.has("begin")) return {0, std::max<int64_t>(elements, 1)};
+    const int64_t begin = node.attrs.get_int("begin");
+    return {begin, begin + graph_.type(node.results[0]).elements()};
+  }
+
+  void add_read(RematOp& op, const Node& node, ValueId operand) {
     if (int32_t v = value(operand); v >= 0) {
       if (!llvm::is_contained(op.reads, v)) op.reads.push_back(v);
       return;
     }
-    int32_t written = state_of_[index_of(root_of(graph_, operand))];
-    if (written >= 0) op.remat_until = std::min(op.remat_until, written);
+    for (const auto& [elements, at] : written_[index_of(root_of(graph_, operand))])
+      if (elements.meets(elements_of(node, operand))) op.remat_until = std::min(op.remat_until, at);
   }
 
   // The search itself follows where an operand is used last.
@@ -210,7 +223,8 @@ class ProblemBuilder {
   bool has_collectives_ = false;
   llvm::SmallVector<const OpDef*, 4> collectives_;  // by kind
   std::vector<int32_t> value_of_;                   // by value of the graph; -1: a view, or persistent
-  std::vector<int32_t> state_of_;                   // by state value: the instruction that writes it; -1: none
+  // By state value: the elements that an instruction writes, and which one.
+  std::vector<llvm::SmallVector<std::pair<Elements, int32_t>, 1>> written_;
 };
 
 }  // namespace

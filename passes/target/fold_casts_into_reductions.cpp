@@ -5,6 +5,9 @@
 // between the sum and the cast move behind it.
 //
 // It is right because the sum is accumulated in at least f32 either way; only the rounding in the middle goes.
+//
+// A cast to fewer bits comes before the zeros that are padded, so that a last layer whose classes are padded has no
+// padded weights in f32. It keeps zero as it is. Before differentiation the gradient would have fewer bits, too.
 
 namespace plimsoll {
 namespace {
@@ -37,15 +40,31 @@ bool try_fold(Graph& graph, NodeId cast) {
   return true;
 }
 
+bool try_swap_with_pad(Graph& graph, NodeId cast) {
+  const ValueId narrow = graph.node(cast).results[0], padded = operand_of(graph.node(cast), "x");
+  const NodeId id = graph.value(padded).producer;
+  if (id == NodeId::None || !has_one_reader(graph, padded)) return false;
+  const Node& pad = graph.node(id);
+  if (pad.op->name != "pad" || operand_of(pad, "value") != ValueId::None) return false;
+  const DType dtype = graph.type(narrow).dtype;
+  if (dtype_bytes(dtype) >= dtype_bytes(graph.type(padded).dtype)) return false;
+  Builder b = builder_at(graph, cast);
+  b.origin = pad.origin;
+  replace_and_rename(graph, narrow, b.emit("pad", {b.cast(operand_of(pad, "x"), dtype)}, pad.attrs));
+  return true;
+}
+
 Result<bool> run(Graph& graph, PassContext& context) {
-  return apply_patterns(graph, context, {{"cast", "sums", try_fold}});
+  return apply_patterns(graph, context, {{"cast", "sums", try_fold}, {"cast", "pads", try_swap_with_pad}});
 }
 
 }  // namespace
 
 constinit const PassInfo pass_fold_casts_into_reductions{
     .name = "fold-casts-into-reductions",
-    .summary = "let sums of 16-bit operands that are cast to f32 round to f32 themselves",
+    .summary =
+        "let sums of 16-bit operands that are cast to f32 round to f32 themselves, and cast to fewer bits before "
+        "padding",
     .keeps_result = false,
     .run = run,
 };

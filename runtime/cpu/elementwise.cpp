@@ -53,6 +53,12 @@ Status launch_copy(const CpuCall& k) {
   return Status::success();
 }
 
+Status launch_to_device(const CpuCall& k) {
+  const auto* from = static_cast<const std::byte*>(k.in(0)) + k.call.get_int("begin") * k.element_bytes();
+  cpu::copy_bytes(k.out(0), from, k.results[0].type.bytes());
+  return Status::success();
+}
+
 // ---- Several operands ----
 
 template <typename T>
@@ -158,7 +164,7 @@ constexpr CpuKernel kernels[] = {
     {op_dequantize, "blocks", accepts_everything, launch_dequantize},
     {op_copy, "bytes", accepts_everything, launch_copy},
     {op_to_host, "bytes", accepts_everything, launch_copy},
-    {op_to_device, "bytes", accepts_everything, launch_copy},
+    {op_to_device, "bytes", accepts_everything, launch_to_device},
     {op_identity, "bytes", accepts_everything, launch_copy},
     {op_reshape, "bytes", accepts_everything, launch_copy},
 };

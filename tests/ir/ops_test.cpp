@@ -455,6 +455,11 @@ TEST_SUITE("ops") {
       build(one, c);
       weighted[c.op->name.str()] += is_weighted_mean(one.graph, one.graph.node(one.node));
     });
+    // Its body says the types.
+    for_each_case(Dtypes::AsSampled, [&](const Case& c) {
+      if (c.op->name != "fused") return;
+      for (int64_t count : {2, 4}) checked["fused"] += check_parts(c, count);
+    });
     for (const OpDef* op : all_ops()) {
       INFO(op->name.str(), " says how its parts come together, and no sample of it has any");
       CHECK((!op->chunk || checked[op->name.str()] > 0));

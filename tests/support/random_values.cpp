@@ -1,5 +1,7 @@
 #include "tests/support/random_values.h"
 
+#include "ir/verify.h"
+
 #include <cmath>
 #include <random>
 
@@ -95,6 +97,25 @@ Result<Evaluation> evaluate_alike(const Graph& graph, const RandomValues& values
   return std::move(ranks->front());
 }
 
+// The next values of states by name, in the order in which these are updated first; pieces are put together.
+std::vector<std::pair<std::string, Tensor>> next_values(const Graph& graph, const Evaluation& evaluation) {
+  std::vector<std::pair<std::string, Tensor>> values;
+  for (size_t i = 0; i < graph.updates.size(); ++i) {
+    const Update& update = graph.updates[i];
+    const std::string& name = graph.value(update.state).name;
+    const Tensor& next = evaluation.updates[i];
+    const std::optional<int64_t> begin = begin_of_piece(graph, update);
+    if (!begin) {
+      values.emplace_back(name, next);
+      continue;
+    }
+    auto whole = llvm::find_if(values, [&](const auto& each) { return each.first == name; });
+    if (whole == values.end()) whole = values.insert(whole, {name, Tensor(graph.type(update.state))});
+    for (int64_t e = 0; e < next.type().elements(); ++e) whole->second.view().set(*begin + e, next.get(e));
+  }
+  return values;
+}
+
 }  // namespace
 
 std::string compare_results(const Graph& before, const Graph& after) {
@@ -105,15 +126,16 @@ std::string compare_results(const Graph& before, const Graph& after) {
   for (Result<Evaluation>* run : {&left, &right})
     if (!*run) failure += "evaluation failed: " + take_diag(run->takeError()).text();
   if (!failure.empty()) return failure;
-  if (left->outputs.size() != right->outputs.size() || left->updates.size() != right->updates.size())
+  const auto left_states = next_values(before, *left), right_states = next_values(after, *right);
+  if (left->outputs.size() != right->outputs.size() || left_states.size() != right_states.size())
     return "another number of outputs or updates";
   for (size_t i = 0; i < left->outputs.size(); ++i)
     if (std::string text = describe_difference(left->outputs[i], right->outputs[i]); !text.empty())
       return "output " + before.outputs[i].name + ": " + text;
-  for (size_t i = 0; i < left->updates.size(); ++i) {
-    std::string state = before.value(before.updates[i].state).name;
-    if (state != after.value(after.updates[i].state).name) return "updates of other states";
-    if (std::string text = describe_difference(left->updates[i], right->updates[i]); !text.empty())
+  for (size_t i = 0; i < left_states.size(); ++i) {
+    const auto& [state, next] = left_states[i];
+    if (state != right_states[i].first) return "updates of other states";
+    if (std::string text = describe_difference(next, right_states[i].second); !text.empty())
       return "update of " + state + ": " + text;
   }
   return "";

@@ -189,6 +189,39 @@ constinit const OpDef op_cast{
     .samples = cast_samples,
 };
 
+// ---- to_host, to_device ----
+
+Result<Types> infer_to_host(const OpCall& call) {
+  if (call.get_int("begin") < 0) return model_error("begin is " + llvm::Twine(call.get_int("begin")));
+  return Types{call["x"]};
+}
+
+Result<Types> infer_to_device(const OpCall& call) {
+  const int64_t begin = call.get_int("begin"), elements = call.get_int("elements");
+  const Type& x = call["x"];
+  if (elements == 0 && begin == 0) return Types{x};
+  if (begin < 0 || elements < 1 || elements > x.elements() - begin)
+    return model_error(llvm::Twine(elements) + " elements from " + llvm::Twine(begin) + " on of " + to_string(x));
+  return Types{Type(x.dtype, {elements})};
+}
+
+void to_device_reference(const ReferenceCall& call) {
+  const TensorView& y = call.out("y");
+  copy_elements(y, 0, call.in("x"), call.get_int("begin"), y.elements());
+}
+
+std::vector<Sample> to_host_samples() {
+  std::vector<Sample> samples = copy_samples();
+  samples.push_back({{samples::normal({4})}, {{"begin", 8}}});
+  return samples;
+}
+
+std::vector<Sample> to_device_samples() {
+  std::vector<Sample> samples = copy_samples();
+  samples.push_back({{samples::normal({3, 4})}, {{"begin", 5}, {"elements", 6}}});
+  return samples;
+}
+
 constinit const OpDef op_identity{
     .name = "identity",
     .summary = "x under another name",
@@ -214,25 +247,28 @@ constinit const OpDef op_copy{
 
 constinit const OpDef op_to_host{
     .name = "to_host",
-    .summary = "x copied to host memory",
-    .infer = infer_same,
+    .summary =
+        "x copied to host memory {begin=0}: of a piece of a state's next value, the state's element it begins at",
+    .attrs = {{"begin", 0}},
+    .infer = infer_to_host,
     .gradient = Gradient::missing("copies between memories are made after gradients are"),
     .repeatable = false,
     .moves_elements = true,
     .engine = Engine::ToHost,
     .reference = copy_reference,
-    .samples = copy_samples,
+    .samples = to_host_samples,
 };
 
 constinit const OpDef op_to_device{
     .name = "to_device",
-    .summary = "x copied from host memory",
-    .infer = infer_same,
+    .summary = "x copied from host memory {begin=0, elements=0}: so many elements from begin on, flat; 0: all of x",
+    .attrs = {{"begin", 0}, {"elements", 0}},
+    .infer = infer_to_device,
     .gradient = Gradient::missing("copies between memories are made after gradients are"),
     .moves_elements = true,
     .engine = Engine::ToDevice,
-    .reference = copy_reference,
-    .samples = copy_samples,
+    .reference = to_device_reference,
+    .samples = to_device_samples,
 };
 
 constinit const OpDef op_add_n{

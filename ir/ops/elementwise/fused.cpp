@@ -75,6 +75,24 @@ Result<Types> infer_fused(const OpCall& call) {
   return results;
 }
 
+// By elements, where operands are scalars or have the shape of the results.
+std::optional<ChunkCall> fused_chunk(const OpCall& call, Chunk) {
+  Result<FusedBody> body = fused_body(call.get_string("body"));
+  if (!body) return llvm::consumeError(body.takeError()), std::nullopt;
+  if (has_reductions(**body)) return std::nullopt;
+  ChunkCall made = cut_operands(call, {});
+  const Shape* shape = nullptr;
+  for (size_t i = 0; i < call.count(); ++i) {
+    const Type& operand = call.operand(i);
+    if (is_random_counter((*body)->type((*body)->inputs[i]))) return std::nullopt;
+    if (operand.rank() == 0) continue;
+    if (shape && *shape != operand.shape) return std::nullopt;
+    shape = &operand.shape;
+    made.cut[i] = true;
+  }
+  return made;
+}
+
 double fused_flops(const OpCall& call, llvm::ArrayRef<Type> results) {
   const FusedBody body = llvm::cantFail(fused_body(call.get_string("body")));
   double of_element = 0;
@@ -213,6 +231,7 @@ constinit const OpDef op_fused{
     .gradient = Gradient::missing("ops are fused after gradients are made"),
     .in_place = {{"ys", "x0"}, {"ys", "x1"}, {"ys", "x2"}, {"ys", "x3"}},
     .flops = fused_flops,
+    .chunk = fused_chunk,
     .reference = fused_reference,
     .samples = fused_samples,
 };

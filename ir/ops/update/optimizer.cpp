@@ -5,6 +5,7 @@
 // came, so that who wants to know the gradient's need not read it again.
 
 #include "ir/ops/common/samples.h"
+#include "ir/ops/update/update_block.h"
 #include "ir/ops/update/update_call.h"
 
 #include <cmath>
@@ -13,6 +14,20 @@ namespace plimsoll {
 namespace {
 
 using namespace samples;
+
+// Elements are updated each by itself. A norm is of a block, which no chunk cuts.
+std::optional<ChunkCall> cut_update(const OpCall& call, Chunk chunk, std::initializer_list<PortKey> operands) {
+  if (call.get_int("norms") && call["param"].elements() % (chunk.count * update_block) != 0) return std::nullopt;
+  return cut_operands(call, operands);
+}
+
+std::optional<ChunkCall> sgd_chunk(const OpCall& call, Chunk chunk) {
+  return cut_update(call, chunk, {"param", "grad", "momentum"});
+}
+
+std::optional<ChunkCall> adamw_chunk(const OpCall& call, Chunk chunk) {
+  return cut_update(call, chunk, {"param", "grad", "m", "v"});
+}
 
 Result<Types> infer_sgd(const OpCall& call) {
   for (llvm::StringRef i : {"param", "grad", "momentum"})
@@ -135,6 +150,7 @@ constinit const OpDef op_sgd{
     .repeatable = false,
     .in_place = {{"param", "param"}, {"momentum", "momentum"}},
     .flops = ten_each,
+    .chunk = sgd_chunk,
     .reference = sgd_reference,
     .samples = sgd_samples,
 };
@@ -158,6 +174,7 @@ constinit const OpDef op_adamw{
     .repeatable = false,
     .in_place = {{"param", "param"}, {"m", "m"}, {"v", "v"}},
     .flops = ten_each,
+    .chunk = adamw_chunk,
     .reference = adamw_reference,
     .samples = adamw_samples,
 };

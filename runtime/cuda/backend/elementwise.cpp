@@ -82,10 +82,14 @@ Status launch_copy(const CudaCall& k) {
   return launched(k, cuda::copy_bytes(k.out("y"), k.in("x"), k.result("y").type.bytes(), k.stream));
 }
 
-Status launch_transfer(const CudaCall& k) {
-  return launched(k, cudaMemcpyAsync(k.out("y"), k.in("x"), static_cast<size_t>(k.result("y").type.bytes()),
-                                     cudaMemcpyDefault, k.stream));
+Status transfer(const CudaCall& k, int64_t begin_bytes) {
+  return launched(k, cudaMemcpyAsync(k.out("y"), static_cast<const std::byte*>(k.in("x")) + begin_bytes,
+                                     static_cast<size_t>(k.result("y").type.bytes()), cudaMemcpyDefault, k.stream));
 }
+
+Status launch_to_host(const CudaCall& k) { return transfer(k, 0); }
+
+Status launch_to_device(const CudaCall& k) { return transfer(k, k.call.get_int("begin") * k.element_bytes()); }
 
 // ---- Several operands ----
 
@@ -180,8 +184,8 @@ constexpr CudaLauncher launchers[] = {
     {op_copy, "bytes", launch_copy},
     {op_identity, "bytes", launch_copy},
     {op_reshape, "bytes", launch_copy},
-    {op_to_host, "copy_engine", launch_transfer},
-    {op_to_device, "copy_engine", launch_transfer},
+    {op_to_host, "copy_engine", launch_to_host},
+    {op_to_device, "copy_engine", launch_to_device},
 };
 
 }  // namespace

@@ -209,6 +209,64 @@ const Planted copies[] = {
      "%m.host [0, 256) lies in the persistent part"},
 };
 
+// The same with a state of twice the size, whose next value comes in two pieces: the first as above, the second is
+// fetched and stored as it is while the first is being stored.
+//
+//   bytes      1536     1792              host 0   256
+//   5 m.next = add(b, m.fetch)            m.next            m        m
+//   6 m.host = to_host(m.next)            m.next            m.host   m     waited for at the end
+//   7 rest = to_device(m)                 m.next   rest     m.host   m
+//   8 rest.host = to_host(rest)           m.next   rest     m.host   rest.host
+enum : SlotId { rest = m_host + 1, rest_host };
+
+Plan plan_in_pieces() {
+  Plan plan = plan_with_host();
+  PlanFunction& function = step(plan);
+  for (Slot& slot : plan.slots)
+    if (slot.function >= 0) slot.first += 2 * (slot.first >= 7), slot.last += 2 * (slot.last >= 7);
+  plan.slots[m] = make_slot("m", 0, -1, 0, 0, Category::Optimizer, {128});
+  plan.slots.push_back(make_slot("rest", 1792, 0, 7, 8, Category::Offload));
+  plan.slots.push_back(make_slot("rest.host", 256, 0, 8, 10, Category::Optimizer));
+  plan.slots[m].space = plan.slots[rest_host].space = MemorySpace::Host;
+  auto& instructions = function.instructions;
+  instructions[1].attrs = {{"begin", 0}, {"elements", 64}};
+  instructions[6].attrs = {{"begin", 0}};
+  instructions[6].done = 11;
+  Instruction fetch = make_instruction("to_device", {m}, rest, Phase::Update),
+              store = make_instruction("to_host", {rest}, rest_host, Phase::Update);
+  fetch.attrs = {{"begin", 64}, {"elements", 64}}, store.attrs = {{"begin", 64}};
+  instructions.insert(instructions.begin() + 7, {fetch, store});
+  function.updates.push_back({m, rest_host});
+  function.transient_bytes = 1536;
+  plan.arenas = {{MemorySpace::Device, 2048, 512, 1536, 8192}, {MemorySpace::Host, 768, 768, 512, 4096}};
+  return plan;
+}
+
+const Planted pieces[] = {
+    {"a part that no piece writes", [](Plan& p) { p.slots[m].type.shape = {192}, p.slots[m].bytes = 768; },
+     "of the next value of %m [0, 768) there are 512 bytes"},
+    {"two pieces in one place", [](Plan& p) { p.slots[rest_host].offset = 0; },
+     "result %rest.host [0, 256) is written over %m.host [0, 256)"},
+    {"a piece beside its state", [](Plan& p) { p.slots[rest_host].offset = 512; },
+     "the next value of %m [0, 512) is left in %rest.host [512, 768)"},
+    {"more pieces than the state has room for",
+     [](Plan& p) {
+       step(p).updates.push_back({m, rest_host});
+     },
+     "%m [0, 512) is updated twice"},
+    {"a part that is read behind its next value",
+     [](Plan& p) { step(p).instructions[7].attrs.set("begin", int64_t{0}); },
+     "instruction 7 (to_device): reads %m [0, 512), but %m.host [0, 256) was written over it at instruction 6"},
+    {"a part that is not there", [](Plan& p) { step(p).instructions[7].attrs.set("begin", int64_t{65}); },
+     "64 elements from 65 on of f32[128]"},
+    {"a part that is overwritten while it is fetched",
+     [](Plan& p) {
+       step(p).instructions[7].done = 10, p.slots[rest].last = 9;
+       step(p).instructions[8].operands[0] = m_next;
+     },
+     "result %rest.host [256, 512) is written over %m [0, 512), which is persistent and is being copied"},
+};
+
 // Returns an empty string for a plan that passes.
 std::string complaint(const Plan& plan) {
   Status status = check_plan(plan);
@@ -236,6 +294,10 @@ TEST_SUITE("unit") {
   TEST_CASE("checker: copies between memories") {
     CHECK(complaint(plan_with_host()) == "");
     check_caught(copies, plan_with_host);
+  }
+  TEST_CASE("checker: a next value in pieces") {
+    CHECK(complaint(plan_in_pieces()) == "");
+    check_caught(pieces, plan_in_pieces);
   }
 
   TEST_CASE("checker: a copy puts the next value into its state") {

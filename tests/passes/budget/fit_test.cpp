@@ -421,6 +421,36 @@ graph @two(%x: f32[256, 256], %y: f32[256, 256]) {
     CHECK(offered(511 << 10) == std::vector<std::string>{"b"});
   }
 
+  // The weights have 256 KiB, as much as the moments and the gradient have each. AdamW's update of all of them would
+  // hold 1 MiB, SGD's 768 KiB, and nothing else holds more than 260 KiB. Lion's moving means come whole.
+  TEST_CASE("fit: a large update comes from the host piece by piece, and changes no bit") {
+    const std::string text = R"(
+graph @table(%i: i64[16], %t: f32[16,64]) state(%w: f32[1024,64] parameter trained) {
+  %r = gather(%w, %i) {axis=0} : f32[16,64]
+  return r=%r
+})";
+    TrainingRequest request;
+    request.loss = "mse:r:t";
+    for (OptimizerKind kind : {OptimizerKind::AdamW, OptimizerKind::Sgd, OptimizerKind::Lion})
+      for (int64_t accumulate : {1, 3}) {
+        CAPTURE(optimizer_name(kind).str());
+        CAPTURE(accumulate);
+        request.optimizer.kind = kind;
+        request.optimizer.momentum = kind == OptimizerKind::Sgd ? 0.9 : 0;
+        request.accumulate = accumulate;
+        request.budget_bytes = 0;
+        const Trace expected = train(cantFail(compiled_for(device_with_host(), text, request)), text);
+        request.budget_bytes = 1;
+        const Plan least = cantFail(result_for(device_with_host(), text, request)).plan;
+        if (kind != OptimizerKind::Lion) CHECK(least.promised_bytes() < 600 << 10);
+        request.budget_bytes = least.promised_bytes();
+        const Plan plan = cantFail(compiled_for(device_with_host(), text, request));
+        CHECK(plan.functions.back().updates.size() > 8);
+        CHECK(train(plan, text) == expected);
+        CHECK(train(plan, text, true) == expected);
+      }
+  }
+
   // Only a view is between %v.reload and %w.reload. If both are issued together, the second stays before its own view.
   TEST_CASE("fit: a copy that is issued together with the one before it stays where it is") {
     Graph graph = cantFail(parse_graph(R"(
