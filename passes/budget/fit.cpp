@@ -6,6 +6,7 @@
 #include "ir/plan/summary.h"
 #include "ir/support/units.h"
 #include "passes/budget/budget_report.h"
+#include "passes/budget/program_size.h"
 
 #include <cmath>
 
@@ -27,6 +28,8 @@ constexpr double min_step = 0.06;
 // Where they are so far apart, others come between them, this far apart at least, as a share of the plain plan's bytes
 // or of what is on the host: with little there, little more takes noticeably longer.
 constexpr double min_gap = 0.1, min_fine_step = 0.0025, fine_growth = 0.06;
+// Longer programs, whose levels take longer to look at, have steps that are as many times longer.
+constexpr double nodes_of_fine_steps = 2000;
 
 // A level with states on the host searches for an eighth of the time: six of them together take less than the first.
 constexpr double level_effort_divisor = 8;
@@ -93,6 +96,7 @@ std::vector<BudgetFitter::OffloadLevel> BudgetFitter::offload_levels(llvm::Array
     if (input.host_budget_bytes > 0 && bytes[states] > input.host_budget_bytes) break;
     if (states > searched.back()) searched.push_back(states);
   }
+  const double length = std::max(1.0, static_cast<double>(nodes_of(input.draft.program)) / nodes_of_fine_steps);
   std::vector<OffloadLevel> levels(1);
   for (size_t i = 1; i < searched.size(); ++i) {
     const int64_t gap = bytes[searched[i]] - levels.back().bytes;
@@ -101,7 +105,7 @@ std::vector<BudgetFitter::OffloadLevel> BudgetFitter::offload_levels(llvm::Array
     for (size_t states = levels.back().states + 1; states < searched[i] && static_cast<double>(gap) >= min_gap * most;
          ++states) {
       const auto before = static_cast<double>(levels.back().bytes), now = static_cast<double>(bytes[states]);
-      if (now - before >= std::max(min_fine_step * most, fine_growth * before))
+      if (now - before >= length * std::max(min_fine_step * most, fine_growth * before))
         levels.push_back({states, bytes[states]});
     }
     levels.push_back({searched[i], bytes[searched[i]]});
