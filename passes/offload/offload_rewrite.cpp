@@ -54,11 +54,28 @@ class StateMover {
   }
 
   void write_back(const State& state, size_t update) {
+    leave_out_copy(update);
     NodeId copy = add_copy("to_host", graph_.updates[update].value, ".host", graph_.next_node(writers_[update]));
     graph_.node(copy).phase = Phase::Update;
     graph_.node(copy).origin = state.origin;
     graph_.updates[update].value = graph_.node(copy).results[0];
     writers_[update] = copy;
+  }
+
+  // A value that several states become is copied for all but one of them, to be written into a state. Copies to the
+  // host do that as well.
+  void leave_out_copy(size_t update) {
+    const ValueId value = graph_.updates[update].value;
+    const NodeId copy = writers_[update];
+    const ValueId source = graph_.node(copy).operands.empty() ? ValueId::None : graph_.node(copy).operands[0];
+    if (graph_.node(copy).op->name != "copy" || graph_.type(source) != graph_.type(value)) return;
+    const NodeId producer = graph_.value(root_of(graph_, source)).producer;
+    const bool is_shown = llvm::any_of(graph_.outputs, [&](const Output& output) { return output.value == value; });
+    if (producer == NodeId::None || !is_instruction(graph_.node(producer)) || is_shown) return;
+    if (!graph_.value(value).users.empty()) return;
+    graph_.updates[update].value = source;
+    writers_[update] = graph_.node(copy).previous;
+    graph_.erase_node(copy);
   }
 
   NodeId add_copy(llvm::StringRef op, ValueId value, const char* suffix, NodeId before) {

@@ -192,6 +192,14 @@ class Cutter {
   Cutter(Graph& graph, std::vector<NodeId>& writers, const llvm::StringSet<>& on_host, const Group& group)
       : graph_(graph), writers_(writers), on_host_(on_host), group_(group) {}
 
+  // Moves the nodes side by side, so that no next value waits for the last of them.
+  void gather() {
+    if (group_.nodes.size() < 2 || !is_place(group_.nodes.front())) return;
+    const NodeId behind = graph_.next_node(group_.nodes.front());
+    for (NodeId id : llvm::ArrayRef<NodeId>(group_.nodes).drop_front())
+      if (id != behind) graph_.move_before(id, behind);
+  }
+
   bool cut(int64_t limit) {
     const std::optional<NodeId> place = find_place();
     if (!place) return false;
@@ -368,7 +376,8 @@ int64_t whole_update_bytes(const PlanDraft& draft, const llvm::StringSet<>& on_h
 void update_in_pieces(Graph& graph, std::vector<NodeId>& writers, const llvm::StringSet<>& on_host,
                       const KernelCatalog& catalog, int64_t most_bytes) {
   for (const Group& group : GroupFinder(graph, on_host, catalog).find())
-    if (group.bytes > most_bytes) Cutter(graph, writers, on_host, group).cut(most_bytes);
+    if (Cutter cutter(graph, writers, on_host, group); group.bytes <= most_bytes || !cutter.cut(most_bytes))
+      cutter.gather();
 }
 
 }  // namespace plimsoll

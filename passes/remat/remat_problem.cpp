@@ -148,7 +148,7 @@ class ProblemBuilder {
     op.cost_us = predicted_us(graph_, node, kernel, device_);
     op.workspace_bytes = rounded(kernel.workspace_bytes);
     op.engine = is_copy(node.op->engine) ? node.op->engine : Engine::Compute;
-    op.repeatable = node.op->repeatable && node.phase != Phase::Update;
+    op.repeatable = node.op->repeatable && (node.phase != Phase::Update || is_fetched(node));
     for (ValueId operand : node.operands)
       if (operand != ValueId::None) add_read(op, node, operand);
     for (ValueId result : node.results) {
@@ -200,6 +200,15 @@ class ProblemBuilder {
     }
     for (const auto& [elements, at] : written_[index_of(root_of(graph_, operand))])
       if (elements.meets(elements_of(node, operand))) op.remat_until = std::min(op.remat_until, at);
+  }
+
+  // Does the node make its results of nothing that a step computes? Updates repeat such nodes alone.
+  bool is_fetched(const Node& node) const {
+    return node.op->engine == Engine::ToDevice || llvm::all_of(node.operands, [&](ValueId operand) {
+             if (operand == ValueId::None) return true;
+             const NodeId producer = graph_.value(root_of(graph_, operand)).producer;
+             return producer != NodeId::None && !is_instruction(graph_.node(producer));
+           });
   }
 
   // The search itself follows where an operand is used last.

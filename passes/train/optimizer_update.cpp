@@ -167,11 +167,28 @@ class UpdateEmitter {
     return some == ValueId::None ? others : b_.emit("add_n", {some, others});
   }
 
+  // Accumulated gradients may live on the host, from where no sum should need all of them at once.
   ValueId sum_of_squares(llvm::ArrayRef<ValueId> tensors) {
+    constexpr int64_t sums = 16;
     std::map<DType, llvm::SmallVector<ValueId, 16>> together;
     for (ValueId tensor : tensors) together[graph_.type(tensor).dtype].push_back(tensor);
     llvm::SmallVector<ValueId, 4> squares;
-    for (const auto& [dtype, some] : together) squares.push_back(b_.cast(b_.emit("sum_squares", some), DType::F32));
+    const auto add = [&](llvm::ArrayRef<ValueId> some) {
+      squares.push_back(b_.cast(b_.emit("sum_squares", some), DType::F32));
+    };
+    for (const auto& [dtype, all] : together) {
+      int64_t whole = 0, bytes = 0;
+      for (ValueId tensor : all) whole += graph_.type(tensor).bytes();
+      const int64_t most = request_.accumulate > 1 ? whole / sums : whole;
+      llvm::SmallVector<ValueId, 16> some;
+      for (ValueId tensor : all) {
+        const int64_t more = graph_.type(tensor).bytes();
+        if (!some.empty() && bytes + more > most) add(some), some.clear(), bytes = 0;
+        some.push_back(tensor);
+        bytes += more;
+      }
+      add(some);
+    }
     if (squares.size() < 2) return squares.empty() ? ValueId::None : squares.front();
     return b_.emit("add_n", squares);
   }

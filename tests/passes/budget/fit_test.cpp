@@ -451,6 +451,31 @@ graph @table(%i: i64[16], %t: f32[16,64]) state(%w: f32[1024,64] parameter train
       }
   }
 
+  // Eight gradients of 64 KiB each. Clipping reads all of them before the first update does.
+  TEST_CASE("fit: the norm of accumulated gradients does not need all of them at once") {
+    std::string states, body, sum = "%r0";
+    for (int i = 0; i < 8; ++i) {
+      const std::string number = std::to_string(i);
+      states += (i == 0 ? "%w" : ", %w") + number + ": f32[256,64] parameter trained";
+      body += "  %r" + number + " = gather(%w" + number + ", %i) {axis=0} : f32[16,64]\n";
+      if (i == 0) continue;
+      body += "  %s" + number + " = add(" + sum + ", %r" + number + ") : f32[16,64]\n";
+      sum = "%s" + number;
+    }
+    const std::string text =
+        "graph @tables(%i: i64[16], %t: f32[16,64]) state(" + states + ") {\n" + body + "  return r=" + sum + "\n}";
+    TrainingRequest request;
+    request.loss = "mse:r:t";
+    request.accumulate = 2;
+    request.clip_grad_norm = 1;
+    const Trace expected = train(cantFail(compiled_for(device_with_host(), text, request)), text);
+    request.budget_bytes = 1;
+    const Plan least = cantFail(result_for(device_with_host(), text, request)).plan;
+    CHECK(least.promised_bytes() < 8 * (64 << 10));
+    request.budget_bytes = least.promised_bytes();
+    CHECK(train(cantFail(compiled_for(device_with_host(), text, request)), text) == expected);
+  }
+
   // Only a view is between %v.reload and %w.reload. If both are issued together, the second stays before its own view.
   TEST_CASE("fit: a copy that is issued together with the one before it stays where it is") {
     Graph graph = cantFail(parse_graph(R"(
