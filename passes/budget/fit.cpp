@@ -114,14 +114,18 @@ std::vector<BudgetFitter::OffloadLevel> BudgetFitter::offload_levels(llvm::Array
   return levels;
 }
 
-// Whether the level before that is searched shows that this one has no plan within the budget, or none fast enough:
-// what a step needs does not fall with more states on the host.
+// Whether the searched levels before and after it show that this one has no plan within the budget, or none fast
+// enough. With more on the host a step needs more for copies, or less where updates come in pieces, but not less than
+// after it.
 bool BudgetFitter::is_out_of_question(size_t level, int64_t budget_bytes, double enough_us) {
   size_t before = level;
   while (levels_[before].source != before) --before;
-  const OffloadLevelSearch& search = search_of(before);
-  return search.min_us() >= enough_us ||
-         search.min_bytes() - (levels_[level].bytes - levels_[before].bytes) > budget_bytes;
+  const size_t after = levels_[level].source;
+  if (search_of(before).min_us() >= enough_us) return true;
+  const auto least_of = [&](size_t other) {
+    return search_of(other).min_bytes() + levels_[other].bytes - levels_[level].bytes;
+  };
+  return std::min(least_of(before), least_of(after)) > budget_bytes;
 }
 
 Result<std::optional<Plan>> BudgetFitter::within(int64_t budget_bytes, double enough_us) {
