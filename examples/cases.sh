@@ -27,4 +27,11 @@ ask gpt2_124m_opset20.onnx --dim batch=16 "${card[@]}" --budget 1GiB
 for batch in 1 2 4 8 24 32 40 48 64 96; do ask mistral_7b_opset23.onnx "${card[@]}" --dim batch=$batch --host-budget 128GiB; done
 for batch in 8 16; do ask mistral_7b_opset23.onnx "${card[@]}" --dim batch=$batch --train '^m\.model\.layers\.(28|29|30|31)\.|lm_head'; done
 ask mistral_7b_opset23.onnx "${card[@]}" --dim batch=1 --host-budget 64GiB
+for batch in 1 8 32; do ask mistral_7b_opset23.onnx "${card[@]}" --dim batch=$batch --host-budget 128GiB --moments 8bit; done
 ask mistral_7b_opset23.onnx "${card[@]}" --dim batch=1 --max-batch --host-budget 128GiB
+
+lora=(--precision bf16 --lora-rank 8 --lora-alpha 16)
+ask mistral_7b_opset23.onnx --device h200 --budget 24GiB "${lora[@]}" --dim batch=16
+ask mistral_7b_opset23.onnx --device rtx4090 "${lora[@]}" --dim batch=6
+ask mistral_7b_opset23.onnx --device rtx4090 "${lora[@]}" --dim batch=6 --quantize nf4
+ask mistral_7b_opset23.onnx --device h200 --budget 12GiB "${lora[@]}" --dim batch=6 --quantize nf4
