@@ -40,6 +40,8 @@ TrainingSummary summarise(const TrainingRequest& request, const Graph& forward) 
   if (has_nesterov(o.kind)) summary.hyperparameters.push_back({"nesterov", o.nesterov ? 1.0 : 0.0});
   if (request.moments != Moments::F32)
     summary.hyperparameters.push_back({moment_bits_number.str(), request.moments == Moments::BF16 ? 16.0 : 8.0});
+  if (request.master_weights == MasterWeights::Off)
+    summary.hyperparameters.push_back({master_weights_number.str(), 0.0});
   if (request.ema > 0) summary.hyperparameters.push_back({"ema", request.ema});
   if (request.clip_grad_value > 0) summary.hyperparameters.push_back({"clip_grad_value", request.clip_grad_value});
   if (request.layer_rate != 1) summary.hyperparameters.push_back({"layer_rate", request.layer_rate});
@@ -99,7 +101,9 @@ Result<ForwardModel> prepare_undivided(CleanModel model, const TrainingRequest& 
   passes.enter("train");
   if (Status s = select_trained(graph, request.train, request.freeze)) return s;
   if (Status s = check_update_rules(graph, request)) return s;
-  Result<bool> changed = passes.run(graph, forward_pipeline(request, preferences));
+  const bool rounds = request.precision == "bf16" && rounds_stochastically(request, request.optimizer.kind);
+  const Narrowed narrowed = rounds ? Narrowed::Trained : Narrowed::Frozen;
+  Result<bool> changed = passes.run(graph, forward_pipeline(request, preferences, narrowed));
   if (!changed) return changed.takeError();
   note_update_rules(graph, request, passes);
   forward.summary = summarise(request, graph);

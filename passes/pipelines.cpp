@@ -35,7 +35,7 @@ std::string quantize_pipeline(const QuantizeRequest& quantize) {
          " skip=" + option_text(llvm::join(quantize.skip, " ")) + "}";
 }
 
-std::string forward_pipeline(const TrainingRequest& request, const KernelPreferences& preferences) {
+std::string forward_pipeline(const TrainingRequest& request, const KernelPreferences& preferences, Narrowed narrowed) {
   std::string text;
   // Ranks that divide the vocabulary have aligned parts of it.
   if (preferences.product_multiple > 1 && request.mesh[MeshAxis::Tensor] == 1)
@@ -46,7 +46,7 @@ std::string forward_pipeline(const TrainingRequest& request, const KernelPrefere
     std::replace(rules.begin(), rules.end(), '\n', ';');  // a run: line of a reproducer is one line
     text += "insert-casts{to=" + request.precision + " rules=" + option_text(rules) + "}, ";
   }
-  return text + "narrow-frozen, fuse-batch-norms";
+  return text + (narrowed == Narrowed::Trained ? "narrow-frozen{trained=1}" : "narrow-frozen") + ", fuse-batch-norms";
 }
 
 std::string partition_pipeline(const TrainingRequest& request) {

@@ -22,10 +22,14 @@ std::string adapter_pipeline(const AdapterRequest& adapters);
 // What stores frozen weights as a request asks; empty: as they are trained.
 std::string quantize_pipeline(const QuantizeRequest& quantize);
 
+// Which parameters become states of the narrower type in which alone they are read.
+enum class Narrowed : uint8_t { Frozen, Trained };
+
 // What the forward graph goes through before it is differentiated, first that of the whole job, then that of one of
 // several ranks; and each function of the training step after. Of stages whose ranks have parts of tensors, each
 // micro-batch is divided by itself, once the stages have theirs; the last of the three tidies up behind that.
-std::string forward_pipeline(const TrainingRequest& request, const KernelPreferences& preferences);
+std::string forward_pipeline(const TrainingRequest& request, const KernelPreferences& preferences,
+                             Narrowed narrowed = Narrowed::Frozen);
 std::string partition_pipeline(const TrainingRequest& request);
 bool has_stages_with_parts(const TrainingRequest& request);
 extern const llvm::StringLiteral parts_of_stages_pipeline;

@@ -151,6 +151,7 @@ TrainingRequest request_of(const Plan& plan) {
   request.optimizer = optimizer_of(plan.training);
   const double moment_bits = hyperparameter(plan.training, moment_bits_number, 32);
   request.moments = moment_bits == 8 ? Moments::EightBit : moment_bits == 16 ? Moments::BF16 : Moments::F32;
+  if (hyperparameter(plan.training, master_weights_number, 1) == 0) request.master_weights = MasterWeights::Off;
   request.ema = hyperparameter(plan.training, "ema", request.ema);
   request.clip_grad_value = hyperparameter(plan.training, "clip_grad_value", request.clip_grad_value);
   request.first_loss_scale = hyperparameter(plan.training, "loss_scale", request.first_loss_scale);

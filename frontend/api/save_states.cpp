@@ -50,10 +50,10 @@ llvm::StringMap<Saved> weights_of(const Session& session, SavedWeights which, co
     const WholeState* mean = which == SavedWeights::Mean ? by_name.lookup(state.name + ema_suffix.str()) : nullptr;
     Saved saved{mean ? mean : &state, state.type};
     const std::optional<Type> stored = first ? first->type_of(state.init.source) : std::nullopt;
-    if (stored && !state.trained && stored->shape == state.type.shape && is_float(stored->dtype) &&
+    if (stored && stored->shape == state.type.shape && is_float(stored->dtype) &&
         dtype_bytes(stored->dtype) > dtype_bytes(state.type.dtype)) {
       saved.type = *stored;
-      saved.was_narrowed = true;
+      saved.was_narrowed = !state.trained;
     }
     if (codes.contains(state.init.source)) {
       saved.is_packed = true;

@@ -133,7 +133,9 @@ class RanksCheck {
   Status follow(const Instruction& instruction) {
     const OpDef* op = find_op(instruction.op);
     HeldByAxis most;
-    if (instruction.attrs.get_int("draws_per_rank") != 0) most[MeshAxis::Data] = Held::Own;
+    // An update draws by its piece of a parameter, other ops by their rows of the batch.
+    const bool is_update = instruction.attrs.get_int("rounding_id") != 0;
+    if (instruction.attrs.get_int("draws_per_rank") != 0) most[MeshAxis::Data] = is_update ? Held::Piece : Held::Own;
     if (instruction.attrs.get_int("draws_per_part") != 0 || instruction.attrs.get_int("all_classes") != 0)
       most[MeshAxis::Tensor] = Held::Piece;
     for (SlotId operand : instruction.operands)

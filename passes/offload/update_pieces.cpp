@@ -116,7 +116,8 @@ class GroupFinder {
     }
     if (!same_shape || !has_all(node.results[0], elements)) return false;
     const OpCall call(*node.op, node.attrs, operands);
-    const std::optional<ChunkCall> chunk = chunk_of(*node.op, call, {0, 2});
+    const std::optional<ChunkCall> chunk =
+        chunk_of(*node.op, call, {1, 2});  // of the first, draws begin as of the whole
     if (!chunk || !(chunk->attrs == node.attrs)) return false;
     for (size_t i = 0; i < node.operands.size(); ++i)
       if (chunk->cut[i] != has_all(node.operands[i], elements)) return false;

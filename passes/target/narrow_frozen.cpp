@@ -10,7 +10,8 @@
 //
 // It is right because a cast rounds each element by itself, whether before or after elements move, and because nothing
 // gives the parameter a next value: rounding it once, as it is loaded, is rounding it in every step. Trained parameters
-// stay as they are: their small updates need the wide type.
+// stay as they are: their small updates need the wide type. With {trained} those become states of the narrow type as
+// well, for updates that round by chance.
 
 namespace plimsoll {
 namespace {
@@ -24,7 +25,8 @@ struct Readers {
 
 class Narrower {
  public:
-  Narrower(Graph& graph, PassContext& context) : graph_(graph), context_(context) {
+  Narrower(Graph& graph, PassContext& context)
+      : graph_(graph), context_(context), narrows_trained_(context.number("trained") != 0) {
     for (const Output& output : graph.outputs) kept_.push_back(output.value);
     for (const Update& update : graph.updates) kept_.append({update.state, update.value});
   }
@@ -32,21 +34,22 @@ class Narrower {
   bool run() {
     for (State& state : graph_.states) {
       const Type type = graph_.type(state.value);
-      if (state.role != StateRole::Parameter || state.trained || !is_float(type.dtype)) continue;
+      if (state.role != StateRole::Parameter || (state.trained && !narrows_trained_) || !is_float(type.dtype)) continue;
       Readers readers;
       if (!collect(state.value, readers) || !readers.to || dtype_bytes(*readers.to) >= dtype_bytes(type.dtype))
         continue;
       if (!can_move(readers)) continue;
       narrow(state.value, readers);
-      Total& total = totals_[*readers.to];
+      Total& total = totals_[{state.trained, *readers.to}];
       ++total.parameters;
       total.saved_bytes += type.bytes() - graph_.type(state.value).bytes();
     }
     for (NodeId id : graph_.order())
       if (graph_.node(id).op->name == "dequantize") give_type_of_readers(id);
-    for (const auto& [dtype, total] : totals_) {
+    for (const auto& [kind, total] : totals_) {
+      const auto& [trained, dtype] = kind;
       context_.count("parameters", total.parameters);
-      context_.decide("frozen parameters", dtype_name(dtype),
+      context_.decide(trained ? "trained parameters" : "frozen parameters", dtype_name(dtype),
                       std::to_string(total.parameters) + (total.parameters == 1 ? " is" : " are") +
                           " read in this type alone and stored in it, " + format_bytes(total.saved_bytes) +
                           " less; they are converted as they are loaded");
@@ -120,7 +123,8 @@ class Narrower {
   Graph& graph_;
   PassContext& context_;
   llvm::SmallVector<ValueId, 8> kept_;  // outputs, and states that change with their next values
-  std::map<DType, Total> totals_;
+  bool narrows_trained_;
+  std::map<std::pair<bool, DType>, Total> totals_;  // of trained ones or others, by type
   bool retyped_ = false;
 };
 
@@ -128,11 +132,14 @@ Result<bool> run(Graph& graph, PassContext& context) { return Narrower(graph, co
 
 }  // namespace
 
+static constexpr PassOption options[] = {{"trained", int64_t{0}, "1: trained parameters too", 0, 1}};
+
 constinit const PassInfo pass_narrow_frozen{
     .name = "narrow-frozen",
     .summary = "store frozen parameters in the narrower type in which alone they are read",
     .stage = Stage::Forward,
     .keeps_result = false,
+    .options = options,
     .run = run,
 };
 

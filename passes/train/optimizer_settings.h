@@ -64,6 +64,13 @@ inline bool has_moments(OptimizerKind kind) {
 // Among the numbers of a plan: the bits of a moment, where they are not 32.
 inline constexpr llvm::StringLiteral moment_bits_number = "moment_bits";
 
+// Are weights in bf16 without a master copy rounded stochastically? By an optimizer that is one op with moments.
+inline bool rounds_stochastically(const TrainingRequest& request, OptimizerKind kind) {
+  return request.master_weights == MasterWeights::Off && (kind == OptimizerKind::Adam || kind == OptimizerKind::AdamW);
+}
+// Among the numbers of a plan: 0 where weights have no master copies, whatever their type.
+inline constexpr llvm::StringLiteral master_weights_number = "master_weights";
+
 inline bool has_nesterov(OptimizerKind kind) { return kind == OptimizerKind::Sgd || kind == OptimizerKind::Muon; }
 
 // The optimizer with PyTorch's defaults, or its authors' where PyTorch has none; but adamw has no decay, and the

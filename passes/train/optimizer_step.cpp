@@ -2,7 +2,11 @@
 
 #include "ir/eight_bit_moments.h"
 #include "ir/ops/common/support.h"
+#include "ir/support/align.h"
 #include "passes/partition/pieces.h"
+#include "passes/train/optimizer_settings.h"
+
+#include "llvm/Support/xxhash.h"
 
 #include <cmath>
 
@@ -157,6 +161,7 @@ OptimizerSteps::Updated OptimizerSteps::emit_adam(const Trained& p, ValueId weig
               {"eps", o.eps},
               {"weight_decay", p.rule.weight_decay},
               {"decoupled", int64_t{decoupled}}};
+  set_rounding(p, weights, attrs);
   if (request_.moments == Moments::EightBit)
     if (const std::optional<MomentScales> scales = moment_scales(p, request_))
       return emit_adam_8bit(p, weights, learning_rate, std::move(attrs), *scales);
@@ -166,6 +171,20 @@ OptimizerSteps::Updated OptimizerSteps::emit_adam(const Trained& p, ValueId weig
                 v = add_state(p, square_suffix, type, divisions_of(p, request_));
   return emit_one_op("adamw", p, {weights, p.grad, m, v, inputs_.step, learning_rate, inputs_.scale, inputs_.skip},
                      std::move(attrs), {m, v});
+}
+
+// Without a master copy small updates would be lost to rounding; so each is rounded up or down by chance, which is
+// right on average. LAMB's direction is no weight yet.
+void OptimizerSteps::set_rounding(const Trained& p, ValueId weights, Attrs& attrs) const {
+  if (b_.type(weights).dtype != DType::BF16 || !rounds_stochastically(request_, p.rule.optimizer)) return;
+  constexpr uint32_t above_ids_of_nodes = uint32_t{1} << 31;
+  attrs.set("rounding_id", static_cast<int64_t>(above_ids_of_nodes | static_cast<uint32_t>(llvm::xxHash64(p.name))));
+  // Elements of a piece draw the numbers that they draw as elements of the whole, unless rows are cut apart.
+  const Divisions divisions = divisions_of(p, request_);
+  for (size_t i = 0; i < divisions.size(); ++i) {
+    const int64_t piece = element_count(i + 1 < divisions.size() ? divisions[i + 1].whole : own_shape(p, request_));
+    attrs.set(divisions[i].axis == MeshAxis::Data ? "draws_per_rank" : "draws_per_part", align_up(piece, 4));
+  }
 }
 
 OptimizerSteps::Updated OptimizerSteps::emit_adam_8bit(const Trained& p, ValueId weights, ValueId learning_rate,

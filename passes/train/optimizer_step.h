@@ -61,6 +61,7 @@ class OptimizerSteps {
                       llvm::ArrayRef<ValueId> states);
   Updated emit_sgd(const Trained& p, ValueId weights);
   Updated emit_adam(const Trained& p, ValueId weights, ValueId learning_rate, bool decoupled);
+  void set_rounding(const Trained& p, ValueId weights, Attrs& attrs) const;
   Updated emit_adam_8bit(const Trained& p, ValueId weights, ValueId learning_rate, Attrs attrs,
                          const MomentScales& scales);
   Updated emit_lamb(const Trained& p, ValueId weights);

@@ -26,16 +26,20 @@ void give_norms(const CpuCall& k) {
   if (auto* norms = k.out_if_given<float>("norms")) cpu::gradient_norms(norms, k.in<float>("grad"), k.elements());
 }
 
-cpu::AdamOptions adam_options_of(const OpCall& call) {
+cpu::AdamOptions adam_options_of(const CpuCall& k) {
+  const OpCall& call = k.call;
+  const AdamRounding rounding(call);
   return {.beta1 = call.get_float("beta1"),
           .beta2 = call.get_float("beta2"),
           .eps = call.get_float("eps"),
           .weight_decay = call.get_float("weight_decay"),
-          .decoupled = call.get_int("decoupled") != 0};
+          .decoupled = call.get_int("decoupled") != 0,
+          .rounds = rounding.id != 0,
+          .stream = {0, static_cast<uint32_t>(*k.in<int64_t>("step")), rounding.id, rounding.first_block}};
 }
 
 Status launch_adamw(const CpuCall& k) {
-  const cpu::AdamOptions options = adam_options_of(k.call);
+  const cpu::AdamOptions options = adam_options_of(k);
   if (skips(k)) {
     for (llvm::StringRef name : {"param", "m", "v"}) keep(k, name);
     give_norms(k);
@@ -62,7 +66,7 @@ Status launch_adamw_8bit(const CpuCall& k) {
   }
   const cpu::EightBitMoments moments{moment_of(k, "m", true), moment_of(k, "v", false), k.out<float>("scales"),
                                      k.in<float>("scales"), min_moment_scale};
-  cpu::adam_8bit(adam_options_of(k.call), k.out<float>("param"), k.in<float>("param"), k.in<float>("grad"), moments,
+  cpu::adam_8bit(adam_options_of(k), k.out<float>("param"), k.in<float>("param"), k.in<float>("grad"), moments,
                  *k.in<int64_t>("step"), *k.in<float>("lr"), gradient_scale(k), k.elements(),
                  k.out_if_given<float>("norms"));
   return Status::success();

@@ -15,14 +15,20 @@ bool accepts_parameter(const OpCall& call) {
   return param == DType::F32 ? computes_in_f32(grad) : param == DType::BF16 && grad == DType::BF16;
 }
 
+// The same, and a gradient in f32, which is one that was summed over micro-batches.
+bool accepts_adam_parameter(const OpCall& call) {
+  return accepts_parameter(call) || (call["param"].dtype == DType::BF16 && call["grad"].dtype == DType::F32);
+}
+
 bool accepts_adamw(const OpCall& call, llvm::ArrayRef<Type>) {
   const DType param = call["param"].dtype, moment = call["m"].dtype;
-  return accepts_parameter(call) && (moment == param || moment == DType::F32 || moment == DType::BF16) &&
+  return accepts_adam_parameter(call) && (moment == param || moment == DType::F32 || moment == DType::BF16) &&
          call["v"].dtype == moment && is_absent_or(call, "lr", DType::F32) && is_absent_or(call, "scale", DType::F32);
 }
 
 bool accepts_adamw_8bit(const OpCall& call, llvm::ArrayRef<Type>) {
-  return accepts_parameter(call) && is_absent_or(call, "lr", DType::F32) && is_absent_or(call, "scale", DType::F32);
+  return accepts_adam_parameter(call) && is_absent_or(call, "lr", DType::F32) &&
+         is_absent_or(call, "scale", DType::F32);
 }
 
 bool accepts_sgd(const OpCall& call, llvm::ArrayRef<Type>) {

@@ -191,6 +191,24 @@ def test_moments_of_another_form(folder):
     expect("converted" not in text and "lacks" not in text, text)
 
 
+def test_weights_without_masters(folder):
+    """Rounded by chance, a stopped run gives the bits of one that was not, and a step is that of the reference."""
+    options = ("--precision", "bf16", "--dim", "batch=2", "--moments", "8bit")
+    masters, plan = (compile_plan(folder, f"{when}.plan", *options, "--master-weights", when) for when in ("auto", "off"))
+    whole, parts = folder / "whole", folder / "parts"
+    run(masters, 30, "--metrics", folder / "masters.jsonl", "--checkpoint", folder / "masters")
+    run(plan, 30, "--metrics", folder / "metrics.jsonl", "--checkpoint", whole, "--save", folder / "off.safetensors")
+    run(plan, 11, "--checkpoint", parts)
+    run(plan, 30, "--checkpoint", parts, "--resume", "auto", weights=None)
+    same_states(newest(whole), newest(parts))
+    want, got = last_loss(folder / "masters.jsonl"), last_loss(folder / "metrics.jsonl")
+    expect(abs(got - want) < 0.02 * want, f"the loss is {got}, with masters {want}")
+    small, large = ((newest(each) / "weights.safetensors").stat().st_size for each in (whole, folder / "masters"))
+    expect(small < 0.6 * large, f"weights take {small} bytes, with masters {large}")
+    done = subprocess.run(list(map(str, [arguments.program, "verify", plan, "--weights", MODEL, "--data", TOKENS])), capture_output=True, text=True, timeout=600)
+    expect(done.returncode == DONE, done.stderr[-300:])
+
+
 def start_two_ranks(plan, steps, *more):
     with socket.socket() as found:
         found.bind(("", 0))

@@ -29,6 +29,7 @@ Result<Types> infer_adamw_8bit(const OpCall& call) {
   for (llvm::StringRef i : {"lr", "scale"})
     if (Status s = need_float_scalar(call, i)) return s;
   if (Status s = need_type(call, "skip", Type(DType::Bool, {}))) return s;
+  if (Status s = need_rounding(call)) return s;
   Types results{call["param"], call["m"], call["v"], call["scales"]};
   add_norms(call, results);
   return results;
@@ -71,7 +72,7 @@ void adamw_8bit_reference(const ReferenceCall& call) {
       means.push_back(std::fma(share1, std::fma(-mean.share(i), mean.scale(i), g), m));  // g - m, rounded once
       squares.push_back(std::fma(share2, std::fma(g, g, -v), v));
       const double direction = means.back() / correction1 / (std::sqrt(squares.back() / correction2) + eps);
-      call.out("param").set(i, p - lr * direction - (decoupled ? lr * decay * p : 0));
+      call.out("param").set(i, rounded(call, i, p - lr * direction - (decoupled ? lr * decay * p : 0)));
     }
     mean.set_block(first, means);
     square.set_block(first, squares);
@@ -82,13 +83,16 @@ std::vector<Sample> adamw_8bit_samples() {
   SampleOperand lr = values({}, {0.01}), step = values({}, {3}, DType::I64);
   const Attrs attrs{{"beta1", 0.9}, {"beta2", 0.99}, {"eps", 1e-8}, {"weight_decay", 0.1}};
   Attrs coupled = attrs, with_norms = attrs;
+  Attrs rounded = attrs;
+  rounded.set("rounding_id", 77);
+  rounded.set("first_draw", 12);
   coupled.set("decoupled", 0);
   with_norms.set("norms", 1);
   // Parameter, gradient, codes and scales.
-  const auto tensors = [&](Dims shape, int64_t blocks, DType grad = DType::F32) {
+  const auto tensors = [&](Dims shape, int64_t blocks, DType grad = DType::F32, DType param = DType::F32) {
     const auto codes = integers(shape, 0, 255, DType::U8);
     return llvm::SmallVector<SampleOperand, 4>{
-        fixed(normal(shape)), fixed(normal(shape, grad)), codes, codes, fixed(positive({blocks, 2})), step, lr};
+        fixed(normal(shape, param)), fixed(normal(shape, grad)), codes, codes, fixed(positive({blocks, 2})), step, lr};
   };
   const auto with = [](llvm::SmallVector<SampleOperand, 4> operands, SampleOperand scale,
                        std::optional<SampleOperand> skip = std::nullopt) {
@@ -107,6 +111,7 @@ std::vector<Sample> adamw_8bit_samples() {
       {with(tensors({1025}, 5), values({}, {0.25}), values({}, {0}, DType::Bool)), with_norms},
       {with(tensors({7, 300}, 9, DType::BF16), absent(), values({}, {1}, DType::Bool)), with_norms},
       {tensors({5, 4096}, 80, DType::F16), with_norms},
+      {tensors({3, 300}, 4, DType::BF16, DType::BF16), rounded},
   };
 }
 
@@ -126,7 +131,11 @@ constinit const OpDef op_adamw_8bit{
               {"eps", AttrKind::Float},
               {"weight_decay", 0.0},
               {"decoupled", 1},
-              {"norms", 0}},
+              {"norms", 0},
+              rounding_attr,
+              first_draw_attr,
+              draws_per_rank_attr,
+              draws_per_part_attr},
     .infer = infer_adamw_8bit,
     .gradient = Gradient::zero(),
     .precision = Precision::Full,

@@ -26,7 +26,9 @@ std::optional<ChunkCall> sgd_chunk(const OpCall& call, Chunk chunk) {
 }
 
 std::optional<ChunkCall> adamw_chunk(const OpCall& call, Chunk chunk) {
-  return cut_update(call, chunk, {"param", "grad", "m", "v"});
+  std::optional<ChunkCall> cut = cut_update(call, chunk, {"param", "grad", "m", "v"});
+  if (!cut || call.get_int("rounding_id") == 0) return cut;
+  return with_chunk_of_draws(std::move(*cut), call["param"].elements(), chunk);
 }
 
 Result<Types> infer_sgd(const OpCall& call) {
@@ -81,6 +83,7 @@ Result<Types> infer_adamw(const OpCall& call) {
   for (llvm::StringRef i : {"lr", "scale"})
     if (Status s = need_float_scalar(call, i)) return s;
   if (Status s = need_type(call, "skip", Type(DType::Bool, {}))) return s;
+  if (Status s = need_rounding(call)) return s;
   Types results{call["param"], call["m"], call["v"]};
   add_norms(call, results);
   return results;
@@ -107,6 +110,7 @@ void adamw_reference(const ReferenceCall& call) {
     v[i] = beta2 * v[i] + (1 - beta2) * g * g;
     updated[i] = p - lr / correction1 * m[i] / (std::sqrt(v[i]) / std::sqrt(correction2) + eps);
   }
+  for (size_t i = 0; i < updated.size(); ++i) updated[i] = rounded(call, static_cast<int64_t>(i), updated[i]);
   call.store(updated, "param");
   call.store(m, "m");
   call.store(v, "v");
@@ -119,6 +123,9 @@ std::vector<Sample> adamw_samples() {
   coupled.set("decoupled", 0);
   Attrs with_norms = attrs;
   with_norms.set("norms", 1);
+  Attrs rounded = attrs;
+  rounded.set("rounding_id", 77);
+  rounded.set("first_draw", 12);
   return {
       {{normal({2, 3}), normal({2, 3}), normal({2, 3}), positive({2, 3}), step, lr}, attrs},
       {{normal({4}), normal({4}, DType::BF16), normal({4}), positive({4}), step, lr, values({}, {0.25})}, coupled},
@@ -131,7 +138,8 @@ std::vector<Sample> adamw_samples() {
       {{normal({1025}), normal({1025}), normal({1025}), positive({1025}), step, lr, values({}, {0.25})}, with_norms},
       {{normal({7, 300}), normal({7, 300}, DType::BF16), normal({7, 300}), positive({7, 300}), step, lr, absent(),
         values({}, {1}, DType::Bool)},
-       with_norms}};
+       with_norms},
+      {{normal({500}, DType::BF16), normal({500}, DType::BF16), normal({500}), positive({500}), step, lr}, rounded}};
 }
 
 }  // namespace
@@ -167,7 +175,11 @@ constinit const OpDef op_adamw{
               {"eps", AttrKind::Float},
               {"weight_decay", 0.0},
               {"decoupled", 1},
-              {"norms", 0}},
+              {"norms", 0},
+              rounding_attr,
+              first_draw_attr,
+              draws_per_rank_attr,
+              draws_per_part_attr},
     .infer = infer_adamw,
     .gradient = Gradient::zero(),
     .precision = Precision::Full,

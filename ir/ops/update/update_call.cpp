@@ -1,8 +1,10 @@
 #include "ir/ops/update/update_call.h"
 
 #include "ir/ops/update/update_block.h"
+#include "ir/support/philox.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 namespace plimsoll {
@@ -25,6 +27,23 @@ bool skips(const ReferenceCall& call, std::initializer_list<llvm::StringRef> sta
   for (llvm::StringRef state : states)
     if (call.has(state)) copy_elements(call.out(state), 0, call.in(state), 0, call[state].elements());
   return true;
+}
+
+Status need_rounding(const OpCall& call) {
+  if (Status s = need_first_draw(call.attrs)) return s;
+  const DType dtype = call["param"].dtype;  // f64 stands for any float where a reference is looked at closely
+  if (call.get_int("rounding_id") == 0 || dtype == DType::BF16 || dtype == DType::F64) return Status::success();
+  return model_error("param is " + dtype_name(call["param"].dtype) + ", only bf16 is rounded stochastically");
+}
+
+double rounded(const ReferenceCall& call, int64_t i, double value) {
+  const int64_t id = call.get_int("rounding_id");
+  if (id == 0) return value;
+  const RandomStream stream{0, call.in("step").get_int(0), id, call.get_int("first_draw")};
+  const uint32_t word = stream.block(i / 4)[static_cast<size_t>(i % 4)];
+  const auto bits = std::bit_cast<uint32_t>(static_cast<float>(value));
+  if ((bits & 0x7f800000) == 0x7f800000) return value;
+  return std::bit_cast<float>((bits + (word >> 16)) & 0xffff0000);
 }
 
 void add_norms(const OpCall& call, Types& results) {

@@ -17,6 +17,13 @@ double scale_of(const ReferenceCall& call);
 // Does the call leave everything as it was? Then copies each of the states.
 bool skips(const ReferenceCall& call, std::initializer_list<llvm::StringRef> states);
 
+// Updates of a parameter in bf16 round it stochastically where {rounding_id} is not 0: element i by draw {first_draw} +
+// i of the stream of that id, of seed 0 and of the update's number, so that the bits do not depend on the plan.
+inline constexpr AttrSpec rounding_attr{"rounding_id", 0};
+Status need_rounding(const OpCall& call);
+// A new element of the parameter as it is stored.
+double rounded(const ReferenceCall& call, int64_t i, double value);
+
 // One norm per block of grad: f32, or f64 of an f64 gradient.
 void add_norms(const OpCall& call, Types& results);
 void write_norms(const ReferenceCall& call);

@@ -3,7 +3,9 @@
 #include "kernels/cpu/common/parallel.h"
 #include "kernels/cpu/common/vectorised.h"
 #include "kernels/dynamic_map.h"
+#include "kernels/stochastic_rounding.h"
 
+#include <bit>
 #include <cmath>
 
 // PyTorch's update rules. What depends on the step alone is computed once in double.
@@ -80,6 +82,17 @@ PLIMSOLL_VECTORISED void adam_8bit_block(const AdamFactors& f, float* new_param,
   store_codes<false>(v.new_codes + at, square, new_scales[1], v.thresholds, n);
 }
 
+void round_parameters(const AdamOptions& options, float* params, int64_t begin, int64_t end) {
+  constexpr int64_t at_once = 256;
+  uint32_t words[at_once];
+  for (int64_t at = begin; options.rounds && at < end; at += at_once) {
+    const int64_t count = std::min(at_once, end - at);
+    random_words(options.stream, at, count, words);
+    for (int64_t i = 0; i < count; ++i)
+      params[at + i] = std::bit_cast<float>(stochastically_rounded(std::bit_cast<uint32_t>(params[at + i]), words[i]));
+  }
+}
+
 struct SgdFactors {
   float lr, scale, momentum, gain, weight_decay;
 };
@@ -144,6 +157,7 @@ void adam(const AdamOptions& options, float* new_param, float* new_m, float* new
   update_in_pieces(n, 4, grad, norms, [&](int64_t begin, int64_t end) {
     adam_range(factors, new_param + begin, new_m + begin, new_v + begin, param + begin, grad + begin, m + begin,
                v + begin, end - begin);
+    round_parameters(options, new_param, begin, end);
   });
 }
 
@@ -156,6 +170,7 @@ void adam_8bit(const AdamOptions& options, float* new_param, const float* param,
       if (norms && at % norm_block == 0)
         norms[at / norm_block] = std::sqrt(sum_of_squares(grad + at, std::min(norm_block, n - at)));
       adam_8bit_block(factors, new_param, param, grad, moments, at, std::min(adam_block, n - at));
+      round_parameters(options, new_param, at, std::min(n, at + adam_block));
     }
   });
 }

@@ -4,6 +4,8 @@
 // `scale` multiplies the gradient first. `norms`, which may be null, takes the 2-norm of every norm_block elements of
 // the gradient.
 
+#include "kernels/cpu/common/philox.h"
+
 #include <cstdint>
 
 namespace plimsoll::cpu {
@@ -16,6 +18,9 @@ void gradient_norms(float* norms, const float* grad, int64_t n);
 struct AdamOptions {
   double beta1, beta2, eps, weight_decay;
   bool decoupled;  // AdamW; otherwise the decay is part of the gradient
+  // Parameters become numbers of bf16, each by its word of the stream (kernels/stochastic_rounding.h).
+  bool rounds = false;
+  RandomStream stream = {};
 };
 
 void adam(const AdamOptions& options, float* new_param, float* new_m, float* new_v, const float* param,

@@ -1,5 +1,6 @@
 #include "kernels/cuda/common/rows.cuh"
 #include "kernels/cuda/update/block_table.cuh"
+#include "kernels/cuda/update/rounding.cuh"
 #include "kernels/cuda/update/update.h"
 #include "kernels/dynamic_map.h"
 
@@ -34,6 +35,7 @@ struct Factors {
 // What depends on the step alone.
 struct StepFactors {
   float step_size, inverse_root2, keep, scale;
+  int64_t step;
 };
 
 struct SharedMaps {
@@ -121,8 +123,7 @@ __device__ void update_block(const Factors& f, const StepFactors& now, const Sha
   const Vector<uint8_t, lanes> m = load_some(tensor.m + at, count), v = load_some(tensor.v + at, count);
   const Vector<float, 2> before_scales = load_vector<2>(tensor.scales + 2 * block);
   const float m_scale = before_scales.at[0], v_scale = before_scales.at[1];
-  float mean[lanes], square[lanes];
-  Vector<P, lanes> updated;
+  float mean[lanes], square[lanes], updated[lanes];
 #pragma unroll
   for (int i = 0; i < lanes; ++i) {
     const float p = widen(param.at[i]), g = __fmaf_rn(f.l2, p, __fmul_rn(gradients[i], now.scale));
@@ -131,9 +132,13 @@ __device__ void update_block(const Factors& f, const StepFactors& now, const Sha
     square[i] = __fmaf_rn(f.one_minus_beta2, __fmaf_rn(g, g, -before), before);
     if (i >= count) mean[i] = square[i] = 0.0f;
     const float denominator = sqrtf(square[i]) * now.inverse_root2 + f.eps;
-    updated.at[i] = narrow<P>(p * now.keep - __fdividef(now.step_size * mean[i], denominator));
+    updated[i] = p * now.keep - __fdividef(now.step_size * mean[i], denominator);
   }
-  if (count > 0) store_some(new_param, updated, count);
+  round_parameters<P>(tensor.rounding, now.step, updated, at);
+  Vector<P, lanes> stored;
+#pragma unroll
+  for (int i = 0; i < lanes; ++i) stored.at[i] = narrow<P>(updated[i]);
+  if (count > 0) store_some(new_param, stored, count);
   const Vector<float, 2> scales{
       store_moments<true>(tensor.new_m + at, mean, f.min_scale, maps.signed_thresholds, count),
       store_moments<false>(tensor.new_v + at, square, f.min_scale, maps.unsigned_thresholds, count)};
@@ -163,7 +168,7 @@ __global__ void __launch_bounds__(threads, 2)
   const float correction1 = -expm1f(static_cast<float>(step * f.log_beta1)),
               correction2 = -expm1f(static_cast<float>(step * f.log_beta2));
   const StepFactors now{lr / correction1, 1.0f / sqrtf(correction2), 1.0f - lr * f.decay,
-                        call.scale ? *call.scale : 1.0f};
+                        call.scale ? *call.scale : 1.0f, *call.step};
   const int lane = static_cast<int>(threadIdx.x) % warp_threads, warp = static_cast<int>(threadIdx.x) / warp_threads;
   for (unsigned run = blockIdx.x * warps + warp; run < table.runs.blocks(); run += gridDim.x * warps) {
     const int number = table.runs.tensor_of(run);
@@ -227,7 +232,10 @@ cudaError_t adam_8bit(const AdamCall& call, const DynamicMaps& maps, float min_s
                         call.decoupled ? static_cast<float>(call.weight_decay) : 0.0f,
                         call.decoupled ? 0.0f : static_cast<float>(call.weight_decay),
                         min_scale};
-  if (call.param_type != Scalar::F32) return launch<bf16, bf16>(factors, call, maps, tensors, count, stream);
+  if (call.param_type != Scalar::F32)
+    return with_bf16_or_f32(call.grad_type, [&](auto* grad) {
+      return launch<bf16, std::remove_pointer_t<decltype(grad)>>(factors, call, maps, tensors, count, stream);
+    });
   return with_f32_math(call.grad_type, [&](auto* grad) {
     return launch<float, std::remove_pointer_t<decltype(grad)>>(factors, call, maps, tensors, count, stream);
   });

@@ -1,5 +1,6 @@
 #include "kernels/cuda/common/rows.cuh"
 #include "kernels/cuda/update/block_table.cuh"
+#include "kernels/cuda/update/rounding.cuh"
 #include "kernels/cuda/update/update.h"
 
 #include <algorithm>
@@ -15,7 +16,7 @@ namespace {
 
 constexpr int lanes = 4;
 static_assert(lanes * block_threads == norm_block);
-constexpr int table_size = 48;  // keeps the parameters of a launch below 4 KB; one tensor costs less to pass
+constexpr int table_size = 40;  // keeps the parameters of a launch below 4 KB; one tensor costs less to pass
 
 template <typename Tensor, int capacity>
 struct UpdateTable {
@@ -134,6 +135,7 @@ __device__ void adam_lanes(const AdamFactors& f, const AdamCall& call, const Ada
     square[i] = square[i] * f.beta2 + gradient * gradient * f.one_minus_beta2;
     p[i] = p[i] * keep - step_size * mean[i] / (sqrtf(square[i]) * inverse_root2 + f.eps);
   }
+  round_parameters<P>(tensor.rounding, *call.step, p, at);
   store_lanes(new_param, p, at, tensor.elements);
   store_lanes(new_m, mean, at, tensor.elements);
   store_lanes(new_v, square, at, tensor.elements);
@@ -239,8 +241,11 @@ cudaError_t adam(const AdamCall& call, const AdamTensor* tensors, int count, cud
       if (call.moment_type == Scalar::F32) return launch_adam<float, G, float>(call, tensors, count, stream);
       return launch_adam<float, G, bf16>(call, tensors, count, stream);
     });
-  if (call.moment_type == Scalar::F32) return launch_adam<bf16, bf16, float>(call, tensors, count, stream);
-  return launch_adam<bf16, bf16, bf16>(call, tensors, count, stream);
+  return with_bf16_or_f32(call.grad_type, [&](auto* grad) {
+    using G = std::remove_pointer_t<decltype(grad)>;
+    if (call.moment_type == Scalar::F32) return launch_adam<bf16, G, float>(call, tensors, count, stream);
+    return launch_adam<bf16, G, bf16>(call, tensors, count, stream);
+  });
 }
 
 cudaError_t sgd(const SgdCall& call, const SgdTensor* tensors, int count, cudaStream_t stream) {

@@ -12,15 +12,23 @@ namespace plimsoll::cuda {
 
 inline constexpr int norm_block = 1024;
 
+// The stream of random numbers by which a parameter in bf16 is rounded (kernels/stochastic_rounding.h), of seed 0 and
+// of the update's number. Id 0: it is rounded to the nearest number.
+struct Rounding {
+  uint32_t id = 0;
+  int64_t first_block = 0;
+};
+
 // A parameter with what its update reads and writes.
 struct AdamTensor {
   void *new_param, *new_m, *new_v;
   const void *param, *grad, *m, *v;
   float* norms;
   int64_t elements;
+  Rounding rounding;
 };
 
-// param f32 and grad f32, bf16 or f16; or both bf16. The moments are f32 or bf16.
+// param f32 and grad f32, bf16 or f16; or param bf16 and grad bf16 or f32. The moments are f32 or bf16.
 struct AdamCall {
   Scalar param_type, grad_type, moment_type;
   const int64_t* step;
@@ -44,6 +52,7 @@ struct Adam8Tensor {
   const float* scales;
   float* norms;
   int64_t elements;
+  Rounding rounding;
 };
 struct DynamicMaps {
   float of_signed[256], of_unsigned[256];

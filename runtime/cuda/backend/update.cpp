@@ -26,6 +26,11 @@ cuda::AdamCall adam_call_of(const CudaCall& k) {
           .decoupled = op.get_int("decoupled") != 0};
 }
 
+cuda::Rounding rounding_of(const CudaCall& k) {
+  const AdamRounding rounding(k.call);
+  return {rounding.id, rounding.first_block};
+}
+
 Status launch_adamw(llvm::ArrayRef<CudaCall> calls) {
   llvm::SmallVector<cuda::AdamTensor, 8> tensors;
   for (const CudaCall& each : calls)
@@ -37,7 +42,8 @@ Status launch_adamw(llvm::ArrayRef<CudaCall> calls) {
                        .m = each.in("m"),
                        .v = each.in("v"),
                        .norms = each.out_if_given<float>("norms"),
-                       .elements = each.elements()});
+                       .elements = each.elements(),
+                       .rounding = rounding_of(each)});
   const CudaCall& k = calls.front();
   return launched(k, cuda::adam(adam_call_of(k), tensors.data(), static_cast<int>(tensors.size()), k.stream));
 }
@@ -60,7 +66,8 @@ Status launch_adamw_8bit(llvm::ArrayRef<CudaCall> calls) {
                        .v = each.in<uint8_t>("v"),
                        .scales = each.in<float>("scales"),
                        .norms = each.out_if_given<float>("norms"),
-                       .elements = each.elements()});
+                       .elements = each.elements(),
+                       .rounding = rounding_of(each)});
   const CudaCall& k = calls.front();
   return launched(k, cuda::adam_8bit(adam_call_of(k), maps, min_moment_scale, tensors.data(),
                                      static_cast<int>(tensors.size()), k.stream));
@@ -104,9 +111,17 @@ Status launch_running_update(llvm::ArrayRef<CudaCall> calls) {
   return launched(k, cuda::running_update(tensors.data(), static_cast<int>(tensors.size()), k.stream));
 }
 
+// Numbers of a parameter alone, which may differ within a launch.
+Attrs without_draws(Attrs attrs) {
+  for (llvm::StringRef name : {"rounding_id", "first_draw", "draws_per_rank", "draws_per_part"}) attrs.erase(name);
+  return attrs;
+}
+
 // The same update of another parameter, with the same scalars.
 bool joins(const CudaCall& first, const CudaCall& next, std::initializer_list<llvm::StringRef> scalars) {
-  if (!(first.call.attrs == next.call.attrs) || first.operands.size() != next.operands.size()) return false;
+  if (!(without_draws(first.call.attrs) == without_draws(next.call.attrs)) ||
+      first.operands.size() != next.operands.size())
+    return false;
   for (size_t i = 0; i < first.operands.size(); ++i)
     if (first.has(i) != next.has(i) || (first.has(i) && first.operands[i].type.dtype != next.operands[i].type.dtype))
       return false;
