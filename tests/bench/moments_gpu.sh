@@ -30,6 +30,7 @@ small="$here/examples/quickstart"
 for form in f32 bf16 8bit; do
   job "small GPT, moments in $form" "$small/small_gpt.onnx" "$small/tokens.bin" 500 "--weights $small/small_gpt.onnx" --dim batch=8 --moments $form
 done
+job "small GPT, moments in 8bit, no masters" "$small/small_gpt.onnx" "$small/tokens.bin" 500 "--weights $small/small_gpt.onnx" --dim batch=8 --moments 8bit --master-weights off
 [ -n "$model" ] || exit 0
 python3 - "$folder/tokens.bin" <<'PYTHON'
 import random, struct, sys
@@ -39,3 +40,4 @@ PYTHON
 for form in f32 bf16 8bit; do
   job "$(basename "$model"), moments in $form" "$model" "$folder/tokens.bin" 12 "--init 0" --dim batch=4 --moments $form
 done
+job "$(basename "$model"), moments in 8bit, no masters" "$model" "$folder/tokens.bin" 12 "--init 0" --dim batch=4 --moments 8bit --master-weights off
