@@ -28,6 +28,7 @@ for batch in 1 2 4 8 24 32 40 48 64 96; do ask mistral_7b_opset23.onnx "${card[@
 for batch in 8 16; do ask mistral_7b_opset23.onnx "${card[@]}" --dim batch=$batch --train '^m\.model\.layers\.(28|29|30|31)\.|lm_head'; done
 ask mistral_7b_opset23.onnx "${card[@]}" --dim batch=1 --host-budget 64GiB
 for batch in 1 8 32; do ask mistral_7b_opset23.onnx "${card[@]}" --dim batch=$batch --host-budget 128GiB --moments 8bit; done
+for device in rtx4090 h200; do ask mistral_7b_opset23.onnx --device $device --precision bf16 --dim batch=8 --moments 8bit --master-weights off; done
 ask mistral_7b_opset23.onnx "${card[@]}" --dim batch=1 --max-batch --host-budget 128GiB
 
 lora=(--precision bf16 --lora-rank 8 --lora-alpha 16)
