@@ -370,8 +370,12 @@ class Lowering {
     PlacementOptions options;
     options.alignment = alignment_;
     options.seconds = in_.placement_seconds;
-    BufferPlacement placed = place_buffers(buffers_[static_cast<size_t>(f) - first_function_], space,
-                                           static_cast<int32_t>(function.instructions.size()), options);
+    const size_t added = static_cast<size_t>(f) - first_function_;
+    const std::optional<BufferPlacement>& known = in_.draft.functions[added].placement;
+    BufferPlacement placed =
+        space == MemorySpace::Device && known
+            ? *known
+            : place_buffers(buffers_[added], space, static_cast<int32_t>(function.instructions.size()), options);
     for (const Pending& pending : pending_)
       if (int64_t offset = pending.function == f ? placed.offset[pending.buffer] : -1; offset >= 0)
         plan_.slots[pending.slot].offset = persistent_bytes(space) + offset;

@@ -30,6 +30,8 @@ namespace {
 constexpr double rounding = 1e-9;           // relative difference of a sum of times in another order
 constexpr size_t bounds_at_once = 2;        // trials whose copies are placed beside each other
 constexpr size_t levels_apart = 3;          // of plans that were found with other states on the host, every so many
+constexpr double max_waste = 1.01;          // factor of the live bytes that a layout may take
+constexpr double max_slowdown = 1.002;      // for a layout with less waste
 constexpr double remats_only_share = 0.25;  // share of the work for remats alone, from which searches with copies start
 
 bool has_copies(const RematProblem& problem) {
@@ -371,10 +373,48 @@ void OffloadLevelSearch::measure(const Trial& trial, int64_t allowance) const {
   layout.live_bytes = peak_bytes(assigned.buffers, MemorySpace::Device, assigned.instructions, options.alignment);
   if (layout.live_bytes > allowance) return;
   if (layout.host_bytes < 0) layout.host_bytes = height(MemorySpace::Host, PlacementSearch::Whole);
+  if (trial.packed) {
+    layout.height_bytes = placement_of(trial.packed->copies, tried.graph, assigned, options.alignment).height_bytes;
+    layout.is_searched = true;
+    return;
+  }
   if (layout.height_bytes < 0) layout.height_bytes = height(MemorySpace::Device, PlacementSearch::GreedyOrders);
-  if (layout.height_bytes <= allowance) return;
+  if (layout.height_bytes <= allowance || packed(trial)) return;
   layout.height_bytes = height(MemorySpace::Device, PlacementSearch::Whole);
   layout.is_searched = true;
+}
+
+// The trial with intervals that its layout has room for, whatever the budget; none where they need not or cannot be
+// found.
+std::optional<OffloadLevelSearch::Trial> OffloadLevelSearch::packed(const Trial& trial) const {
+  if (!trial.overlap || trial.packed || meets_stages(trial.order->graph)) return std::nullopt;
+  Candidate& candidate = *trial.candidate;
+  const size_t level = static_cast<size_t>(trial.overlap - candidate.overlaps.data());
+  candidate.packed.resize(candidate.overlaps.size());
+  candidate.is_packed.resize(candidate.overlaps.size());
+  std::optional<PackedOverlap>& packed = candidate.packed[level];
+  if (!candidate.is_packed[level]) {
+    candidate.is_packed[level] = true;
+    const TriedFunction in_place = apply({trial.order, trial.candidate, trial.us});
+    const RematProblem problem = apply_to_problem(trial.order->sequence.problem, candidate.plan);
+    PlacementOptions options;
+    options.alignment = in_.draft.device.alignment_bytes;
+    options.seconds = in_.placement_seconds;
+    std::optional<PackedCopies> copies =
+        pack_copies({in_place.graph, in_place.draft.writers, *in_.draft.catalog, problem}, *trial.overlap, options);
+    if (copies) {
+      packed = {std::move(*copies), {}};
+      measure({trial.order, trial.candidate, trial.us, &packed->copies.overlap, false, &*packed},
+              std::numeric_limits<int64_t>::max());
+    }
+  }
+  if (!packed) return std::nullopt;
+  const Overlap& overlap = packed->copies.overlap;
+  return Trial{trial.order, trial.candidate, std::max(trial.us, overlap.total_us), &overlap, false, &*packed};
+}
+
+bool OffloadLevelSearch::is_wasteful(const Layout& layout) {
+  return static_cast<double>(layout.height_bytes) > max_waste * static_cast<double>(layout.live_bytes);
 }
 
 bool OffloadLevelSearch::is_above_host(const Layout& layout) const {
@@ -384,7 +424,21 @@ bool OffloadLevelSearch::is_above_host(const Layout& layout) const {
 bool OffloadLevelSearch::fits(const Trial& trial) const {
   measure(trial, allowance_);
   const Layout& layout = trial.layout();
-  return layout.live_bytes <= allowance_ && layout.height_bytes <= allowance_ && !is_above_host(layout);
+  if (layout.live_bytes > allowance_ || layout.height_bytes > allowance_ || is_above_host(layout)) return false;
+  return !gives_way(trial);
+}
+
+// Whether the same copies take fewer bytes and hardly more time where their intervals give way to the layout.
+bool OffloadLevelSearch::gives_way(const Trial& trial) const {
+  if (!is_wasteful(trial.layout())) return false;
+  const std::optional<Trial> packed_trial = packed(trial);
+  return packed_trial && packed_trial->us <= trial.us * max_slowdown;
+}
+
+// Whether the bytes that are alive are within the allowance, once `fits` has said no.
+bool OffloadLevelSearch::is_only_too_high(const Trial& trial) const {
+  const Layout& layout = trial.layout();
+  return layout.live_bytes <= allowance_ && !is_above_host(layout);
 }
 
 // The trial that needs least, whatever the budget. Those that are alive with more bytes than that are not placed.
@@ -407,11 +461,12 @@ OffloadLevelSearch::Trial OffloadLevelSearch::least_of(FunctionSearch& function)
   const auto need = [&](const Trial& trial) {
     return std::pair(is_above_host(trial.layout()), trial.layout().height_bytes);
   };
-  const Trial* least = nullptr;
+  std::optional<Trial> least;
   for (const Trial& trial : trials) {
     if (least && std::pair(false, trial.layout().live_bytes) >= need(*least)) continue;
     measure(trial, trial.layout().live_bytes);
-    if (!least || need(trial) < need(*least)) least = &trial;
+    const Trial placed = is_wasteful(trial.layout()) ? packed(trial).value_or(trial) : trial;
+    if (!least || need(placed) < need(*least)) least = placed;
   }
   return *least;
 }
@@ -424,9 +479,12 @@ bool OffloadLevelSearch::choose(size_t f, double enough_us) {
   for (;;) {
     while (const std::optional<Trial> trial = next(function)) {
       if (calls_of(f) * trial->us >= enough_us) return false;
-      if (!fits(*trial)) continue;
-      function.chosen = *trial;
-      return true;
+      if (fits(*trial)) {
+        function.chosen = *trial;
+        return true;
+      }
+      if (is_only_too_high(*trial))
+        if (const std::optional<Trial> with_room = packed(*trial)) push(function, *with_room);
     }
     if (function.searched || !options_.recompute) {
       if (enough_us < std::numeric_limits<double>::infinity()) return false;
@@ -444,6 +502,11 @@ Result<Plan> OffloadLevelSearch::lower(int64_t budget_bytes) {
   for (const FunctionSearch& function : functions_) {
     TriedFunction tried = apply(function.chosen);
     if (Status s = verify(tried.graph)) return s;
+    if (const PackedOverlap* packed = function.chosen.packed)
+      tried.draft.placement =
+          placement_of(packed->copies, tried.graph,
+                       assign_buffers(tried.graph, tried.draft.writers, tried.draft.copies, *in_.draft.catalog),
+                       in_.draft.device.alignment_bytes);
     draft_->program.functions.push_back(std::move(tried.graph));
     draft_->functions.push_back(std::move(tried.draft));
   }

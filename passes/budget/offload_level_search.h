@@ -2,6 +2,7 @@
 
 // One way of dividing a program's states between device and host memory, and the plans that were searched for it.
 
+#include "passes/budget/pack_copies.h"
 #include "passes/lower_to_plan.h"
 #include "passes/offload/overlap.h"
 #include "passes/remat/remat_problem.h"
@@ -52,12 +53,19 @@ class OffloadLevelSearch {
     bool is_searched = false;  // the height is that of the final plan, and not of greedy orders alone
     int64_t host_bytes = -1;   // height on the host
   };
+  // An overlap whose intervals gave way to the layout.
+  struct PackedOverlap {
+    PackedCopies copies;
+    Layout layout;
+  };
   struct Candidate {
     RematPlan plan;
     double min_us;                  // whenever its copies are made; without copies, what it takes
     bool is_close = true;           // no simple bound is higher
     std::vector<Overlap> overlaps;  // their levels, once they are wanted
     std::vector<Layout> layouts;    // by overlap; where there are none, one
+    std::vector<std::optional<PackedOverlap>> packed = {};  // by overlap, once they are wanted
+    std::vector<bool> is_packed = {};                       // by overlap: whether `packed` was tried
   };
   struct OrderVariant {
     Graph graph;
@@ -74,9 +82,13 @@ class OffloadLevelSearch {
     Candidate* candidate;
     double us;  // at least; once its copies are placed, or where there are none, what it takes
     const Overlap* overlap = nullptr;
-    bool is_close = false;  // of a bound: nothing shows it to be higher
+    bool is_close = false;            // of a bound: nothing shows it to be higher
+    PackedOverlap* packed = nullptr;  // then `overlap` is its
 
-    Layout& layout() const { return candidate->layouts[overlap ? overlap - candidate->overlaps.data() : 0]; }
+    Layout& layout() const {
+      if (packed) return packed->layout;
+      return candidate->layouts[overlap ? overlap - candidate->overlaps.data() : 0];
+    }
   };
   struct FunctionSearch {
     std::vector<OrderVariant> orders;
@@ -119,8 +131,12 @@ class OffloadLevelSearch {
   };
   static TriedFunction apply(const Trial& trial);
   void measure(const Trial& trial, int64_t allowance) const;
+  std::optional<Trial> packed(const Trial& trial) const;
+  static bool is_wasteful(const Layout& layout);
+  bool gives_way(const Trial& trial) const;
   bool is_above_host(const Layout& layout) const;
   bool fits(const Trial& trial) const;
+  bool is_only_too_high(const Trial& trial) const;
   Trial least_of(FunctionSearch& function) const;
   bool choose(size_t function, double enough_us);
   Result<Plan> lower(int64_t budget_bytes);

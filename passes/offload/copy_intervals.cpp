@@ -41,6 +41,15 @@ CopyIntervals::CopyIntervals(const RematProblem& problem)
   recount();
 }
 
+CopyIntervals::CopyIntervals(const RematProblem& problem, std::vector<CopyInterval> intervals,
+                             std::vector<CopyBounds> bounds)
+    : CopyIntervals(problem) {
+  intervals_ = std::move(intervals);
+  bounds_ = std::move(bounds);
+  run();
+  recount();
+}
+
 void CopyIntervals::collect_lives() {
   for (int32_t o = 0; o < problem_->op_count(); ++o) {
     for (int32_t v : problem_->ops[o].reads) life(v).last = o;
@@ -78,12 +87,13 @@ int32_t CopyIntervals::earliest_issue(size_t copy) const {
   int32_t earliest = op(intervals_[copy]).not_before;
   for (int32_t v : op(intervals_[copy]).reads) earliest = std::max(earliest, life(v).made + 1);
   for (int32_t source : work_.copies[copy].after) earliest = std::max(earliest, intervals_[source].done);
+  if (!bounds_.empty()) earliest = std::max(earliest, bounds_[copy].earliest_issue);
   return earliest;
 }
 
 // One that another copy reads is waited for before that is issued.
 int32_t CopyIntervals::latest_done(size_t copy) const {
-  int32_t latest = due_[copy];
+  int32_t latest = bounds_.empty() ? due_[copy] : std::min(due_[copy], bounds_[copy].latest_done);
   for (int32_t reader : work_.copies[copy].before) latest = std::min(latest, intervals_[reader].issue);
   return latest;
 }
@@ -91,7 +101,12 @@ int32_t CopyIntervals::latest_done(size_t copy) const {
 // Whether the copy is one of the engine's whose issue is chosen. Collectives that stay in their place are not.
 bool CopyIntervals::moves_issue(size_t copy, Engine engine) const {
   return work_.copies[copy].engine == engine &&
-         (engine == Engine::ToDevice || op(intervals_[copy]).not_before < intervals_[copy].op);
+         (engine == Engine::ToDevice || (bounds_.empty() && op(intervals_[copy]).not_before < intervals_[copy].op));
+}
+
+bool CopyIntervals::moves_done(size_t copy) const {
+  const Engine engine = work_.copies[copy].engine;
+  return engine == Engine::ToHost || (engine == Engine::Ranks && bounds_.empty());
 }
 
 // Does the result of a collective take over the value's bytes?
@@ -117,7 +132,7 @@ void CopyIntervals::recount() {
   for (size_t v = 0; v < lives_.size(); ++v) from[v] = std::max(lives_[v].made, 0);
   for (size_t w = 0; w < intervals_.size(); ++w) {
     const CopyInterval& interval = intervals_[w];
-    if (moves_done(w))
+    if (work_.copies[w].engine != Engine::ToDevice)
       for (int32_t v : op(interval).reads)
         if (!reuses(interval, v)) life(v).held = std::max(life(v).held, interval.done - 1);
     if (work_.copies[w].engine != Engine::ToHost)
@@ -224,8 +239,9 @@ void CopyIntervals::shorten() {
   shorten_issues(Engine::Ranks);
   for (size_t w = 0; w < intervals_.size(); ++w) {
     CopyInterval& interval = intervals_[w];
-    if (moves_done(w))
-      interval.done = std::min(first_from(line_.arrive_us, interval.op + 1, line_.through_us[w]), interval.done);
+    if (!moves_done(w)) continue;
+    const int32_t earliest = bounds_.empty() ? interval.op + 1 : bounds_[w].earliest_done;
+    interval.done = std::min(first_from(line_.arrive_us, earliest, line_.through_us[w]), interval.done);
   }
 }
 
@@ -242,6 +258,23 @@ void CopyIntervals::wait_late() {
   if (line_.total_us <= chosen_us) return;
   intervals_ = chosen;
   run();
+}
+
+void CopyIntervals::give_back() {
+  shorten();
+  run();
+  recount();
+}
+
+std::vector<size_t> CopyIntervals::late_copies(llvm::ArrayRef<CopyInterval> wanted) const {
+  std::vector<size_t> late;
+  for (size_t w = 0; w < intervals_.size(); ++w) {
+    const CopyInterval& interval = intervals_[w];
+    const bool waits = line_.through_us[w] > line_.arrive_us[interval.done];
+    const bool idle = line_.start_us[w] <= line_.leave_us[interval.issue];
+    if ((interval.issue > wanted[w].issue && idle) || (interval.done < wanted[w].done && waits)) late.push_back(w);
+  }
+  return late;
 }
 
 void CopyIntervals::widen(int64_t limit, FirstServed first, double enough_us) {

@@ -48,10 +48,18 @@ void run_engines(const EngineWork& work, llvm::ArrayRef<CopyInterval> intervals,
 // copies to the host, or those that are issued earlier.
 enum class FirstServed : uint8_t { Done, Issue };
 
+// How far a copy's interval may reach where the bytes that it reads or writes have their place. A collective keeps its
+// interval.
+struct CopyBounds {
+  int32_t earliest_issue;
+  int32_t earliest_done, latest_done;
+};
+
 // The intervals of a schedule's copies and the bytes alive with them.
 class CopyIntervals {
  public:
   explicit CopyIntervals(const RematProblem& problem);  // as short as can be
+  CopyIntervals(const RematProblem& problem, std::vector<CopyInterval> intervals, std::vector<CopyBounds> bounds);
 
   // Widens intervals within the limit as long as that saves time, until the time is `enough_us`. Copies of a direction
   // keep their order. A wider interval may cost time where the directions slow each other down, so the best are kept.
@@ -60,6 +68,12 @@ class CopyIntervals {
   // Waits for collectives as late as costs neither bytes nor time: ranks are never quite in step, so one may take
   // longer.
   void wait_late();
+
+  // Shortens each interval by what makes compute earlier by little or nothing.
+  void give_back();
+
+  // The copies that an engine or compute waits for although their intervals in `wanted` are longer.
+  std::vector<size_t> late_copies(llvm::ArrayRef<CopyInterval> wanted) const;
 
   llvm::ArrayRef<CopyInterval> intervals() const { return intervals_; }
   double total_us() const { return line_.total_us; }
@@ -88,7 +102,7 @@ class CopyIntervals {
   void make_tight();
   int32_t latest_done(size_t copy) const;
   bool moves_issue(size_t copy, Engine engine) const;
-  bool moves_done(size_t copy) const { return work_.copies[copy].engine != Engine::ToDevice; }
+  bool moves_done(size_t copy) const;
   int64_t written_bytes(const CopyInterval& interval) const;
   void latest_starts(Engine engine, const std::vector<double>& needed_us);
   void run() { run_engines(work_, intervals_, line_); }
@@ -104,9 +118,10 @@ class CopyIntervals {
   EngineWork work_;
   std::vector<Life> lives_;  // by value
   std::vector<CopyInterval> intervals_;
-  std::vector<int32_t> due_;       // by interval: the latest op that may wait for it
-  std::vector<int64_t> live_;      // by op
-  std::vector<double> latest_us_;  // by interval, see latest_starts
+  std::vector<int32_t> due_;        // by interval: the latest op that may wait for it
+  std::vector<CopyBounds> bounds_;  // by interval, where there are any
+  std::vector<int64_t> live_;       // by op
+  std::vector<double> latest_us_;   // by interval, see latest_starts
   CopyTimeline line_;
 };
 

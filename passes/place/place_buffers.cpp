@@ -9,10 +9,6 @@
 namespace plimsoll {
 namespace {
 
-bool is_placed(const Buffer& buffer, MemorySpace space) {
-  return (buffer.kind == Buffer::Kind::Transient || buffer.kind == Buffer::Kind::Input) && buffer.space == space;
-}
-
 Interval interval_of(const Buffer& buffer) { return {std::max<int64_t>(buffer.bytes, 1), buffer.first, buffer.last}; }
 
 void find_peak(llvm::ArrayRef<Interval> intervals, int32_t instructions, int64_t alignment, BufferPlacement& placed) {
@@ -46,6 +42,27 @@ Result<bool> run_place(PlanDraft& draft, size_t f, PassContext& context) {
 constexpr PassOption place_options[] = {{"align", int64_t{0}, "bytes that offsets are multiples of; 0: the device's"}};
 
 }  // namespace
+
+bool is_placed(const Buffer& buffer, MemorySpace space) {
+  return (buffer.kind == Buffer::Kind::Transient || buffer.kind == Buffer::Kind::Input) && buffer.space == space;
+}
+
+BufferPlacement placed_at(llvm::ArrayRef<Buffer> buffers, MemorySpace space, int32_t instructions, int64_t alignment,
+                          std::vector<int64_t> offsets) {
+  BufferPlacement placed;
+  std::vector<Interval> intervals;
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    if (!is_placed(buffers[i], space)) continue;
+    intervals.push_back(interval_of(buffers[i]));
+    placed.height_bytes = std::max(placed.height_bytes, offsets[i] + align_up(intervals.back().bytes, alignment));
+  }
+  placed.offset = std::move(offsets);
+  placed.buffers = static_cast<int32_t>(intervals.size());
+  find_peak(intervals, instructions, alignment, placed);
+  placed.lower_bound_bytes = placed.peak_bytes;
+  placed.method = "together with the intervals of copies";
+  return placed;
+}
 
 int64_t peak_bytes(llvm::ArrayRef<Buffer> buffers, MemorySpace space, int32_t instructions, int64_t alignment) {
   std::vector<Interval> intervals;

@@ -7,9 +7,16 @@
 
 namespace plimsoll {
 
-// Transient buffers and inputs of `space`. `instructions` is the function's count.
+// Whether the buffer gets an offset in `space`: transient buffers and inputs do.
+bool is_placed(const Buffer& buffer, MemorySpace space);
+
+// Places those buffers. `instructions` is the function's count.
 BufferPlacement place_buffers(llvm::ArrayRef<Buffer> buffers, MemorySpace space, int32_t instructions,
                               const PlacementOptions& options);
+
+// A layout that is known, as the offset of each buffer.
+BufferPlacement placed_at(llvm::ArrayRef<Buffer> buffers, MemorySpace space, int32_t instructions, int64_t alignment,
+                          std::vector<int64_t> offsets);
 
 // The largest sum of their bytes that are alive at one instruction; no layout is lower.
 int64_t peak_bytes(llvm::ArrayRef<Buffer> buffers, MemorySpace space, int32_t instructions, int64_t alignment);

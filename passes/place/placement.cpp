@@ -131,12 +131,18 @@ int64_t close_target(const Piece& piece, int64_t target) {
 
 // Lowers what greedy orders came to.
 void improve(const Piece& piece, int64_t target, Effort& effort, Packing& best) {
-  if (piece.buffers.size() > exact_limit || best.height <= target) return;
-  const int64_t third = effort.left() / 3;
-  Effort rest(effort.left() - third);
-  search_exactly(piece, target, rest, best);
-  effort.spend(effort.left() - third - rest.left());
-  if (best.height > target) search_by_conflicts(piece, target, effort, best);
+  const auto spend = [&](int64_t steps, auto search) {
+    if (best.height <= target) return;
+    Effort part(steps);
+    search(piece, target, part, best);
+    effort.spend(steps - part.left());
+  };
+  const int64_t sixth = effort.left() / 6;
+  if (piece.buffers.size() > exact_limit) return spend(2 * sixth, search_by_ejection);
+  spend(sixth, search_exactly);
+  spend(sixth, search_by_ejection);
+  spend(2 * sixth, search_exactly);
+  spend(effort.left(), search_by_conflicts);
 }
 
 }  // namespace

@@ -55,6 +55,9 @@ bool fill_holes(const Piece& piece, llvm::ArrayRef<int64_t> offsets, int64_t lim
 // within that. Does nothing for pieces with too many pairs of large buffers.
 void search_by_conflicts(const Piece& piece, int64_t target, Effort& effort, Packing& best);
 
+// Halves the way from `best`, which must hold a packing, to `target` where that is found. For any number of buffers.
+void search_by_ejection(const Piece& piece, int64_t target, Effort& effort, Packing& best);
+
 // Lowers `best`, which must hold a packing, towards `target` while effort lasts.
 void search_exactly(const Piece& piece, int64_t target, Effort& effort, Packing& best);
 

@@ -172,22 +172,35 @@ TEST_CASE("placement: cut rectangles are put together again") {
 
 // A training step of streamed states in small: weights come, are used and updated, and go, so that no step is far below
 // the fullest. The exact search does not end on such buffers.
-TEST_CASE("placement: buffers that collide are moved apart where orders fail") {
+std::vector<Interval> streamed_states(size_t count, int32_t steps) {
   std::mt19937 random(5);
   const int64_t sizes[] = {32, 32, 64, 86, 86, 172, 289};
   std::vector<Interval> intervals;
-  std::vector<int64_t> live(400, 0);
-  for (int i = 0; i < 20000 && intervals.size() < 900; ++i) {
-    const auto first = static_cast<int32_t>(random() % 390);
-    const int32_t last = std::min(399, first + static_cast<int32_t>(random() % (random() % 4 == 0 ? 90 : 12)));
+  std::vector<int64_t> live(static_cast<size_t>(steps), 0);
+  for (size_t i = 0; i < 22 * count && intervals.size() < count; ++i) {
+    const auto first = static_cast<int32_t>(random() % static_cast<unsigned>(steps - 10));
+    const int32_t last = std::min(steps - 1, first + static_cast<int32_t>(random() % (random() % 4 == 0 ? 90 : 12)));
     const int64_t bytes = sizes[random() % std::size(sizes)];
     if (std::any_of(live.begin() + first, live.begin() + last + 1, [&](int64_t at) { return at + bytes > 2000; }))
       continue;
     for (int32_t at = first; at <= last; ++at) live[at] += bytes;
     intervals.push_back({bytes, first, last});
   }
+  return intervals;
+}
+
+TEST_CASE("placement: buffers that collide are moved apart where orders fail") {
+  const std::vector<Interval> intervals = streamed_states(900, 400);
   const Placement placed = place_checked(intervals, unaligned());
-  CHECK(placed.method == "guided local search");
+  const Placement orders_alone = place_checked(intervals, unaligned(1e-3));
+  CHECK(static_cast<double>(placed.height_bytes) <= 0.96 * static_cast<double>(orders_alone.height_bytes));
+}
+
+TEST_CASE("placement: thousands of buffers are ejected and placed again where orders fail") {
+  const std::vector<Interval> intervals = streamed_states(2500, 1100);
+  REQUIRE(intervals.size() > 2000);
+  const Placement placed = place_checked(intervals, unaligned());
+  CHECK(placed.method == "ejection search");
   const Placement orders_alone = place_checked(intervals, unaligned(1e-3));
   CHECK(static_cast<double>(placed.height_bytes) <= 0.96 * static_cast<double>(orders_alone.height_bytes));
 }

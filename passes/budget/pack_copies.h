@@ -1,0 +1,38 @@
+#pragma once
+
+// Copies whose intervals are as long as the layout of the arena has room for, where the arena is too full for both the
+// buffers and the intervals that live bytes alone would allow.
+
+#include "passes/analysis/plan_draft.h"
+#include "passes/offload/overlap.h"
+#include "passes/place/placement.h"
+
+#include <optional>
+
+namespace plimsoll {
+
+struct PackedCopies {
+  Overlap overlap;
+  int64_t live_bytes = 0, height_bytes = 0;                   // at the peak, and of the arena
+  std::vector<int64_t> offset_of_value, offset_of_workspace;  // by value that opens a buffer, and by node; -1: none
+};
+
+// A function with its remats and copies in place, before any copy is issued elsewhere than there. Instruction and op
+// mean the same place.
+struct FunctionWithCopies {
+  const Graph& graph;
+  llvm::ArrayRef<NodeId> writers;
+  const KernelCatalog& catalog;
+  const RematProblem& problem;
+};
+
+// Lays the function out within 0.5 % more than what is alive with the intervals of `wide`, with shorter ones where they
+// do not fit. The step takes at least as long as with `wide`. None where such a layout is not found.
+std::optional<PackedCopies> pack_copies(const FunctionWithCopies& function, const Overlap& wide,
+                                        const PlacementOptions& options);
+
+// The layout of the function once its copies are issued as `packed.overlap` says.
+BufferPlacement placement_of(const PackedCopies& packed, const Graph& graph, const BufferAssignment& assigned,
+                             int64_t alignment);
+
+}  // namespace plimsoll

@@ -1,0 +1,81 @@
+#pragma once
+
+// Placement of buffers whose lives may be shorter or longer at their ends, such as those that copies fill or empty
+// beside computing: room and lives are found together.
+
+#include "llvm/ADT/ArrayRef.h"
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace plimsoll {
+
+// Steps, inclusive.
+struct Life {
+  int32_t first = 0, last = 0;
+};
+
+// A buffer that is alive during `core` in any case. Each life contains the one before.
+struct FlexibleInterval {
+  int64_t bytes = 0;
+  Life core;     // it has room for this or there is no layout
+  Life wanted;   // it gets room for as much of this as there is
+  Life allowed;  // and of this once all have what they want
+};
+
+struct FlexiblePlacement {
+  std::vector<int64_t> offsets;  // one for each interval, in order
+  std::vector<Life> lives;       // no longer than wanted
+  std::vector<Life> free_lives;  // no longer than allowed: these do not share a byte either
+};
+
+// Offsets below a capacity. The same calls give the same answers on every machine.
+class FlexiblePlacer {
+ public:
+  // Offsets are multiples of what the bytes of all intervals are multiples of. `steps` is the work of all calls, see
+  // ir/support/search_effort.h.
+  FlexiblePlacer(std::vector<FlexibleInterval> intervals, int64_t capacity_bytes, int64_t steps);
+
+  // Finds room for all, from where the last call ended; false where the work is spent.
+  bool place();
+  int64_t offset(size_t interval) const { return states_[interval].offset; }
+  int64_t steps_left() const { return steps_left_; }
+  // Once all have room, what lives may be.
+  FlexiblePlacement placement() const;
+  // Its core is all that it wants from now on.
+  void insist_on(size_t interval);
+
+ private:
+  struct State {
+    int64_t offset = -1;  // -1: it waits to be placed
+    Life life;
+    int failures = 0;  // how often it found no hole
+    bool insists = false;
+  };
+  struct Spot {
+    int64_t offset;
+    double cost;  // of what is in the way
+  };
+
+  int64_t top(size_t interval) const { return states_[interval].offset + intervals_[interval].bytes; }
+  Life life_of(size_t interval) const;
+  void find_meetings(size_t interval);
+  Spot cheapest_spot(size_t interval);
+  void put(size_t interval, int64_t offset);
+  void take_out(size_t interval);
+  double hardness(size_t interval) const;
+  bool is_easier(int32_t a, int32_t b) const;
+
+  std::vector<FlexibleInterval> intervals_;
+  int64_t capacity_;
+  int64_t steps_left_;
+  std::vector<State> states_;
+  std::vector<std::vector<int32_t>> placed_in_;  // by stretch of time, the intervals whose lives meet it
+  std::vector<int32_t> waiting_;                 // a heap, the hardest on top
+  // Of the interval that is placed now.
+  std::vector<int32_t> meetings_, seen_at_;
+  int32_t visit_ = 0;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,101 @@
+#include "passes/place/flexible_placement.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <random>
+
+// Lives that give way to the layout, against arithmetic done by hand and a check of all pairs.
+
+namespace plimsoll {
+namespace {
+
+constexpr int64_t steps = 10'000'000;
+
+bool contains(const Life& outer, const Life& inner) { return outer.first <= inner.first && inner.last <= outer.last; }
+
+// Everything a placement promises, pair by pair.
+void check_placement(const std::vector<FlexibleInterval>& intervals, int64_t capacity, const FlexiblePlacement& p) {
+  size_t collisions = 0;
+  for (size_t i = 0; i < intervals.size(); ++i) {
+    CHECK(p.offsets[i] >= 0);
+    CHECK(p.offsets[i] + intervals[i].bytes <= capacity);
+    CHECK(contains(p.lives[i], intervals[i].core));
+    CHECK(contains(intervals[i].wanted, p.lives[i]));
+    CHECK(contains(p.free_lives[i], p.lives[i]));
+    CHECK(contains(intervals[i].allowed, p.free_lives[i]));
+    for (size_t j = 0; j < i; ++j)
+      collisions += p.free_lives[i].first <= p.free_lives[j].last && p.free_lives[j].first <= p.free_lives[i].last &&
+                    p.offsets[i] < p.offsets[j] + intervals[j].bytes &&
+                    p.offsets[j] < p.offsets[i] + intervals[i].bytes;
+  }
+  CHECK(collisions == 0);
+}
+
+FlexibleInterval fixed(int64_t bytes, Life life) { return {bytes, life, life, life}; }
+
+// Copies that fill buffers before they are used: what comes is wanted some time ahead of its use, and allowed earlier.
+std::vector<FlexibleInterval> streamed(std::mt19937& random, int count, int64_t most_alive) {
+  const int64_t sizes[] = {32, 64, 86, 172};
+  std::vector<FlexibleInterval> intervals;
+  std::vector<int64_t> live(200, 0);
+  for (int i = 0; i < 20 * count && static_cast<int>(intervals.size()) < count; ++i) {
+    const auto first = static_cast<int32_t>(random() % 190), use = first + static_cast<int32_t>(random() % 8);
+    const Life wanted{first, std::min<int32_t>(199, use + static_cast<int32_t>(random() % 20))};
+    const int64_t bytes = sizes[random() % std::size(sizes)];
+    if (std::any_of(live.begin() + wanted.first, live.begin() + wanted.last + 1,
+                    [&](int64_t at) { return at + bytes > most_alive; }))
+      continue;
+    for (int32_t at = wanted.first; at <= wanted.last; ++at) live[at] += bytes;
+    intervals.push_back({bytes, {use, wanted.last}, wanted, {std::max(0, wanted.first - 5), wanted.last}});
+  }
+  return intervals;
+}
+
+}  // namespace
+
+TEST_SUITE("unit") {
+  TEST_CASE("flexible placement: a life begins when there is room") {
+    // Steps 3 and 4 have 3 + 2 bytes of the others and no room for 3 more below 6; from step 5 on there are 4. The
+    // life that begins at 6 at the latest gets step 5, and not the steps before that it wants too.
+    const std::vector<FlexibleInterval> intervals = {fixed(3, {0, 4}), fixed(2, {3, 9}), {3, {6, 9}, {2, 9}, {0, 12}}};
+    FlexiblePlacer placer(intervals, 6, steps);
+    REQUIRE(placer.place());
+    const FlexiblePlacement placed = placer.placement();
+    check_placement(intervals, 6, placed);
+    CHECK(placed.lives[2].first == 5);
+    CHECK(placed.lives[2].last == 9);
+    CHECK(placed.free_lives[2].last == 12);
+
+    placer.insist_on(2);
+    CHECK_FALSE(placer.place());
+  }
+
+  TEST_CASE("flexible placement: lives within a capacity, and the same each time") {
+    std::mt19937 random(3);
+    int shorter = 0, found = 0;
+    for (int round = 0; round < 20; ++round) {
+      const int64_t capacity = 1000;
+      const std::vector<FlexibleInterval> intervals = streamed(random, 100 + 20 * round, capacity);
+      FlexiblePlacer placer(intervals, capacity, steps);
+      if (!placer.place()) continue;
+      ++found;
+      const FlexiblePlacement placed = placer.placement();
+      check_placement(intervals, capacity, placed);
+      for (size_t i = 0; i < intervals.size(); ++i) shorter += placed.lives[i].first > intervals[i].wanted.first;
+
+      FlexiblePlacer again(intervals, capacity, steps);
+      CHECK(again.place());
+      CHECK(again.placement().offsets == placed.offsets);
+
+      placer.insist_on(0);
+      if (!placer.place()) continue;
+      check_placement(intervals, capacity, placer.placement());
+      CHECK(placer.placement().lives[0].first == intervals[0].wanted.first);
+    }
+    CHECK(found > 15);
+    CHECK(shorter > 20);
+  }
+}
+
+}  // namespace plimsoll
