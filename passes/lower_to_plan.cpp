@@ -372,10 +372,11 @@ class Lowering {
     options.seconds = in_.placement_seconds;
     const size_t added = static_cast<size_t>(f) - first_function_;
     const std::optional<BufferPlacement>& known = in_.draft.functions[added].placement;
-    BufferPlacement placed =
-        space == MemorySpace::Device && known
-            ? *known
-            : place_buffers(buffers_[added], space, static_cast<int32_t>(function.instructions.size()), options);
+    const auto instructions = static_cast<int32_t>(function.instructions.size());
+    const bool is_known = space == MemorySpace::Device && known;
+    BufferPlacement placed = is_known ? placed_at(buffers_[added], space, instructions, alignment_, known->offset)
+                                      : place_buffers(buffers_[added], space, instructions, options);
+    if (is_known) placed.method = known->method;
     for (const Pending& pending : pending_)
       if (int64_t offset = pending.function == f ? placed.offset[pending.buffer] : -1; offset >= 0)
         plan_.slots[pending.slot].offset = persistent_bytes(space) + offset;
