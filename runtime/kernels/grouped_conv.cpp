@@ -75,7 +75,8 @@ template <ConvPass pass>
 double predicted(const OpCall& call, const DeviceDescription& device, const Rates& rates, double tflops,
                  double products, int64_t workspace_bytes) {
   if (device.memory_gb_per_s <= 0 || tflops <= 0) return 0;
-  const ConvTypes types(pass, call, llvm::cantFail(infer(call)));
+  const auto results = llvm::cantFail(infer(call));  // outlives what refers to it
+  const ConvTypes types(pass, call, results);
   const auto index = static_cast<size_t>(pass);
   const auto bytes = static_cast<double>(types.x.bytes() + types.w.bytes() + types.y.bytes() + 2 * workspace_bytes);
   const int launches = pass == ConvPass::WeightGradient ? 2 : 1;
