@@ -1,7 +1,7 @@
 #include "passes/budget/fit.h"
 
-// The states on the host form a few levels that do not depend on the budget; each level has its own search for what to
-// rematerialise and which values wait on the host.
+// The states on the host form levels that do not depend on the budget. A few of them have their own search for what to
+// rematerialise and which values wait on the host; those between take what the next one found.
 
 #include "ir/plan/summary.h"
 #include "ir/support/units.h"
@@ -114,18 +114,26 @@ std::vector<BudgetFitter::OffloadLevel> BudgetFitter::offload_levels(llvm::Array
   return levels;
 }
 
-// Whether the searched levels before and after it show that this one has no plan within the budget, or none fast
-// enough. With more on the host a step needs more for copies, or less where updates come in pieces, but not less than
-// after it.
-bool BudgetFitter::is_out_of_question(size_t level, int64_t budget_bytes, double enough_us) {
-  size_t before = level;
-  while (levels_[before].source != before) --before;
+size_t BudgetFitter::searched_before(size_t level) const {
+  do --level;
+  while (levels_[level].source != level);
+  return level;
+}
+
+// No plan of the level, nor of one between it and the searched level before, needs fewer bytes. With more on the host a
+// step needs more for copies, or less where updates come in pieces, but not less than after both.
+int64_t BudgetFitter::min_bytes_up_to(size_t level) {
   const size_t after = levels_[level].source;
-  if (search_of(before).min_us() >= enough_us) return true;
-  const auto least_of = [&](size_t other) {
-    return search_of(other).min_bytes() + levels_[other].bytes - levels_[level].bytes;
+  const auto with_its_states = [&](size_t searched) {
+    return search_of(searched).min_bytes() + levels_[searched].bytes - levels_[level].bytes;
   };
-  return std::min(least_of(before), least_of(after)) > budget_bytes;
+  if (level == 0) return with_its_states(0);
+  return std::min(with_its_states(searched_before(level)), with_its_states(after));
+}
+
+// Whether the searched levels around it show that this one has no plan within the budget, or none fast enough.
+bool BudgetFitter::is_out_of_question(size_t level, int64_t budget_bytes, double enough_us) {
+  return search_of(searched_before(level)).min_us() >= enough_us || min_bytes_up_to(level) > budget_bytes;
 }
 
 Result<std::optional<Plan>> BudgetFitter::within(int64_t budget_bytes, double enough_us) {
@@ -175,7 +183,8 @@ Result<std::optional<Plan>> BudgetFitter::plan_of(size_t level, int64_t budget_b
 
 int64_t BudgetFitter::min_bytes() {
   int64_t bytes = plain_.promised_bytes();
-  for (size_t i = 0; i < levels_.size(); ++i) bytes = std::min(bytes, search_of(i).min_bytes());
+  for (size_t i = 0; i < levels_.size(); ++i)
+    if (levels_[i].source == i) bytes = std::min(bytes, min_bytes_up_to(i));
   return bytes;
 }
 
