@@ -30,8 +30,6 @@ namespace {
 constexpr double rounding = 1e-9;           // relative difference of a sum of times in another order
 constexpr size_t bounds_at_once = 2;        // trials whose copies are placed beside each other
 constexpr size_t levels_apart = 3;          // of plans that were found with other states on the host, every so many
-constexpr double max_waste = 1.01;          // factor of the live bytes that a layout may take
-constexpr double max_slowdown = 1.002;      // for a layout with less waste
 constexpr double remats_only_share = 0.25;  // share of the work for remats alone, from which searches with copies start
 
 bool has_copies(const RematProblem& problem) {

@@ -24,9 +24,7 @@ namespace {
 
 using namespace remat;
 
-constexpr double max_waste = 1.01;
-constexpr double max_slowdown = 1.002;  // for less waste
-constexpr double effort = 0.25;         // of what a layout gets otherwise
+constexpr double effort = 0.25;  // of what a layout gets otherwise
 constexpr int max_rounds = 6;
 constexpr int64_t slack_share = 200;  // bytes above the live peak that the layout may take: 1/200 of it
 

@@ -11,6 +11,9 @@
 
 namespace plimsoll {
 
+inline constexpr double max_waste = 1.01;      // factor of the live bytes that a layout may take
+inline constexpr double max_slowdown = 1.002;  // for a layout with less waste
+
 struct PackedCopies {
   Overlap overlap;
   int64_t live_bytes = 0, height_bytes = 0;                   // at the peak, and of the arena

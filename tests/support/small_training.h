@@ -135,4 +135,14 @@ graph @grouped(%ids: i64[4,3], %labels: i64[12]) state(
 }
 )";
 
+// The gradient is a sum of products of small whole numbers, which has the same bits in any order, also in bf16.
+inline constexpr llvm::StringLiteral linear_loss = R"(
+graph @linear_loss(%x: f32[4,64], %c: f32[4,512]) state(%w: f32[64,512] parameter trained) {
+  %y = linear(%x, %w) : f32[4,512]
+  %yc = mul(%y, %c) : f32[4,512]
+  %loss = reduce_mean(%yc) {axes=[0,1], keep_dims=0} : f32[]
+  return loss=%loss
+}
+)";
+
 }  // namespace plimsoll::testing

@@ -24,6 +24,17 @@ Status need_rounding(const OpCall& call);
 // A new element of the parameter as it is stored.
 double rounded(const ReferenceCall& call, int64_t i, double value);
 
+inline constexpr AttrSpecs adamw_attrs = {{"beta1", AttrKind::Float},
+                                          {"beta2", AttrKind::Float},
+                                          {"eps", AttrKind::Float},
+                                          {"weight_decay", 0.0},
+                                          {"decoupled", 1},
+                                          {"norms", 0},
+                                          rounding_attr,
+                                          first_draw_attr,
+                                          draws_per_rank_attr,
+                                          draws_per_part_attr};
+
 // One norm per block of grad: f32, or f64 of an f64 gradient.
 void add_norms(const OpCall& call, Types& results);
 void write_norms(const ReferenceCall& call);

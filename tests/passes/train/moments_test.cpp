@@ -36,16 +36,6 @@ graph @squares(%x: f32[24,256], %y: f32[4,256]) state(%w: f32[24,256] parameter 
 }
 )";
 
-// The gradient is a sum of products of small whole numbers, which has the same bits in any order.
-constexpr llvm::StringLiteral linear_loss = R"(
-graph @linear_loss(%x: f32[4,64], %c: f32[4,512]) state(%w: f32[64,512] parameter trained) {
-  %y = linear(%x, %w) : f32[4,512]
-  %yc = mul(%y, %c) : f32[4,512]
-  %loss = reduce_mean(%yc) {axes=[0,1], keep_dims=0} : f32[]
-  return loss=%loss
-}
-)";
-
 // As in tests/golden/make_eight_bit_numbers.py.
 RandomValues start_values() {
   RandomValues values;

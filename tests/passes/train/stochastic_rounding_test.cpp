@@ -13,16 +13,6 @@ namespace {
 
 using namespace testing;
 
-// The gradient is a sum of products of small whole numbers, which has the same bits in any order, also in bf16.
-constexpr llvm::StringLiteral model = R"(
-graph @linear_loss(%x: f32[4,64], %c: f32[4,512]) state(%w: f32[64,512] parameter trained) {
-  %y = linear(%x, %w) : f32[4,512]
-  %yc = mul(%y, %c) : f32[4,512]
-  %loss = reduce_mean(%yc) {axes=[0,1], keep_dims=0} : f32[]
-  return loss=%loss
-}
-)";
-
 RandomValues start_values() {
   RandomValues values;
   for (const auto& [name, rows, columns] : {std::tuple("x", 4, 64), {"c", 4, 512}, {"w", 64, 512}}) {
@@ -43,7 +33,8 @@ TrainingRequest request_for(Moments moments) {
 
 RankTrainer trained(const TrainingRequest& request, const RandomValues& values) {
   const CpuCatalog catalog;
-  Result<Derived> derived = derive_program(forward_of(parsed(model), request), {}, request, cpu_device(), catalog, {});
+  Result<Derived> derived =
+      derive_program(forward_of(parsed(linear_loss), request), {}, request, cpu_device(), catalog, {});
   REQUIRE_MESSAGE(bool(derived), llvm::toString(derived.takeError()));
   RankTrainer trainer(std::move(derived->draft.program), request.mesh, values);
   for (int step = 0; step < 3; ++step) trainer.step(1);
@@ -99,7 +90,7 @@ TEST_SUITE("unit") {
     const RankTrainer reference = trained(request_for(Moments::EightBit), values);
     CpuCatalog catalog;
     Result<Plan> plan =
-        fitting_plan(compile_training(parsed(model), request_for(Moments::EightBit), cpu_device(), catalog));
+        fitting_plan(compile_training(parsed(linear_loss), request_for(Moments::EightBit), cpu_device(), catalog));
     REQUIRE_MESSAGE(bool(plan), llvm::toString(plan.takeError()));
     std::unique_ptr<Session> session = started(std::move(*plan), values);
     OneBatch data(values, session->inputs());
