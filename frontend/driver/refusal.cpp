@@ -134,6 +134,8 @@ std::string table(const CompileResult& result, const Job& job, llvm::ArrayRef<Al
     rows.add("  least, " + options_of(*least, job.request()), format_bytes(round_up_readable(least->least_bytes)));
   rows.add_heading("\nalive at the peak, " + parts.peak);
   for (const auto& [name, bytes] : parts.alive_bytes) rows.add("  " + name, format_bytes(bytes));
+  rows.add_heading("\nthe largest op with what persists and the reserves");
+  rows.add("  " + parts.largest, format_bytes(parts.least_bytes));
   return tried_batch(job.request()).str() + parts.needs + rows.text();
 }
 

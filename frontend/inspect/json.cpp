@@ -45,6 +45,17 @@ void write_peak(json::OStream& to, const Plan& plan, const SpaceSummary& summary
   });
 }
 
+void write_largest_instruction(json::OStream& to, const Plan& plan) {
+  if (plan.functions.empty()) return;
+  const LargestInstruction largest = largest_instruction(plan);
+  to.attributeObject("largest_instruction", [&] {
+    to.attribute("function", plan.functions[largest.function].name);
+    to.attribute("instruction", largest.instruction);
+    to.attribute("bytes", largest.bytes);
+    to.attribute("least_bytes", largest.least_bytes);
+  });
+}
+
 void write_space(json::OStream& to, const Plan& plan, const Arena& arena) {
   SpaceSummary summary = summarize_space(plan, arena.space);
   bool on_device = arena.space == MemorySpace::Device;
@@ -55,6 +66,7 @@ void write_space(json::OStream& to, const Plan& plan, const Arena& arena) {
   to.attribute("peak_live_bytes", arena.peak_live_bytes);
   to.attribute("packing_waste", summary.packing_waste);
   write_peak(to, plan, summary);
+  if (on_device) write_largest_instruction(to, plan);
   to.attributeArray("reserves", [&] {
     if (!on_device) return;
     for (const Reserve& reserve : plan.device.reserves)

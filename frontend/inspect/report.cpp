@@ -107,6 +107,19 @@ class Report {
     for (const Reserve& reserve : plan_.device.reserves)
       row("reserve: " + reserve.name, reserve.bytes, "", Style::Quiet);
     row("promised", plan_.promised_bytes(), "", Style::Strong);
+    bound();
+  }
+
+  // How far the promise is above what the largest instruction needs by itself.
+  void bound() {
+    const LargestInstruction largest = largest_instruction(plan_);
+    if (largest.bytes == 0) return;
+    const double above = static_cast<double>(plan_.promised_bytes()) / static_cast<double>(largest.least_bytes) - 1;
+    const int columns = table_.columns() - 2 - label_columns_ - 2 * bytes_columns - 12;
+    const Instruction& at = plan_.functions[largest.function].instructions[largest.instruction];
+    row("bound by the largest op", largest.least_bytes,
+        right("", bytes_columns) + right(format_share(above), 10) + "  " + clipped(describe(plan_, at), columns),
+        Style::Quiet);
   }
 
   // What a rank holds of the host beside the program and its checkpoints.

@@ -86,9 +86,8 @@ class Why {
 
   std::string name_instruction(const PlanFunction& in, int32_t index) const {
     const Instruction& instruction = in.instructions[index];
-    std::string text = std::to_string(index) + " " + instruction.op;
-    if (!instruction.results.empty()) text += " that produces %" + slot(instruction.results.front()).name;
-    return text + " (" + phase_name(instruction.phase).str() + ")";
+    return std::to_string(index) + " " + describe(plan_, instruction) + " (" + phase_name(instruction.phase).str() +
+           ")";
   }
 
   void life(SlotId id) {

@@ -41,6 +41,24 @@ void mark_lifetimes(const Plan& plan, SpaceSummary& summary) {
   }
 }
 
+// Bytes of the device that the instruction reads, writes and works in, without what persists.
+int64_t transient_bytes_of(const Plan& plan, const Instruction& instruction) {
+  llvm::SmallVector<SlotId, 8> owners;
+  const auto add = [&](SlotId id) {
+    if (id < 0) return;
+    const Slot& owner = plan.slots[id = plan.storage_of(id)];
+    const bool is_transient = owner.function >= 0 && owner.offset >= plan.arenas.front().persistent_bytes;
+    if (owner.space == MemorySpace::Device && is_transient && !llvm::is_contained(owners, id)) owners.push_back(id);
+  };
+  for (SlotId operand : instruction.operands) add(operand);
+  for (SlotId result : instruction.results)
+    if (plan.slots[result].in_place_of < 0) add(result);
+  add(instruction.workspace);
+  int64_t bytes = 0;
+  for (SlotId owner : owners) bytes += plan.slots[owner].bytes;
+  return bytes;
+}
+
 }  // namespace
 
 int64_t CategoryBytes::total() const {
@@ -280,15 +298,29 @@ std::string describe_job(const Plan& plan) {
   return job;
 }
 
+LargestInstruction largest_instruction(const Plan& plan) {
+  LargestInstruction largest;
+  for (size_t f = 0; f < plan.functions.size(); ++f)
+    for (size_t i = 0; i < plan.functions[f].instructions.size(); ++i) {
+      const int64_t bytes = transient_bytes_of(plan, plan.functions[f].instructions[i]);
+      if (bytes > largest.bytes) largest = {static_cast<int32_t>(f), static_cast<int32_t>(i), bytes};
+    }
+  largest.least_bytes = largest.bytes + plan.arenas.front().persistent_bytes + plan.device.reserve_bytes();
+  return largest;
+}
+
+std::string describe(const Plan& plan, const Instruction& instruction) {
+  if (instruction.results.empty()) return instruction.op;
+  return instruction.op + " that produces %" + plan.slots[instruction.results.front()].name;
+}
+
 std::string describe_peak(const Plan& plan, const SpaceSummary& summary) {
   const PlanFunction& function = plan.functions[summary.peak_function];
   std::string where = "instruction " + format_count(summary.peak_instruction + 1) + " of " +
                       format_count(static_cast<int64_t>(function.instructions.size()));
   if (plan.functions.size() > 1) where += " in " + function.name;
   if (function.instructions.empty()) return where;
-  const Instruction& at = function.instructions[summary.peak_instruction];
-  if (at.results.empty()) return where;
-  return where + ", " + at.op + " that produces %" + plan.slots[at.results.front()].name;
+  return where + ", " + describe(plan, function.instructions[summary.peak_instruction]);
 }
 
 }  // namespace plimsoll

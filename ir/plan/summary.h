@@ -102,7 +102,18 @@ std::string devices_of(const Plan& plan);
 // "trained on loss with adamw at 0.001, batch 8, precision bf16"
 std::string describe_job(const Plan& plan);
 
-// "instruction 310 of 724, linear that makes %logits"
+// The instruction that holds most by itself: what it reads, writes and works in. No layout of the plan's instructions
+// needs less than that, what persists and the reserves.
+struct LargestInstruction {
+  int32_t function = 0, instruction = 0;
+  int64_t bytes = 0;        // of the device, without what persists
+  int64_t least_bytes = 0;  // with what persists and the reserves
+};
+LargestInstruction largest_instruction(const Plan& plan);
+// "linear that produces %logits"
+std::string describe(const Plan& plan, const Instruction& instruction);
+
+// "instruction 310 of 724, linear that produces %logits"
 std::string describe_peak(const Plan& plan, const SpaceSummary& summary);
 
 }  // namespace plimsoll

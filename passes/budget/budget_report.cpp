@@ -1,5 +1,6 @@
 #include "passes/budget/budget_report.h"
 
+#include "ir/plan/summary.h"
 #include "ir/support/units.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -115,6 +116,7 @@ Shortfall shortfall_of(const CompileResult& result) {
   const Arena& arena = smallest.arenas.front();
   Alive alive = alive_at_peak(smallest);
   const Instruction& at = alive.function->instructions[alive.function->peak_instruction];
+  const LargestInstruction largest = largest_instruction(smallest);
   const int64_t host_budget_bytes = result.host_budget_bytes,
                 host_bytes = host_budget_bytes > 0 || smallest.arenas.size() > 1 ? smallest.host_bytes() : 0;
   std::string host_needs, host_budget;
@@ -124,7 +126,11 @@ Shortfall shortfall_of(const CompileResult& result) {
               std::to_string(smallest.promised_bytes()) + " bytes: arena " + format_bytes(arena.bytes) + ", reserves " +
               format_bytes(smallest.device.reserve_bytes()) + ")" + host_needs + ", the budget" +
               whose_budget(smallest) + " is " + format_bytes(arena.budget_bytes) + host_budget,
-          smallest.slots[at.results[0]].name + " in " + alive.function->name, enough_for(result.stages), list(alive)};
+          smallest.slots[at.results[0]].name + " in " + alive.function->name,
+          describe(smallest, smallest.functions[largest.function].instructions[largest.instruction]),
+          largest.least_bytes,
+          enough_for(result.stages),
+          list(alive)};
 }
 
 std::string shortfall(const CompileResult& result) {
@@ -132,8 +138,8 @@ std::string shortfall(const CompileResult& result) {
   std::string alive;
   for (const auto& [name, bytes] : parts.alive_bytes)
     alive += (alive.empty() ? "" : ", ") + name + " " + format_bytes(bytes);
-  return parts.needs + "; at the peak (" + parts.peak + "): " + alive + (parts.enough.empty() ? "" : "; ") +
-         parts.enough;
+  return parts.needs + "; at the peak (" + parts.peak + "): " + alive + "; " + parts.largest + " alone needs " +
+         format_bytes(parts.least_bytes) + (parts.enough.empty() ? "" : "; ") + parts.enough;
 }
 
 Result<Plan> fitting_plan(Result<CompileResult> result) {

@@ -21,9 +21,11 @@ bool is_better(const Plan& a, const Plan& b);
 
 // Why a plan does not fit, in parts.
 struct Shortfall {
-  std::string needs;   // "needs 23.4 GiB (...), the budget is 22 GiB"
-  std::string peak;    // where it is: "gelu_3 in train_step"
-  std::string enough;  // of a pipeline, budgets that would be enough; may be empty
+  std::string needs;        // "needs 23.4 GiB (...), the budget is 22 GiB"
+  std::string peak;         // where it is: "gelu_3 in train_step"
+  std::string largest;      // the op that holds most by itself: "adamw that produces %w.next"
+  int64_t least_bytes = 0;  // what that op, persistent values and the reserves need
+  std::string enough;       // of a pipeline, budgets that would be enough; may be empty
   // There: persistent bytes by category, then the largest other values.
   std::vector<std::pair<std::string, int64_t>> alive_bytes;
 };

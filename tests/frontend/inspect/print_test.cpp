@@ -39,6 +39,18 @@ TEST_SUITE("unit") {
     CHECK(summarize_time(plan).by_phase_us[static_cast<size_t>(Phase::Forward)] == 6);
   }
 
+  // b = add(h, a) has 768 bytes of its operands and result, as neg has with its workspace; persistent are 768 more.
+  TEST_CASE("plan summary: the largest op bounds what any layout needs") {
+    Plan plan = sample_plan();
+    const LargestInstruction largest = largest_instruction(plan);
+    CHECK(largest.instruction == 2);
+    CHECK(largest.bytes == 768);
+    CHECK(largest.least_bytes == 768 + plan.arenas[0].persistent_bytes + 4096);
+    plan.slots[work].bytes = 512;
+    CHECK(largest_instruction(plan).instruction == 3);
+    CHECK(largest_instruction(plan).bytes == 1024);
+  }
+
   TEST_CASE("plan report: keeps to its columns and names what fills the peak") {
     for (int columns : {72, 100, 140}) {
       std::string text = printed([&](auto& out) { print_report(out, sample_plan(), {columns, false}); });
@@ -48,6 +60,7 @@ TEST_SUITE("unit") {
       CHECK(holds(text, "sample.onnx on a device for tests"));
       CHECK(holds(text, "needs 5.5 KiB of 8 KiB, 2.5 KiB to spare"));
       CHECK(holds(text, "reserve: program"));
+      CHECK(holds(text, "bound by the largest op"));
       CHECK(holds(text, "%b "));
       CHECK(!holds(text, "\x1b["));
     }
@@ -96,6 +109,8 @@ TEST_SUITE("unit") {
     CHECK(*device.getInteger("promised_bytes") == 5632);
     CHECK(*device.getInteger("arena_bytes") == 1536);
     CHECK(*device.getInteger("peak_live_bytes") == 1280);
+    CHECK(*device.getObject("largest_instruction")->getInteger("instruction") == 2);
+    CHECK(*device.getObject("largest_instruction")->getInteger("least_bytes") == 5376);
     CHECK(device.getArray("reserves")->size() == 1);
     const llvm::json::Object& categories = *device.getObject("by_category");
     CHECK(*categories.getObject("at_peak")->getInteger("saved") == 256);

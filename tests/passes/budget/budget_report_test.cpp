@@ -43,6 +43,7 @@ graph @wide(%x: f32[64,64], %t: f32[64,4096]) state(%w: f32[64,4096] parameter t
     const std::string text = take_diag(refused.takeError()).text();
     CAPTURE(text);
     CHECK(llvm::StringRef(text).contains("t 1 MiB, h 1 MiB, sub 1 MiB"));
+    CHECK(llvm::StringRef(text).contains(" alone needs "));
   }
 
   TEST_CASE("a refusal tells of both memories, and host memory is a budget too") {
