@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 
@@ -24,14 +25,28 @@ constexpr int64_t max_pieces = 32;      // of an update; each is a handful of in
 constexpr size_t max_updates = 8;
 // Elements that a piece has a multiple of. An op that goes by blocks is cut where its record allows chunks of so many.
 constexpr int64_t piece_multiple = 1024;
+// Bytes that a piece has a multiple of in every state, so that each begins where a device wants values to begin.
+constexpr int64_t part_multiple_bytes = 1024;
 
 // Instructions that make the next values of states together, element by element.
 struct Group {
   std::vector<NodeId> nodes;             // in order
+  std::set<NodeId> drawing;              // those of them whose random draws go by element
   llvm::SmallVector<size_t, 4> updates;  // indices into Graph::updates
   int64_t elements = 0;
-  int64_t bytes = 0;  // most that one of the nodes holds on the device
+  int64_t multiple = piece_multiple;  // of elements, which a piece has
+  int64_t bytes = 0;                  // most that one of the nodes holds on the device
 };
+
+// The elements of a value that belong to each `piece_multiple` elements of the group: as many, or fewer of what blocks
+// of them share, such as scales. A last block may have less than its elements. 0: the value has nothing for some piece.
+int64_t share_of(const Type& type, int64_t elements) { return type.elements() * piece_multiple / elements; }
+
+// The least elements of the group in multiples of which a piece's part of the value has a multiple of the bytes.
+int64_t multiple_for(const Type& type, int64_t elements) {
+  const int64_t bytes = share_of(type, elements) * dtype_bytes(type.dtype);
+  return piece_multiple * (part_multiple_bytes / std::gcd(bytes, part_multiple_bytes));
+}
 
 // Device bytes of a node's operands, results and workspace. What the node may write over is counted once.
 int64_t bytes_at(const Graph& graph, NodeId id, const KernelCatalog& catalog) {
@@ -55,6 +70,13 @@ int64_t bytes_at(const Graph& graph, NodeId id, const KernelCatalog& catalog) {
   return bytes;
 }
 
+// The attributes of an op whose first element is number `begin` of the whole.
+Attrs with_draws_from(const Attrs& whole, int64_t begin) {
+  Attrs attrs = whole;
+  attrs.set("first_draw", whole.get_int("first_draw") + begin);
+  return attrs;
+}
+
 class GroupFinder {
  public:
   GroupFinder(const Graph& graph, const llvm::StringSet<>& on_host, const KernelCatalog& catalog)
@@ -75,7 +97,7 @@ class GroupFinder {
       if (writer == NodeId::None || !lives_on_host(update.state) || seen.count(writer)) continue;
       if (elements < 2 * piece_multiple) continue;
       std::optional<Group> group = grow(writer, elements);
-      if (!group) continue;
+      if (!group || elements < 2 * group->multiple) continue;
       seen.insert(group->nodes.begin(), group->nodes.end());
       groups.push_back(std::move(*group));
     }
@@ -93,11 +115,11 @@ class GroupFinder {
     return value != ValueId::None && graph_.type(value).elements() == elements;
   }
 
-  // Does the op compute each element from those at its place, as if the operands were flat?
-  bool is_cuttable(NodeId id, int64_t elements) const {
+  // How an op computes each element from those at its place, as if the operands were flat.
+  enum class Cuttable : uint8_t { No, Yes, WithDraws };
+  Cuttable cuttable(NodeId id, int64_t elements) const {
     const Node& node = graph_.node(id);
-    if (node.op->is_view() || node.op->engine != Engine::Compute || node.operands.empty()) return false;
-    const Type flat(DType::F32, {2 * piece_multiple});
+    if (node.op->is_view() || node.op->engine != Engine::Compute || node.operands.empty()) return Cuttable::No;
     llvm::SmallVector<Type, 8> types;
     llvm::SmallVector<const Type*, 8> operands;
     bool same_shape = true;
@@ -107,35 +129,51 @@ class GroupFinder {
         operands.push_back(nullptr);
         continue;
       }
-      const Type& type = graph_.type(operand);
-      const bool all = type.elements() == elements;
-      if (!all && type.rank() > 0) return false;
-      same_shape &= !all || type.shape == graph_.type(node.results[0]).shape;
-      types.push_back(all ? Type(type.dtype, flat.shape) : type);
+      const std::optional<Type> pair = of_two_pieces(graph_.type(operand), elements);
+      if (!pair) return Cuttable::No;
+      same_shape &= !has_all(operand, elements) || graph_.type(operand).shape == graph_.type(node.results[0]).shape;
+      types.push_back(*pair);
       operands.push_back(&types.back());
     }
-    if (!same_shape || !has_all(node.results[0], elements)) return false;
+    if (!same_shape || !has_all(node.results[0], elements)) return Cuttable::No;
     const OpCall call(*node.op, node.attrs, operands);
-    const std::optional<ChunkCall> chunk =
-        chunk_of(*node.op, call, {1, 2});  // of the first, draws begin as of the whole
-    if (!chunk || !(chunk->attrs == node.attrs)) return false;
+    Result<Types> results = infer(call);
+    if (!results) return consumeError(results.takeError()), Cuttable::No;
+    const std::optional<ChunkCall> second = chunk_of(*node.op, call, {1, 2});
+    if (!second || results->front().elements() != 2 * piece_multiple) return Cuttable::No;
     for (size_t i = 0; i < node.operands.size(); ++i)
-      if (chunk->cut[i] != has_all(node.operands[i], elements)) return false;
+      if (second->cut[i] != (operands[i] && operands[i]->rank() > 0)) return Cuttable::No;
     for (size_t r = 0; r < node.results.size(); ++r)
-      if (combine_of(*chunk, r) != Combine::Rows) return false;
-    return true;
+      if (combine_of(*second, r) != Combine::Rows) return Cuttable::No;
+    if (second->attrs == node.attrs) return Cuttable::Yes;
+    return second->attrs == with_draws_from(node.attrs, piece_multiple) ? Cuttable::WithDraws : Cuttable::No;
+  }
+
+  // The type as of two pieces of the least size, as if all elements lay along one dimension; scalars stay.
+  static std::optional<Type> of_two_pieces(const Type& type, int64_t elements) {
+    if (type.rank() == 0) return type;
+    const int64_t count = 2 * share_of(type, elements);
+    if (type.elements() == elements) return Type(type.dtype, {count});
+    Type pair = type;
+    const int64_t row = type.elements() / std::max<int64_t>(type.shape[0], 1);
+    if (count == 0 || count % row != 0) return std::nullopt;
+    pair.shape[0] = count / row;
+    return pair;
   }
 
   // The cuttable nodes around `writer` through which only states go in and next values come out.
   std::optional<Group> grow(NodeId writer, int64_t elements) {
     std::map<int32_t, NodeId> nodes;  // by position
+    std::set<NodeId> drawing;
     std::vector<NodeId> work{writer};
     while (!work.empty()) {
       const NodeId id = work.back();
       work.pop_back();
-      if (nodes.count(position_of(id)) || !is_cuttable(id, elements)) continue;
-      if (id != writer && graph_.node(id).phase != Phase::Update) continue;
+      if (nodes.count(position_of(id)) || (id != writer && graph_.node(id).phase != Phase::Update)) continue;
+      const Cuttable found = cuttable(id, elements);
+      if (found == Cuttable::No) continue;
       nodes[position_of(id)] = id;
+      if (found == Cuttable::WithDraws) drawing.insert(id);
       for (ValueId operand : graph_.node(id).operands)
         if (has_all(operand, elements) && graph_.value(operand).producer != NodeId::None)
           work.push_back(graph_.value(operand).producer);
@@ -147,9 +185,13 @@ class GroupFinder {
     if (!nodes.count(position_of(writer))) return std::nullopt;
     Group group;
     group.elements = elements;
+    group.drawing = std::move(drawing);
     for (const auto& [at, id] : nodes) {
       group.nodes.push_back(id);
       group.bytes = std::max(group.bytes, bytes_at(graph_, id, catalog_));
+      for (ValueId operand : graph_.node(id).operands)
+        if (operand != ValueId::None && graph_.type(operand).rank() > 0)
+          group.multiple = std::lcm(group.multiple, multiple_for(graph_.type(operand), elements));
       for (ValueId result : graph_.node(id).results)
         if (auto found = updates_of_.find(result); found != updates_of_.end())
           group.updates.append(found->second.begin(), found->second.end());
@@ -161,9 +203,10 @@ class GroupFinder {
   void prune(std::map<int32_t, NodeId>& nodes, int64_t elements) {
     const auto stays = [&](NodeId id) {
       return llvm::all_of(graph_.node(id).results, [&](ValueId result) {
-        if (!has_all(result, elements)) return !updates_of_.count(result);
-        if (shown_.count(result)) return false;
-        if (auto found = updates_of_.find(result); found != updates_of_.end())
+        const auto found = updates_of_.find(result);
+        if (!has_all(result, elements) && found == updates_of_.end()) return true;
+        if (shown_.count(result) || share_of(graph_.type(result), elements) == 0) return false;
+        if (found != updates_of_.end())
           if (found->second.size() > 1 || !lives_on_host(graph_.updates[found->second.front()].state)) return false;
         return llvm::all_of(graph_.value(result).users,
                             [&](NodeId user) { return nodes.count(position_of(user)) > 0; });
@@ -207,12 +250,12 @@ class Cutter {
     before_ = *place;
     const int64_t wanted = (group_.bytes * pieces_of_limit + limit - 1) / std::max<int64_t>(limit, 1);
     const int64_t count = std::clamp<int64_t>(wanted, 2, max_pieces);
-    length_ = align_up((group_.elements + count - 1) / count, piece_multiple);
+    length_ = align_up((group_.elements + count - 1) / count, group_.multiple);
     if (length_ >= group_.elements) return false;
     reason_ = "a piece of " + std::to_string((group_.elements + length_ - 1) / length_) + "; the whole would hold " +
               format_bytes(group_.bytes);
     for (int64_t begin = 0; begin < group_.elements; begin += length_)
-      add_piece(begin, std::min(length_, group_.elements - begin));
+      add_piece(begin, std::min(begin + length_, group_.elements));
     join_others();
     replace_updates();
     for (NodeId id : llvm::reverse(group_.nodes)) graph_.erase_node(id);
@@ -224,6 +267,11 @@ class Cutter {
   bool is_on_host(ValueId value) const { return is_state(value) && on_host_.contains(graph_.value(value).name); }
   bool has_all(ValueId value) const {
     return value != ValueId::None && graph_.type(value).elements() == group_.elements;
+  }
+  // Every piece has a part of it.
+  bool is_cut(ValueId value) const { return value != ValueId::None && graph_.type(value).rank() > 0; }
+  bool is_next_value(ValueId value) const {
+    return llvm::any_of(group_.updates, [&](size_t update) { return graph_.updates[update].value == value; });
   }
   bool is_own(NodeId id) const { return llvm::is_contained(group_.nodes, id); }
 
@@ -280,40 +328,48 @@ class Cutter {
     return graph_.node(add(get_op(op), {operand}, std::move(attrs), name, like)).results[0];
   }
 
-  // The elements [begin, begin + count) of a value that the group reads.
-  ValueId part_of(ValueId value, int64_t begin, int64_t count, const Node& like) {
+  // Where the part of a value begins that belongs to the group's elements from `begin` on, a piece's first or the end.
+  int64_t begin_in(ValueId value, int64_t begin) const {
+    const Type& type = graph_.type(value);
+    return begin == group_.elements ? type.elements() : begin / piece_multiple * share_of(type, group_.elements);
+  }
+
+  // The part of a value that the group reads for its elements [first, end).
+  ValueId part_of(ValueId value, int64_t first, int64_t end, const Node& like) {
+    const int64_t begin = begin_in(value, first), count = begin_in(value, end) - begin;
     const std::string name = graph_.value(value).name;
     if (is_on_host(value))
       return add_one("to_device", value, {{"begin", begin}, {"elements", count}}, name + ".reload", like);
     ValueId& flat = flat_.try_emplace(value, value).first->second;
     if (graph_.type(flat).rank() != 1)
-      flat = add_one("reshape", value, {{"shape", Ints{group_.elements}}}, name + ".flat", like);
+      flat = add_one("reshape", value, {{"shape", Ints{graph_.type(value).elements()}}}, name + ".flat", like);
     return add_one("slice", flat, {{"starts", Ints{begin}}, {"steps", Ints{1}}, {"sizes", Ints{count}}},
                    name + ".piece", like);
   }
 
-  void add_piece(int64_t begin, int64_t count) {
+  void add_piece(int64_t begin, int64_t end) {
     std::map<ValueId, ValueId> piece;
     for (NodeId id : group_.nodes)
       for (ValueId operand : graph_.node(id).operands)
-        if (has_all(operand) && !is_own_value(operand) && !piece.count(operand))
-          piece[operand] = part_of(operand, begin, count, graph_.node(id));
+        if (is_cut(operand) && !is_own_value(operand) && !piece.count(operand))
+          piece[operand] = part_of(operand, begin, end, graph_.node(id));
     for (NodeId id : group_.nodes) {
       const Node& node = graph_.node(id);
       llvm::SmallVector<ValueId, 8> operands;
-      for (ValueId operand : node.operands) operands.push_back(has_all(operand) ? piece.at(operand) : operand);
-      const NodeId copy = add(*node.op, operands, node.attrs, "", node);
+      for (ValueId operand : node.operands) operands.push_back(is_cut(operand) ? piece.at(operand) : operand);
+      const bool draws = group_.drawing.count(id) > 0;
+      const NodeId copy = add(*node.op, operands, draws ? with_draws_from(node.attrs, begin) : node.attrs, "", node);
       for (size_t r = 0; r < node.results.size(); ++r) {
         const ValueId whole = graph_.node(id).results[r], part = graph_.node(copy).results[r];
         piece[whole] = part;
-        if (!has_all(whole)) others_[whole].push_back(part);
+        if (!has_all(whole) && !is_next_value(whole)) others_[whole].push_back(part);
       }
     }
     for (size_t update : group_.updates) {
       const ValueId whole = graph_.updates[update].value;
       const Node& like = graph_.node(graph_.value(whole).producer);
-      written_[update].push_back(
-          add_one("to_host", piece.at(whole), {{"begin", begin}}, graph_.value(whole).name + ".host", like));
+      written_[update].push_back(add_one("to_host", piece.at(whole), {{"begin", begin_in(whole, begin)}},
+                                         graph_.value(whole).name + ".host", like));
     }
   }
 

@@ -14,7 +14,7 @@ int64_t whole_update_bytes(const PlanDraft& draft, const llvm::StringSet<>& on_h
 
 // Cuts each update of states on the host whose instructions hold more than `most_bytes` into pieces of a fraction of
 // them: copies of a part of each state to the device, the same ops on it, copies back into the same part. Applies where
-// every element of the next values depends only on the elements at its place and on scalars, and all states that the
+// every element of the next values depends only on the elements of its block and on scalars, and all states that the
 // instructions write live on the host. The instructions of an update that stays whole come to stand side by side. Call
 // before move_states_to_host; `writers` follow.
 void update_in_pieces(Graph& graph, std::vector<NodeId>& writers, const llvm::StringSet<>& on_host,

@@ -455,10 +455,10 @@ TEST_SUITE("ops") {
       build(one, c);
       weighted[c.op->name.str()] += is_weighted_mean(one.graph, one.graph.node(one.node));
     });
-    // Its body says the types.
+    // A body says its types, and codes have f32 scales.
     for_each_case(Dtypes::AsSampled, [&](const Case& c) {
-      if (c.op->name != "fused") return;
-      for (int64_t count : {2, 4}) checked["fused"] += check_parts(c, count);
+      if (c.op->name != "fused" && c.op->name != "adamw_8bit") return;
+      for (int64_t count : {2, 4}) checked[c.op->name.str()] += check_parts(c, count);
     });
     for (const OpDef* op : all_ops()) {
       INFO(op->name.str(), " says how its parts come together, and no sample of it has any");

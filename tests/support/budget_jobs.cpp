@@ -4,10 +4,9 @@
 #include "passes/budget/budget_report.h"
 #include "runtime/cpu/cpu_catalog.h"
 #include "runtime/session.h"
-#include "tests/support/one_batch.h"
+#include "tests/support/small_training.h"
 
 #include <doctest/doctest.h>
-#include <cstring>
 
 namespace plimsoll::testing {
 
@@ -95,12 +94,7 @@ Trace train(Plan plan, const std::string& text, bool late_copies) {
   options.poison = true;
   options.late_copies = late_copies;
   std::unique_ptr<Session> session = cantFail(Session::create(std::move(plan), options));
-  cantFail(session->initialise(
-      [&](llvm::StringRef name, const TensorView& into) {
-        std::memcpy(into.data, values.tensors.at(name.str()).view().data, static_cast<size_t>(into.type.bytes()));
-        return Status::success();
-      },
-      7));
+  cantFail(initialise(*session, values));
   OneBatch data(values, session->inputs());
   Trace trace;
   GradientSink sink = [&](llvm::StringRef name, const Tensor& gradient) {

@@ -51,6 +51,12 @@ struct Moment {
   }
 };
 
+// A chunk has blocks of its own.
+std::optional<ChunkCall> adamw_8bit_chunk(const OpCall& call, Chunk chunk) {
+  if (call["param"].elements() % (chunk.count * moment_block) != 0) return std::nullopt;
+  return cut_update(call, chunk, {"param", "grad", "m", "v", "scales"});
+}
+
 void adamw_8bit_reference(const ReferenceCall& call) {
   write_norms(call);
   if (skips(call, {"param", "m", "v", "scales"})) return;
@@ -133,6 +139,7 @@ constinit const OpDef op_adamw_8bit{
     .repeatable = false,
     .in_place = {{"param", "param"}, {"m", "m"}, {"v", "v"}, {"scales", "scales"}},
     .flops = ten_each,
+    .chunk = adamw_8bit_chunk,
     .reference = adamw_8bit_reference,
     .samples = adamw_8bit_samples,
 };

@@ -5,7 +5,6 @@
 // came, so that who wants to know the gradient's need not read it again.
 
 #include "ir/ops/common/samples.h"
-#include "ir/ops/update/update_block.h"
 #include "ir/ops/update/update_call.h"
 
 #include <cmath>
@@ -15,20 +14,12 @@ namespace {
 
 using namespace samples;
 
-// Elements are updated each by itself. A norm is of a block, which no chunk cuts.
-std::optional<ChunkCall> cut_update(const OpCall& call, Chunk chunk, std::initializer_list<PortKey> operands) {
-  if (call.get_int("norms") && call["param"].elements() % (chunk.count * update_block) != 0) return std::nullopt;
-  return cut_operands(call, operands);
-}
-
 std::optional<ChunkCall> sgd_chunk(const OpCall& call, Chunk chunk) {
   return cut_update(call, chunk, {"param", "grad", "momentum"});
 }
 
 std::optional<ChunkCall> adamw_chunk(const OpCall& call, Chunk chunk) {
-  std::optional<ChunkCall> cut = cut_update(call, chunk, {"param", "grad", "m", "v"});
-  if (!cut || call.get_int("rounding_id") == 0) return cut;
-  return with_chunk_of_draws(std::move(*cut), call["param"].elements(), chunk);
+  return cut_update(call, chunk, {"param", "grad", "m", "v"});
 }
 
 Result<Types> infer_sgd(const OpCall& call) {

@@ -46,6 +46,14 @@ double rounded(const ReferenceCall& call, int64_t i, double value) {
   return std::bit_cast<float>((bits + (word >> 16)) & 0xffff0000);
 }
 
+std::optional<ChunkCall> cut_update(const OpCall& call, Chunk chunk, std::initializer_list<PortKey> operands) {
+  const int64_t elements = call["param"].elements();
+  if (call.get_int("norms") && elements % (chunk.count * update_block) != 0) return std::nullopt;
+  ChunkCall cut = cut_operands(call, operands);
+  if (call.attrs.get_int("rounding_id") == 0) return cut;
+  return with_chunk_of_draws(std::move(cut), elements, chunk);
+}
+
 void add_norms(const OpCall& call, Types& results) {
   if (!call.get_int("norms")) return;
   const Type& grad = call["grad"];

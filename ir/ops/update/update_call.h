@@ -5,6 +5,7 @@
 #include "ir/ops/common/support.h"
 
 #include <initializer_list>
+#include <optional>
 
 namespace plimsoll {
 
@@ -23,6 +24,10 @@ inline constexpr AttrSpec rounding_attr{"rounding_id", 0};
 Status need_rounding(const OpCall& call);
 // A new element of the parameter as it is stored.
 double rounded(const ReferenceCall& call, int64_t i, double value);
+
+// The update of the elements in one chunk. Elements are updated each by itself; a norm is of a block, which no chunk
+// cuts.
+std::optional<ChunkCall> cut_update(const OpCall& call, Chunk chunk, std::initializer_list<PortKey> operands);
 
 inline constexpr AttrSpecs adamw_attrs = {{"beta1", AttrKind::Float},
                                           {"beta2", AttrKind::Float},

@@ -38,6 +38,32 @@ graph @table(%i: i64[16], %t: f32[16,64]) state(%w: f32[1024,64] parameter train
       }
   }
 
+  // Pieces of 32,768 elements or more, since each has whole KiB of the moments' scales.
+  TEST_CASE("an update of moments in 8 bits and of weights without masters comes piece by piece, too") {
+    const std::string text = R"(
+graph @table(%i: i64[16], %t: f32[16,64]) state(%w: f32[4000,66] parameter trained) {
+  %r = gather(%w, %i) {axis=0} : f32[16,66]
+  %s = slice(%r) {sizes=[16,64], starts=[0,0], steps=[1,1]} : f32[16,64]
+  return r=%s
+})";
+    TrainingRequest request;
+    request.loss = "mse:r:t";
+    request.moments = Moments::EightBit;
+    for (const MasterWeights masters : {MasterWeights::On, MasterWeights::Off}) {
+      request.master_weights = masters;
+      request.precision = masters == MasterWeights::Off ? "bf16" : "exported";
+      request.budget_bytes = 0;
+      const Trace expected = train(cantFail(compiled_for(device_with_host(), text, request)), text);
+      request.budget_bytes = 1;
+      const Plan least = cantFail(result_for(device_with_host(), text, request)).plan;
+      request.budget_bytes = least.promised_bytes();
+      const Plan plan = cantFail(compiled_for(device_with_host(), text, request));
+      CHECK(plan.functions.back().updates.size() > 12);
+      CHECK(train(plan, text) == expected);
+      CHECK(train(plan, text, true) == expected);
+    }
+  }
+
   // Eight gradients of 64 KiB each. Clipping reads all of them before the first update does.
   TEST_CASE("the norm of accumulated gradients does not need all of them at once") {
     std::string states, body, sum = "%r0";
