@@ -149,16 +149,11 @@ class GroupFinder {
     return second->attrs == with_draws_from(node.attrs, piece_multiple) ? Cuttable::WithDraws : Cuttable::No;
   }
 
-  // The type as of two pieces of the least size, as if all elements lay along one dimension; scalars stay.
+  // The type as of two pieces of the least size, all elements along one dimension; scalars stay.
   static std::optional<Type> of_two_pieces(const Type& type, int64_t elements) {
     if (type.rank() == 0) return type;
     const int64_t count = 2 * share_of(type, elements);
-    if (type.elements() == elements) return Type(type.dtype, {count});
-    Type pair = type;
-    const int64_t row = type.elements() / std::max<int64_t>(type.shape[0], 1);
-    if (count == 0 || count % row != 0) return std::nullopt;
-    pair.shape[0] = count / row;
-    return pair;
+    return count > 0 ? std::optional(Type(type.dtype, {count})) : std::nullopt;
   }
 
   // The cuttable nodes around `writer` through which only states go in and next values come out.

@@ -22,6 +22,7 @@ import tempfile
 import time
 
 QUICKSTART = pathlib.Path(__file__).resolve().parents[2] / "examples" / "quickstart"
+DEVICES = QUICKSTART.parents[1] / "ir" / "machine" / "devices.json"
 MODEL, TOKENS = QUICKSTART / "small_gpt.onnx", QUICKSTART / "tokens.bin"
 DONE, USAGE, BAD_MODEL, BUDGET, MACHINE, STOPPED = 0, 2, 3, 4, 5, 6
 
@@ -45,9 +46,10 @@ def compile_plan(folder, name, *options):
     """By default with all that has a state: dropout, a loss scale, accumulated micro-batches."""
     plan = folder / name
     options = options or ("--precision", "fp16", "--accumulate", 2, "--clip-grad-norm", 1)
+    device = () if "--device" in options else ("--device", "cpu")
     if "--dim" not in options:
         options += ("--dim", "batch=1")
-    subprocess.run(list(map(str, [arguments.program, "compile", MODEL, "-o", plan, "--device", "cpu", *options])), check=True, capture_output=True)
+    subprocess.run(list(map(str, [arguments.program, "compile", MODEL, "-o", plan, *device, *options])), check=True, capture_output=True)
     return plan
 
 
@@ -207,6 +209,24 @@ def test_weights_without_masters(folder):
     expect(small < 0.6 * large, f"weights take {small} bytes, with masters {large}")
     done = subprocess.run(list(map(str, [arguments.program, "verify", plan, "--weights", MODEL, "--data", TOKENS])), capture_output=True, text=True, timeout=600)
     expect(done.returncode == DONE, done.stderr[-300:])
+
+
+def test_updates_in_pieces(folder):
+    """Within the least budget updates come from the host piece by piece; checkpoints know nothing of it."""
+    card = next(each for each in json.loads(DEVICES.read_text())["devices"] if each["name"] == "cpu")
+    card.update(name="card", reserves=[], memory_bytes=1 << 30, launch_us=0.01, to_host_gb_per_s=12, from_host_gb_per_s=12)
+    (folder / "card.json").write_text(json.dumps({"devices": [card]}))
+    options = ("--dim", "batch=1", "--device-file", folder / "card.json", "--device", "card")
+    plain = compile_plan(folder, "plain.plan", *options)
+    tight = compile_plan(folder, "tight.plan", *options, "--budget", "1640KiB")
+    text = subprocess.run([arguments.program, "inspect", tight, "--text"], check=True, capture_output=True, text=True).stdout
+    expect(".next.piece" in text, "the plan has no update in pieces")
+    whole, parts = folder / "whole", folder / "parts"
+    run(plain, 4, "--checkpoint", whole)
+    run(tight, 2, "--checkpoint", parts)
+    run(tight, 3, "--checkpoint", parts, "--resume", "auto", weights=None)
+    run(plain, 4, "--checkpoint", parts, "--resume", "auto", weights=None)
+    same_states(newest(whole), newest(parts))
 
 
 def start_two_ranks(plan, steps, *more):
