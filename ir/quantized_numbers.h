@@ -2,6 +2,8 @@
 
 // The numbers behind quantised weights, to the bit those of bitsandbytes, whose files hold the same codes.
 
+#include "ir/type.h"
+
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -19,11 +21,17 @@ inline constexpr std::array<uint32_t, 15> nf4_threshold_bits{
     0xbf591cd8, 0xbf1c5270, 0xbeeb8480, 0xbeadea76, 0xbe703cec, 0xbe0d38bc, 0xbd3a7871, 0x3d22faff,
     0x3df64862, 0x3e5067e0, 0x3e9582d4, 0x3ec753f9, 0x3f006d04, 0x3f248daf, 0x3f5c89da};
 
-inline std::array<float, 16> nf4_values() {
+// FP4: 4-bit floats with a sign, as bitsandbytes and ONNX Runtime divide them by the largest one, 12.
+inline constexpr std::array<uint32_t, 16> fp4_bits{
+    0x00000000, 0x3baaaaab, 0x3f2aaaab, 0x3f800000, 0x3eaaaaab, 0x3f000000, 0x3e2aaaab, 0x3e800000,
+    0x00000000, 0xbbaaaaab, 0xbf2aaaab, 0xbf800000, 0xbeaaaaab, 0xbf000000, 0xbe2aaaab, 0xbe800000};
+
+inline std::array<float, 16> floats_of(const std::array<uint32_t, 16>& bits) {
   std::array<float, 16> values{};
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = std::bit_cast<float>(nf4_bits[i]);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = std::bit_cast<float>(bits[i]);
   return values;
 }
+inline std::array<float, 16> nf4_values() { return floats_of(nf4_bits); }
 inline std::array<float, 15> nf4_thresholds() {
   std::array<float, 15> values{};
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = std::bit_cast<float>(nf4_threshold_bits[i]);
@@ -36,6 +44,27 @@ const std::array<float, 256>& dynamic_map(bool is_signed);
 // The first number of each code but code 0, at [code - 1]; the last entry is infinity. A number in the middle between
 // two of the map has the upper one, as torchao's optimizers round.
 const std::array<float, 256>& dynamic_thresholds(bool is_signed);
+
+// Codes that a model's file has, each standing for its distance from a zero point times a scale.
+inline constexpr std::array<llvm::StringLiteral, 6> linear_formats{"i4", "u4", "i8", "u8", "f8e4m3", "f8e5m2"};
+inline int linear_code_bits(llvm::StringRef format) { return format == "i4" || format == "u4" ? 4 : 8; }
+inline DType linear_code_dtype(llvm::StringRef format) {
+  return linear_code_bits(format) == 4 ? DType::U8 : *parse_dtype(format);
+}
+// How many scales a matrix of codes has: each is that of `block_rows` rows of `block` columns.
+struct LinearGrid {
+  int64_t rows = 0, columns = 0;
+};
+inline LinearGrid linear_grid(llvm::ArrayRef<int64_t> shape, int64_t block_rows, int64_t block) {
+  return {(shape[0] + block_rows - 1) / block_rows, (shape[1] + block - 1) / block};
+}
+// How far zero points of one row of the grid lie from those of the next. Where `zeros` are 4-bit codes and have rows,
+// each row begins in a byte of its own.
+inline int64_t zeros_per_row(llvm::StringRef format, LinearGrid grid, const Type* zeros) {
+  const int64_t bytes = (grid.columns + 1) / 2;
+  const bool by_rows = zeros && linear_code_bits(format) == 4 && zeros->shape == Shape{grid.rows, bytes};
+  return by_rows ? 2 * bytes : grid.columns;
+}
 
 // Numbers of one scale of a quantised scale.
 inline constexpr int64_t scales_per_block = 256;

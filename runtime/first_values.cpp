@@ -105,7 +105,7 @@ class Finder {
   // Ops that only move or convert a weight.
   bool passes_on(const Instruction& instruction) {
     const llvm::StringRef op = instruction.op;
-    if (op == "dequantize") {  // codes are the weight, in another shape
+    if (op == "dequantize" && instruction.attrs.get_int("given", 0) == 0) {  // codes are the weight, in another shape
       if (const Traced* codes = trace(instruction.operands[0])) traced_[instruction.results[0]] = {codes->state, {}};
       return true;
     }

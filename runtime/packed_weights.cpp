@@ -52,7 +52,7 @@ std::vector<PackedWeight> packed_weights_of(const Plan& plan) {
     const StatesBehind states(*stage);
     for (const PlanFunction& function : stage->functions)
       for (const Instruction& instruction : function.instructions) {
-        if (instruction.op != "dequantize") continue;
+        if (instruction.op != "dequantize" || instruction.attrs.get_int("given", 0) != 0) continue;
         const PlanState* parts[4] = {};
         for (size_t i = 0; i < instruction.operands.size(); ++i) parts[i] = states.find(instruction.operands[i]);
         if (!parts[0] || !parts[1]) continue;

@@ -8,6 +8,7 @@
 #include "ir/support/output_file.h"
 #include "ir/support/strings.h"
 #include "passes/compile.h"
+#include "passes/rewrite/quantised_weights.h"
 #include "passes/train/adapter_targets.h"
 #include "runtime/bad_result.h"
 
@@ -95,6 +96,9 @@ class Merger {
     const AdaptableLayer& layer =
         *llvm::find_if(layers_, [&](const AdaptableLayer& each) { return each.module == adapter.module; });
     const State& state = *graph_.find_state(layer.weight);
+    if (parts_of_quantised_weights(graph_).count(layer.weight) > 0)
+      return model_error(graph_.value(layer.weight).name + ", the weight of " + adapter.module +
+                         ", is quantised in the model's file; adapters are merged into floats");
     const auto also = llvm::find_if(
         layers_, [&](const AdaptableLayer& each) { return each.weight == layer.weight && each.kind != layer.kind; });
     if (also != layers_.end())

@@ -13,6 +13,7 @@ Importer::Importer(const Model& model, const ImportOptions& options)
   imported_.graph.name = graph.name().empty() ? "main" : graph.name();
   signature_ = ExportSignature::read(graph);
   folded_ = find_folded_parameters(graph, signature_);
+  quantised_ = find_quantised_weights(graph);
   main_.opset = model.opset();
   for (const auto* list : {&graph.value_info(), &graph.output(), &graph.input()})
     for (const onnx::ValueInfoProto& info : *list) declared_[info.name()] = &info;
@@ -143,6 +144,10 @@ bool Importer::is_parameter(const Weight& weight) const {
 
 Item Importer::initializer_item(const Weight& weight) {
   const Type& type = weight.type;
+  if (weight.four_bits || quantised_.contains(weight.name)) {
+    StateInit init{StateInit::Kind::Weights, 0, weight.name};
+    return Item::of(graph().add_state(weight.name, type, StateRole::Parameter, std::move(init), false));
+  }
   const bool parameter = is_parameter(weight), inside = weight.place == Weight::Place::Inside;
   const bool unlisted = !signature_.empty() && !signature_.is_parameter(weight.name);
   if (is_float(type.dtype) && unlisted && !parameter)
@@ -165,6 +170,11 @@ Item Importer::initializer_item(const Weight& weight) {
   StateInit init{StateInit::Kind::Weights, 0, weight.name};
   StateRole role = trained ? StateRole::Parameter : StateRole::Buffer;
   return Item::of(graph().add_state(weight.name, type, role, std::move(init), trained));
+}
+
+const Weight* Importer::weight_behind(ValueId value) const {
+  const State* state = value == ValueId::None ? nullptr : graph().find_state(value);
+  return state && state->init.kind == StateInit::Kind::Weights ? weights_->find(state->init.source) : nullptr;
 }
 
 TensorRef Importer::stored_value(ValueId value) const {

@@ -5,6 +5,7 @@
 #include "frontend/onnx/folded_parameters.h"
 #include "frontend/onnx/node_context.h"
 #include "frontend/onnx/provenance.h"
+#include "frontend/onnx/quantised_weights.h"
 
 namespace plimsoll {
 
@@ -38,6 +39,8 @@ class Importer {
   // The current value of a state in this graph, and its value at the end of the step.
   ValueId state_so_far(ValueId state) const;
   void update_state(ValueId state, ValueId next);
+  // Returns the initializer that a state has its values from, or null.
+  const Weight* weight_behind(ValueId value) const;
   // Returns the stored value of a small state for a node that must know it now, or null.
   TensorRef stored_value(ValueId value) const;
   void mark_buffer(ValueId value);  // makes a state untrainable; does nothing for other values
@@ -77,6 +80,7 @@ class Importer {
   std::optional<WeightSource> weights_;
   ExportSignature signature_;
   FoldedParameters folded_;
+  llvm::StringSet<> quantised_;  // initializers that are codes, scales or zero points of weights
   llvm::StringMap<int64_t> dims_;
   bool dims_are_guessed_ = false;                          // some dimensions are not bound and count as 1
   llvm::StringMap<const onnx::ValueInfoProto*> declared_;  // types that the main graph declares

@@ -73,13 +73,13 @@ Result<WeightSource> WeightSource::open(const Model& model) {
   if (graph.sparse_initializer_size() > 0)
     return model_error(graph.sparse_initializer(0).values().name() + ": sparse initializers are not supported");
   for (const onnx::TensorProto& tensor : graph.initializer()) {
-    Result<Type> type = type_from_onnx(tensor);
+    Result<Type> type = stored_type_from_onnx(tensor);
     if (!type) return type.takeError();
     bool fresh = source.index_.try_emplace(tensor.name(), static_cast<int>(source.weights_.size())).second;
     if (!fresh) return model_error(tensor.name() + ": two initializers have this name");
     Result<Weight::Place> place = place_of(tensor, *type, model.data());
     if (!place) return place.takeError();
-    source.weights_.push_back({tensor.name(), *type, *place});
+    source.weights_.push_back({tensor.name(), *type, *place, four_bits_of(tensor)});
   }
   return source;
 }
@@ -92,7 +92,7 @@ const Weight* WeightSource::find(llvm::StringRef name) const {
 Result<Tensor> WeightSource::load(llvm::StringRef name) const {
   auto at = index_.find(name);
   if (at == index_.end()) return model_error(model_->path() + " has no initializer named " + name);
-  return tensor_from_onnx(model_->proto().graph().initializer(at->second), model_->data());
+  return stored_from_onnx(model_->proto().graph().initializer(at->second), model_->data());
 }
 
 Status WeightSource::load_range(llvm::StringRef name, int64_t first, const TensorView& into) const {

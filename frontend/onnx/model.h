@@ -36,8 +36,9 @@ inline bool is_standard_domain(llvm::StringRef domain) { return domain.empty() |
 struct Weight {
   enum class Place : uint8_t { Inside, External, Absent };  // Absent: the external file does not exist
   std::string name;
-  Type type;
+  Type type;  // of what is stored
   Place place = Place::Inside;
+  std::optional<FourBits> four_bits = std::nullopt;  // what the bytes are
 };
 
 // The initializers of a model by name. The model must outlive it.

@@ -32,6 +32,14 @@ void NodeContext::fail(Status error) { fail(take_diag(std::move(error)).text());
 // Inputs and values.
 
 ValueId NodeContext::input(size_t i) {
+  const ValueId value = codes(i);
+  const Weight* weight = importer_.weight_behind(value);
+  if (weight && weight->four_bits)
+    fail("input " + llvm::Twine(i) + ", " + weight->name + ", has 4-bit elements, which DequantizeLinear alone reads");
+  return failed_ ? ValueId::None : value;
+}
+
+ValueId NodeContext::codes(size_t i) {
   if (!has(i)) fail("input " + llvm::Twine(i) + " is missing");
   if (failed_) return ValueId::None;
   if (inputs_[i].kind == Item::Kind::Sequence) fail("input " + llvm::Twine(i) + " is a sequence, not a tensor");

@@ -48,7 +48,8 @@ class NodeContext {
   size_t input_count() const { return inputs_.size(); }
   bool has(size_t i) const { return i < inputs_.size() && inputs_[i].kind != Item::Kind::Absent; }
   const Item& item(size_t i) const { return inputs_[i]; }
-  ValueId input(size_t i);  // must be there and be a tensor
+  ValueId input(size_t i);  // must be there and be a tensor whose elements are whole bytes
+  ValueId codes(size_t i);  // may have 4-bit elements: then it is their bytes
   ValueId optional_input(size_t i) { return has(i) ? input(i) : ValueId::None; }
   ValueList inputs();                       // all of them
   std::vector<ValueId> sequence(size_t i);  // must be a sequence

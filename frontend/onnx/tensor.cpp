@@ -151,7 +151,7 @@ Status ExternalData::check_place(const onnx::TensorProto& tensor, llvm::StringRe
 // The part of the file that an external tensor takes.
 static Result<std::pair<int64_t, int64_t>> external_range(const onnx::TensorProto& tensor, llvm::StringRef path,
                                                           int64_t size) {
-  Result<Type> type = type_from_onnx(tensor);
+  Result<Type> type = stored_type_from_onnx(tensor);
   if (!type) return type.takeError();
   Result<int64_t> offset = external_number(tensor, "offset", 0);
   if (!offset) return offset.takeError();
@@ -197,8 +197,15 @@ Result<llvm::StringRef> ExternalData::bytes(const onnx::TensorProto& tensor) {
   return file->getBuffer().substr(static_cast<size_t>(range->first), static_cast<size_t>(range->second));
 }
 
-Result<Type> type_from_onnx(const onnx::TensorProto& tensor) {
-  Result<DType> dtype = dtype_from_onnx(tensor.data_type());
+std::optional<FourBits> four_bits_of(const onnx::TensorProto& tensor) {
+  const bool is_signed = tensor.data_type() == onnx::TensorProto::INT4;
+  if (!is_signed && tensor.data_type() != onnx::TensorProto::UINT4) return std::nullopt;
+  return FourBits{is_signed, Shape(tensor.dims().begin(), tensor.dims().end())};
+}
+
+Result<Type> stored_type_from_onnx(const onnx::TensorProto& tensor) {
+  const bool has_4_bits = four_bits_of(tensor).has_value();
+  Result<DType> dtype = has_4_bits ? DType::U8 : dtype_from_onnx(tensor.data_type());
   if (!dtype) return in_context(tensor.name(), dtype.takeError());
   Type type(*dtype, {});
   int64_t bytes = dtype_bytes(*dtype);
@@ -208,6 +215,7 @@ Result<Type> type_from_onnx(const onnx::TensorProto& tensor) {
     type.shape.push_back(dim);
     if (dim > 0) bytes *= dim;
   }
+  if (has_4_bits) type.shape = {type.elements() / 2 + type.elements() % 2};
   return type;
 }
 
@@ -237,7 +245,12 @@ static Result<std::optional<llvm::StringRef>> raw_bytes(const onnx::TensorProto&
 }
 
 Result<Tensor> tensor_from_onnx(const onnx::TensorProto& proto, ExternalData& data) {
-  Result<Type> type = type_from_onnx(proto);
+  if (four_bits_of(proto)) return in_context(proto.name(), dtype_from_onnx(proto.data_type()).takeError());
+  return stored_from_onnx(proto, data);
+}
+
+Result<Tensor> stored_from_onnx(const onnx::TensorProto& proto, ExternalData& data) {
+  Result<Type> type = stored_type_from_onnx(proto);
   if (!type) return type.takeError();
   Result<std::optional<llvm::StringRef>> raw = raw_bytes(proto, *type, data);
   if (!raw) return raw.takeError();
@@ -245,7 +258,7 @@ Result<Tensor> tensor_from_onnx(const onnx::TensorProto& proto, ExternalData& da
 }
 
 Status copy_range_from_onnx(const onnx::TensorProto& proto, ExternalData& data, int64_t first, const TensorView& into) {
-  Result<Type> type = type_from_onnx(proto);
+  Result<Type> type = stored_type_from_onnx(proto);
   if (!type) return type.takeError();
   Result<std::optional<llvm::StringRef>> raw = raw_bytes(proto, *type, data);
   if (!raw) return raw.takeError();

@@ -36,12 +36,22 @@ class ExternalData {
 Result<DType> dtype_from_onnx(int32_t data_type);
 onnx::TensorProto::DataType dtype_to_onnx(DType dtype);
 
+// A tensor of INT4 or UINT4, which is stored as bytes: two elements in each, the first in its low half.
+struct FourBits {
+  bool is_signed = false;
+  Shape shape;  // of the elements
+};
+std::optional<FourBits> four_bits_of(const onnx::TensorProto& tensor);
+
 bool is_external(const onnx::TensorProto& tensor);
 // Are as many elements stored in the proto as its shape has?
 Status check_stored_inside(const onnx::TensorProto& tensor, const Type& type);
-Result<Type> type_from_onnx(const onnx::TensorProto& tensor);
+// The type of what is stored: of 4-bit elements that of their bytes, u8[n].
+Result<Type> stored_type_from_onnx(const onnx::TensorProto& tensor);
+Result<Tensor> stored_from_onnx(const onnx::TensorProto& tensor, ExternalData& data);
+// Refuses 4-bit elements.
 Result<Tensor> tensor_from_onnx(const onnx::TensorProto& tensor, ExternalData& data);
-// Copies as many elements as `into` has, from `first` on. They lie within the tensor, whose dtype `into` has.
+// Copies as many elements as `into` has, from `first` on. They lie within what is stored, whose dtype `into` has.
 Status copy_range_from_onnx(const onnx::TensorProto& tensor, ExternalData& data, int64_t first, const TensorView& into);
 
 }  // namespace plimsoll

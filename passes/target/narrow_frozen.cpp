@@ -1,6 +1,7 @@
 #include "ir/support/units.h"
 #include "passes/pass/pass.h"
 #include "passes/rewrite/match.h"
+#include "passes/rewrite/quantised_weights.h"
 
 #include "llvm/ADT/STLExtras.h"
 
@@ -45,7 +46,7 @@ class Narrower {
       total.saved_bytes += type.bytes() - graph_.type(state.value).bytes();
     }
     for (NodeId id : graph_.order())
-      if (graph_.node(id).op->name == "dequantize") give_type_of_readers(id);
+      if (is_dequantize(graph_.node(id))) give_type_of_readers(id);
     for (const auto& [kind, total] : totals_) {
       const auto& [trained, dtype] = kind;
       context_.count("parameters", total.parameters);

@@ -4,6 +4,7 @@
 #include "ir/op_def.h"
 #include "ir/support/did_you_mean.h"
 #include "ir/support/strings.h"
+#include "passes/rewrite/quantised_weights.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
@@ -18,11 +19,18 @@ using Kind = AdaptableLayer::Kind;
 
 constexpr llvm::StringLiteral weight_suffix = ".weight", all_linear = "all-linear";
 
-// The parameter that an operand is, as it is, converted or transposed.
+// The parameter that an operand is: as it is, converted, transposed, or made of its codes, whose rows may be longer
+// than the weight's.
 struct Read {
   ValueId weight = ValueId::None;
   bool is_transposed = false;
 };
+
+// What the importer puts behind a dequantize: a cut to the weight's columns, the shape of a convolution's kernels.
+bool is_made_of_codes(const Graph& graph, const Node& node) {
+  const NodeId producer = graph.value(node.operands[0]).producer;
+  return producer != NodeId::None && is_dequantize(graph.node(producer));
+}
 
 Read parameter_behind(const Graph& graph, ValueId value) {
   Read read;
@@ -35,7 +43,9 @@ Read parameter_behind(const Graph& graph, ValueId value) {
     if (producer == NodeId::None) return read;
     const Node& node = graph.node(producer);
     const bool turns = node.op->name == "transpose" && graph.type(value).rank() == 2;
-    if (!turns && node.op->name != "cast" && node.op->name != "identity") return read;
+    const bool is_made = is_dequantize(node);
+    const bool passes_codes = (node.op->name == "slice" || node.op->name == "reshape") && is_made_of_codes(graph, node);
+    if (!turns && !is_made && !passes_codes && node.op->name != "cast" && node.op->name != "identity") return read;
     read.is_transposed ^= turns;
     value = node.operands[0];
   }
@@ -56,6 +66,8 @@ std::string module_of(const Graph& graph, const AdaptableLayer& layer, bool is_t
   const OriginId origin = graph.node(layer.nodes.front()).origin;
   const std::string from = origin == OriginId::None ? "" : graph.origins[index_of(origin)].module;
   const bool names_weight = path.consume_back(weight_suffix);
+  if (from.empty() && !names_weight)  // "m.fc1.weight_Q4", as ONNX Runtime's quantisers call codes
+    path = path.take_front(path.find((weight_suffix + "_").str()));
   if (!from.empty() && (!names_weight || is_tied)) path = from;
   path.consume_front(root);
   return path.str();
@@ -120,7 +132,9 @@ std::vector<AdaptableLayer> find_adaptable_layers(const Graph& graph, llvm::Stri
     if (is_new) {
       const bool is_transposed =
           *kind == Kind::Linear && (node.attrs.get_int("transpose_w") == 0) != read.is_transposed;
-      layers.push_back({*kind, "", read.weight, is_transposed, {}});
+      Type type = graph.type(node.operands[*kind == Kind::Embedding ? 0 : 1]);
+      if (read.is_transposed) std::swap(type.shape[0], type.shape[1]);
+      layers.push_back({*kind, "", read.weight, type, is_transposed, {}});
     }
     layers[at->second].nodes.push_back(id);
   }

@@ -10,10 +10,11 @@ namespace plimsoll {
 // Layers that read one weight, which one adapter belongs to.
 struct AdaptableLayer {
   enum class Kind : uint8_t { Linear, Conv, Embedding } kind = Kind::Linear;
-  std::string module;  // "layers.0.q_proj": its path in the model, without the wrapper's name
-  ValueId weight = ValueId::None;
-  bool is_transposed = false;  // of a linear layer: the weight is [inputs, outputs], as that of GPT-2's Conv1D
-  std::vector<NodeId> nodes;   // in order
+  std::string module;              // "layers.0.q_proj": its path in the model, without the wrapper's name
+  ValueId weight = ValueId::None;  // the state; of a weight that the file has quantised, its codes
+  Type type;                       // of the weight's floats, in the order of the file
+  bool is_transposed = false;      // of a linear layer: the weight is [inputs, outputs], as that of GPT-2's Conv1D
+  std::vector<NodeId> nodes;       // in order
 };
 
 // All linear layers, convolutions and embeddings of a forward graph whose weights are parameters, in order. `root` is

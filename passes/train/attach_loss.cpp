@@ -5,6 +5,7 @@
 #include "ir/adapter_names.h"
 #include "ir/builder.h"
 #include "ir/ops/common/support.h"
+#include "passes/rewrite/quantised_weights.h"
 
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Regex.h"
@@ -220,9 +221,20 @@ Status attach_loss(Graph& graph, llvm::StringRef loss) {
   return Status::success();
 }
 
+// Codes do not train. Who says nothing of adapters and names no weights wants all of them trained.
+static Status refuse_codes(const Graph& graph, llvm::ArrayRef<ValueId> codes) {
+  return model_error(
+      "'" + graph.value(codes.front()).name + "'" +
+      (codes.size() == 1 ? " is" : " and " + std::to_string(codes.size() - 1) + " other weights are") +
+      " quantised in the model's file, and codes are not trained; train adapters beside them, such as with --lora-rank "
+      "8, or name other weights with --train, or these with --freeze");
+}
+
 Status select_trained(Graph& graph, llvm::ArrayRef<std::string> train, llvm::ArrayRef<std::string> freeze) {
   const auto is_adapter = [](const State& state) { return parse_adapter_weight(state.init.source).has_value(); };
   const bool has_adapters = llvm::any_of(graph.states, is_adapter);
+  const std::map<ValueId, ValueId> parts = parts_of_quantised_weights(graph);
+  std::vector<ValueId> asked_codes;
   for (State& state : graph.states) {
     if (state.role != StateRole::Parameter && state.role != StateRole::Buffer) continue;
     llvm::StringRef name = graph.value(state.value).name;
@@ -231,9 +243,15 @@ Status select_trained(Graph& graph, llvm::ArrayRef<std::string> train, llvm::Arr
     Result<bool> frozen = matches_any(freeze, name);
     if (!frozen) return frozen.takeError();
     bool by_default = has_adapters ? is_adapter(state) : train.empty() && state.role == StateRole::Parameter;
-    state.trained = (*asked || by_default) && !*frozen && is_float(graph.type(state.value).dtype);
+    state.trained = (*asked || by_default) && !*frozen;
+    if (const auto part = parts.find(state.value); part != parts.end()) {
+      if (state.trained && part->second != ValueId::None) asked_codes.push_back(state.value);
+      state.trained = false;
+    }
+    state.trained = state.trained && is_float(graph.type(state.value).dtype);
     if (state.trained) state.role = StateRole::Parameter;
   }
+  if (!asked_codes.empty()) return refuse_codes(graph, asked_codes);
   if (llvm::none_of(graph.states, [](const State& state) { return state.trained; }))
     return model_error("nothing to train: no parameter is both selected and not frozen");
   return Status::success();

@@ -3,6 +3,7 @@
 #include "ir/support/units.h"
 #include "passes/pass/pass.h"
 #include "passes/rewrite/match.h"
+#include "passes/rewrite/quantised_weights.h"
 #include "passes/train/adapter_targets.h"
 
 #include "llvm/ADT/MapVector.h"
@@ -48,8 +49,7 @@ class Inserter {
 
   // Gives how many numbers the layer's adapter has.
   Result<int64_t> adapt(const AdaptableLayer& layer) {
-    const Type& weight = graph_.type(layer.weight);
-    const DType dtype = stat_dtype(weight.dtype);
+    const DType dtype = stat_dtype(layer.type.dtype);
     Result<std::pair<Shape, Shape>> shapes = shapes_of(layer);
     if (!shapes) return shapes.takeError();
     const bool looks_up = layer.kind == Kind::Embedding;
@@ -63,7 +63,7 @@ class Inserter {
  private:
   // An embedding's A is stored as its transpose, a table with a short row for each of the embedding's rows.
   Result<std::pair<Shape, Shape>> shapes_of(const AdaptableLayer& layer) const {
-    const Shape& weight = graph_.type(layer.weight).shape;
+    const Shape& weight = layer.type.shape;
     const int64_t rank = settings_.rank;
     if (layer.kind == Kind::Embedding) return std::make_pair(Shape{weight[0], rank}, Shape{weight[1], rank});
     if (layer.kind == Kind::Linear) {
@@ -77,7 +77,7 @@ class Inserter {
                          " groups of the convolution " + layer.module);
     Shape a = weight, b{weight[0], rank / groups};
     a[0] = rank, a[1] = weight[1] * groups;
-    b.append(ones_like_kernel(graph_.type(layer.weight)));
+    b.append(ones_like_kernel(layer.type));
     return std::make_pair(a, b);
   }
 
@@ -217,8 +217,12 @@ Result<bool> run(Graph& graph, PassContext& context) {
   Result<std::vector<AdaptableLayer>> layers = choose_adapted_layers(graph, patterns, settings.root);
   if (!layers) return layers.takeError();
   int64_t frozen = 0;
-  for (const State& state : graph.states)
-    if (state.role == StateRole::Parameter) frozen += graph.type(state.value).elements();
+  const std::map<ValueId, ValueId> parts = parts_of_quantised_weights(graph);
+  for (const State& state : graph.states) {
+    const auto part = parts.find(state.value);
+    const ValueId numbers = part == parts.end() ? state.value : part->second;
+    if (state.role == StateRole::Parameter && numbers != ValueId::None) frozen += graph.type(numbers).elements();
+  }
   Inserter inserter(graph, settings);
   std::vector<int64_t> numbers;
   for (const AdaptableLayer& layer : *layers) {

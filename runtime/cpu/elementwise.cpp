@@ -127,10 +127,32 @@ Status launch_dequantize(const CpuCall& k) {
     scales.scale_scales = k.in<float>("scale_scales");
     scales.offset = k.in<float>("offset");
   } else {
-    scales.scales = k.in<float>("scales");
+    scales.scales = k.in("scales");
+    scales.scale_type = k.in_scalar("scales");
   }
   cpu::dequantize({numbers.bits, numbers.values.data(), numbers.factor, k.call.get_int("block")}, k.out("y"),
                   k.out_scalar("y"), k.in<uint8_t>("codes"), scales, k.elements());
+  return Status::success();
+}
+
+Status launch_dequantize_linear(const CpuCall& k) {
+  const llvm::StringRef format = k.call.get_string("format");
+  const CodeNumbers& numbers = code_numbers(format);
+  const llvm::ArrayRef<int64_t> shape = k.call.get_ints("shape");
+  cpu::DequantizeLinear how{.bits = numbers.bits,
+                            .values = numbers.values.data(),
+                            .rows = shape[0],
+                            .columns = shape[1],
+                            .block_rows = k.call.get_int("block_rows"),
+                            .block = k.call.get_int("block"),
+                            .scales = k.in("scales"),
+                            .scale_type = k.in_scalar("scales"),
+                            .zero = static_cast<float>(k.call.get_int("zero"))};
+  if (k.has("zeros")) {
+    how.zeros = k.in<uint8_t>("zeros");
+    how.zeros_per_row = zeros_per_row(format, linear_grid(shape, how.block_rows, how.block), &k.operand("zeros").type);
+  }
+  cpu::dequantize_linear(how, k.out("y"), k.out_scalar("y"), k.in<uint8_t>("codes"));
   return Status::success();
 }
 
@@ -162,6 +184,7 @@ constexpr CpuKernel kernels[] = {
     {op_dropout, "vectorised", floats_are_f32, launch_dropout},
     {op_fused, "blocks", accepts_fused, launch_fused, fused_workspace, prepare_fused},
     {op_dequantize, "blocks", accepts_everything, launch_dequantize},
+    {op_dequantize_linear, "columns", accepts_everything, launch_dequantize_linear},
     {op_copy, "bytes", accepts_everything, launch_copy},
     {op_to_host, "bytes", accepts_everything, launch_copy},
     {op_to_device, "bytes", accepts_everything, launch_to_device},

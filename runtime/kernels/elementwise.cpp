@@ -5,6 +5,7 @@
 #include "runtime/kernels/fused_reductions.h"
 
 #include <algorithm>
+#include <map>
 
 // CUDA kernels take every dtype but F8. Operands of one shape are one loop, whatever their rank.
 
@@ -63,6 +64,7 @@ constexpr CudaCandidate candidates[] = {
     {op_where, "broadcast", ranks_fit},
     {op_add_n, "vectors", accepts_add_n},
     {op_dequantize, "runs", accepts_everything},
+    {op_dequantize_linear, "runs", accepts_everything},
     {op_copy, "bytes", accepts_everything},
     {op_identity, "bytes", accepts_everything},
     {op_reshape, "bytes", accepts_everything},
@@ -73,25 +75,36 @@ constexpr CudaCandidate candidates[] = {
 }  // namespace
 
 static CodeNumbers make_code_numbers(llvm::StringRef format) {
-  if (format == "nf4") {
+  if (format == "nf4" || format == "fp4") {
     CodeNumbers numbers;
-    const std::array<float, 16> values = nf4_values();
+    const std::array<float, 16> values = floats_of(format == "nf4" ? nf4_bits : fp4_bits);
     std::copy(values.begin(), values.end(), numbers.values.begin());
     return numbers;
   }
+  if (format == "u4" || format == "i4") {
+    CodeNumbers numbers;
+    for (int code = 0; code < 16; ++code)
+      numbers.values[static_cast<size_t>(code)] = static_cast<float>(format == "i4" && code > 7 ? code - 16 : code);
+    return numbers;
+  }
+  const llvm::StringRef type = format == "int8" ? "i8" : format == "fp8" ? "f8e4m3" : format;
   CodeNumbers numbers{.bits = 8, .factor = format == "int8" ? int8_step : 1};
   for (int code = 0; code < 256; ++code) {
     auto byte = static_cast<uint8_t>(code);
-    const Type type(format == "int8" ? DType::I8 : DType::F8E4M3, {1});
-    numbers.values[static_cast<size_t>(code)] = static_cast<float>(TensorView{type, &byte}.get(0));
+    numbers.values[static_cast<size_t>(code)] =
+        static_cast<float>(TensorView{Type(*parse_dtype(type), {1}), &byte}.get(0));
   }
   return numbers;
 }
 
 const CodeNumbers& code_numbers(llvm::StringRef format) {
-  static const CodeNumbers nf4 = make_code_numbers("nf4"), int8 = make_code_numbers("int8"),
-                           fp8 = make_code_numbers("fp8");
-  return format == "nf4" ? nf4 : format == "int8" ? int8 : fp8;
+  static const std::map<std::string, CodeNumbers> numbers = [] {
+    std::map<std::string, CodeNumbers> all;
+    for (llvm::StringRef name : {"nf4", "fp4", "int8", "fp8"}) all[name.str()] = make_code_numbers(name);
+    for (llvm::StringRef name : linear_formats) all[name.str()] = make_code_numbers(name);
+    return all;
+  }();
+  return numbers.at(format.str());
 }
 
 llvm::ArrayRef<CudaCandidate> elementwise_candidates() { return candidates; }

@@ -25,7 +25,7 @@ struct RandomDraws {
       : id(static_cast<uint32_t>(attrs.get_int("id"))), first_block(attrs.get_int("first_draw") / 4) {}
 };
 
-// What codes of a dequantize stand for.
+// What codes of a dequantize or dequantize_linear stand for.
 struct CodeNumbers {
   int bits = 4;
   float factor = 1;

@@ -11,13 +11,16 @@ import argparse
 import json
 import math
 import pathlib
+import subprocess
 import sys
 import tarfile
 import tempfile
 
 from check_golden import FOLDER, LIMITS, OPTIMIZER_OPTIONS, execute, load_floats, relative, unpack
 
-CASES = ["llama_gqa", "gpt2", "unet"]
+CASES = ["llama_gqa", "gpt2", "unet", "quantised"]
+# Archives of cases that have a model of their own.
+ARCHIVES = {"quantised": "quantised"}
 GRADIENT_LIMIT, LOSS_LIMIT = LIMITS["fp32"][:2]
 LAST_DIGITS = 2e-6  # of f32 losses whose sums run in another order
 
@@ -34,9 +37,22 @@ def unpack_adapter(case, folder):
     return folder / "adapters" / case
 
 
+def unpack_own(case, folder):
+    with tarfile.open(FOLDER / f"{ARCHIVES[case]}.tar.xz") as archive:
+        for member in archive.getmembers():
+            if member.name.startswith(case + "/"):
+                archive.extract(member, folder)
+    return folder / case
+
+
 class Case:
     def __init__(self, program, name, folder):
-        self.program, self.base, self.adapter = program, unpack(name, folder), unpack_adapter(name, pathlib.Path(folder))
+        self.program = program
+        if name in ARCHIVES:
+            self.base = self.adapter = unpack_own(name, pathlib.Path(folder))
+        else:
+            self.base, self.adapter = unpack(name, folder), unpack_adapter(name, pathlib.Path(folder))
+        self.trained = self.base / "trained"  # what is saved here
         self.expected = json.loads((self.adapter / "expected.json").read_text())
         self.model, self.plan = self.base / "model.onnx", self.base / "adapted.plan"
 
@@ -60,14 +76,14 @@ def check_training(case):
     """Losses, gradients of the first step and the adapter after the last, beside PEFT's."""
     expected = case.expected
     case.compile(*expected["options"])
-    losses = case.run(expected["steps"], "--adapter", case.adapter / "init", "--save-adapter", case.base / "after",
+    losses = case.run(expected["steps"], "--adapter", case.adapter / "init", "--save-adapter", case.trained,
                       "--dump-gradients", case.base / "gradients.safetensors")
     loss = max(abs(got - want) / abs(want) for got, want in zip(losses, expected["losses"]))
     got, want = load_floats(case.base / "gradients.safetensors")[0], load_floats(case.adapter / "grads.safetensors")[0]
     prefix = "base_model.model."
     gradient = max(relative(got[expected["root"] + key[len(prefix):]], values) for key, values in want.items()
                    if "lora_embedding_A" not in key)
-    saved, shapes = load_floats(case.base / "after" / "adapter_model.safetensors")
+    saved, shapes = load_floats(case.trained / "adapter_model.safetensors")
     wanted, wanted_shapes = load_floats(case.adapter / "after" / "adapter_model.safetensors")
     # PEFT saves the frozen table beside an embedding's adapter.
     wanted_shapes = {key: shape for key, shape in wanted_shapes.items() if ".base_layer." not in key}
@@ -78,27 +94,54 @@ def check_training(case):
 
 
 def check_config(case):
-    ours = json.loads((case.base / "after" / "adapter_config.json").read_text())
+    ours = json.loads((case.trained / "adapter_config.json").read_text())
     theirs = json.loads((case.adapter / "after" / "adapter_config.json").read_text())
-    wrong = [key for key in ("peft_type", "r", "lora_alpha", "use_rslora", "lora_dropout", "bias", "fan_in_fan_out")
-             if ours[key] != theirs[key]]
+    keys = ["peft_type", "use_rslora", "lora_dropout", "bias"]
+    if "frozen_loss" not in case.expected:  # such files say nothing of how a layer keeps its weight
+        keys.append("fan_in_fan_out")
+    mixed = theirs["rank_pattern"] or theirs["alpha_pattern"]  # which number is most modules' own is a choice
+    wrong = [key for key in keys + ([] if mixed else ["r", "lora_alpha"]) if ours[key] != theirs[key]]
     return [("settings", len(wrong), 0)]
 
 
 def check_going_on(case):
     """The first loss of a run that goes on, from each format, is that of the run that would have gone on itself."""
     whole = case.run(case.expected["steps"] + 1, "--adapter", case.adapter / "init")[-1]
-    differences = [first_loss_differs(case.run(1, "--adapter", case.base / "after"), whole)]
-    has_embedding = any("lora_embedding" in key for key in load_floats(case.base / "after" / "adapter_model.safetensors")[1])
-    for format in [] if has_embedding else ["diffusers", "kohya"]:
+    differences = [first_loss_differs(case.run(1, "--adapter", case.trained), whole)]
+    # Other formats have no room for adapters of embeddings and for whole parameters.
+    only_peft = any("lora_embedding" in key or ".lora_" not in key for key in load_floats(case.trained / "adapter_model.safetensors")[1])
+    for format in [] if only_peft else ["diffusers", "kohya"]:
         file = case.base / f"{format}.safetensors"
-        case.run(0, "--adapter", case.base / "after", "--save-adapter", file, "--adapter-format", format)
+        case.run(0, "--adapter", case.trained, "--save-adapter", file, "--adapter-format", format)
         differences.append(first_loss_differs(case.run(1, "--adapter", file), whole))
     return [("gone on", max(differences), LAST_DIGITS)]
 
 
+def refusal(command):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return done.stderr if done.returncode else ""
+
+
+def check_quantised(case):
+    """A model whose file has codes: without adapters its loss is ONNX Runtime's, its codes are not trained, and nothing is merged
+    into them. What is trained beside the adapters leaves the codes as they were."""
+    plan, saved = case.base / "frozen.plan", case.base / "saved.onnx"
+    case.compile("--train", "bias", plan=plan)
+    loss = case.run(1, "--save", saved, plan=plan)[0]
+    job = [case.program, "compile", case.model, "-o", plan, "--device", "cpu"]
+    wanted = [(job, "quantised in the model's file"), ([*job, "--train", "fc1"], "codes are not trained"),
+              ([case.program, "run", case.plan, "--init", "1", "--data", case.base / "batch.safetensors"], "read by"),
+              ([case.program, "merge", case.model, "--adapter", case.adapter / "init", "-o", saved], "merged into floats")]
+    wrong = [text for command, text in wanted if text not in refusal(command)]
+    if wrong:
+        raise RuntimeError(f"not said: {wrong}")
+    return [("frozen", first_loss_differs([loss], case.expected["frozen_loss"]), LOSS_LIMIT)]
+
+
 def check_merged(case):
     """A merged model's loss without adapters is that of the model with them."""
+    if "frozen_loss" in case.expected:
+        return check_quantised(case)
     merged, plan = case.base / "merged.onnx", case.base / "merged.plan"
     execute([case.program, "merge", case.model, "--adapter", case.adapter / "init", "-o", merged], 120)
     case.compile(model=merged, plan=plan)
@@ -110,22 +153,36 @@ def check_peft(case, name):
     try:
         import torch
         from make_adapters import CASES as builders, load_weights
+        import make_quantised
         from peft import PeftModel
         from safetensors.torch import load_file
     except ImportError:
         return []
-    build, wrapper, _, _ = builders[name]
-    model = build()
-    load_weights(model, case.model, case.expected["root"])
-    adapted = PeftModel.from_pretrained(model, case.base / "after")
+    if name == "quantised":
+        wrapper, model = None, make_quantised.Net(make_quantised.onnx.load(case.model))
+    else:
+        build, wrapper, _, _ = builders[name]
+        model = build()
+        load_weights(model, case.model, case.expected["root"])
+    adapted = PeftModel.from_pretrained(model, case.trained)
     with torch.no_grad():
         loss = (wrapper(adapted) if wrapper else adapted)(**load_file(case.base / "batch.safetensors")).item()
-    return [("loaded by PEFT", first_loss_differs(case.run(1, "--adapter", case.base / "after"), loss), LOSS_LIMIT)]
+    return [("loaded by PEFT", first_loss_differs(case.run(1, "--adapter", case.trained), loss), LOSS_LIMIT)]
+
+
+def check_dropout(case):
+    """An export with dropout: no B has left zero, so that the first loss is known; the share goes into the file."""
+    case.compile()
+    case.run(1, "--save-adapter", case.trained)
+    return []
 
 
 def check(program, name, folder):
     case = Case(program, name, folder)
-    checks = check_training(case) + check_config(case) + check_going_on(case)
+    if case.expected.get("dropout", 0) > 0:
+        checks = check_dropout(case) + check_config(case)
+    else:
+        checks = check_training(case) + check_config(case) + check_going_on(case)
     checks += check_merged(case) + check_peft(case, name)
     passed = all(math.isfinite(value) and value <= limit for _, value, limit in checks)
     return passed, ", ".join(f"{what} {value:.1e}" for what, value, _ in checks)

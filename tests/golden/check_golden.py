@@ -120,6 +120,7 @@ def execute(command, timeout):
     if done.returncode:
         lines = (done.stderr or done.stdout).strip().splitlines() or [""]
         raise RuntimeError(f"{' '.join(map(str, command[:2]))} exits {done.returncode}: {lines[-1][:200]}")
+    return done.stdout
 
 
 def train(case, expected, args):

@@ -69,15 +69,13 @@ def load_weights(model, path, prefix):
     model.load_state_dict(state)
 
 
-def make(case, folder):
-    build, wrapper, settings, options = CASES[case]
-    with tempfile.TemporaryDirectory() as base:
-        golden = unpack(case, base)
-        model = build()
-        load_weights(model, golden / "model.onnx", "m." if wrapper else "")
-        batch = load_file(golden / "batch.safetensors")
-    torch.manual_seed(7)
-    adapted = get_peft_model(model, LoraConfig(**settings))
+def key_of(name):
+    """What PEFT's files call a parameter."""
+    return name.replace(".modules_to_save.default", "").replace(".default", "")
+
+
+def train_adapter(adapted, wrapper, batch, folder):
+    """Writes init/, after/ and grads.safetensors into the folder, and returns what expected.json says of them."""
     for name, parameter in adapted.named_parameters():
         if "lora_B" in name or "lora_embedding_A" in name:
             torch.nn.init.normal_(parameter, std=0.05)
@@ -92,14 +90,25 @@ def make(case, folder):
         loss.backward()
         losses.append(loss.item())
         if step == 0:
-            save_file({name.replace(".default", ""): p.grad.contiguous() for name, p in trained.items()}, folder / "grads.safetensors")
+            save_file({key_of(name): p.grad.contiguous() for name, p in trained.items()}, folder / "grads.safetensors")
         optimizer.step()
     adapted.save_pretrained(folder / "after")
     for readme in folder.rglob("README.md"):
         readme.unlink()
-    (folder / "expected.json").write_text(json.dumps(
-        {"losses": losses, "steps": STEPS, "options": options, "optimizer": OPTIMIZER, "root": "m." if wrapper else ""}, indent=1))
-    print(case, len(trained), "matrices, losses", losses)
+    print(folder.name, len(trained), "matrices, losses", losses)
+    return {"losses": losses, "steps": STEPS, "optimizer": OPTIMIZER}
+
+
+def make(case, folder):
+    build, wrapper, settings, options = CASES[case]
+    with tempfile.TemporaryDirectory() as base:
+        golden = unpack(case, base)
+        model = build()
+        load_weights(model, golden / "model.onnx", "m." if wrapper else "")
+        batch = load_file(golden / "batch.safetensors")
+    torch.manual_seed(7)
+    expected = train_adapter(get_peft_model(model, LoraConfig(**settings)), wrapper, batch, folder)
+    (folder / "expected.json").write_text(json.dumps({**expected, "options": options, "root": "m." if wrapper else ""}, indent=1))
 
 
 def main():

@@ -52,6 +52,11 @@ Status need_type(const OpCall& call, PortKey i, const Type& type) {
   return wrong_operand(call, i, to_string(type));
 }
 
+Status need_elements(const OpCall& call, PortKey i, DType dtype, int64_t count) {
+  if (!call.has(i) || (call[i].dtype == dtype && call[i].elements() == count)) return Status::success();
+  return wrong_operand(call, i, llvm::Twine(count) + " elements of " + dtype_name(dtype));
+}
+
 Status need_same_dtype(const OpCall& call, PortKey i, PortKey j) {
   if (!call.has(i) || !call.has(j) || call[i].dtype == call[j].dtype) return Status::success();
   return model_error("operands " + llvm::Twine(call.index(i)) + " and " + llvm::Twine(call.index(j)) +

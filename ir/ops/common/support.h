@@ -27,6 +27,8 @@ Status need_bool(const OpCall& call, PortKey operand);
 Status need_number(const OpCall& call, PortKey operand);  // anything but bool
 Status need_rank(const OpCall& call, PortKey operand, int64_t rank);
 Status need_type(const OpCall& call, PortKey operand, const Type& type);
+// Of any shape with so many elements.
+Status need_elements(const OpCall& call, PortKey operand, DType dtype, int64_t count);
 Status need_same_dtype(const OpCall& call, PortKey a, PortKey b);
 // The integer attribute `name` must be an axis of a tensor of that rank.
 Status need_axis(const Attrs& attrs, llvm::StringRef name, int64_t rank);

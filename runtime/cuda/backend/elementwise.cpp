@@ -120,7 +120,8 @@ Status launch_dequantize(const CudaCall& k) {
   const CodeNumbers& numbers = code_numbers(k.call.get_string("format"));
   const bool packs_scales = k.has("scale_scales");
   cuda::Dequantize call{.codes = k.in<uint8_t>("codes"),
-                        .scales = packs_scales ? nullptr : k.in<float>("scales"),
+                        .scales = packs_scales ? nullptr : k.in("scales"),
+                        .scale_type = k.in_scalar("scales"),
                         .scale_codes = packs_scales ? k.in<uint8_t>("scales") : nullptr,
                         .scale_scales = k.in<float>("scale_scales"),
                         .offset = k.in<float>("offset"),
@@ -130,6 +131,27 @@ Status launch_dequantize(const CudaCall& k) {
   std::copy(numbers.values.begin(), numbers.values.end(), call.values);
   std::copy(dynamic_map(true).begin(), dynamic_map(true).end(), call.map);
   return launched(k, cuda::dequantize(call, numbers.bits, k.out_scalar("y"), k.out("y"), k.stream));
+}
+
+Status launch_dequantize_linear(const CudaCall& k) {
+  const llvm::StringRef format = k.call.get_string("format");
+  const CodeNumbers& numbers = code_numbers(format);
+  const llvm::ArrayRef<int64_t> shape = k.call.get_ints("shape");
+  const int64_t block_rows = k.call.get_int("block_rows"), block = k.call.get_int("block");
+  cuda::DequantizeLinear call{.codes = k.in<uint8_t>("codes"),
+                              .scales = k.in("scales"),
+                              .scale_type = k.in_scalar("scales"),
+                              .zero = static_cast<float>(k.call.get_int("zero")),
+                              .rows = shape[0],
+                              .columns = shape[1],
+                              .block_rows = block_rows,
+                              .block = block};
+  if (k.has("zeros")) {
+    call.zeros = k.in<uint8_t>("zeros");
+    call.zeros_per_row = zeros_per_row(format, linear_grid(shape, block_rows, block), &k.operand("zeros").type);
+  }
+  std::copy(numbers.values.begin(), numbers.values.end(), call.values);
+  return launched(k, cuda::dequantize_linear(call, numbers.bits, k.out_scalar("y"), k.out("y"), k.stream));
 }
 
 // ---- Random numbers ----
@@ -181,6 +203,7 @@ constexpr CudaLauncher launchers[] = {
     {op_where, "broadcast", launch_where},
     {op_add_n, "vectors", launch_add_n},
     {op_dequantize, "runs", launch_dequantize},
+    {op_dequantize_linear, "runs", launch_dequantize_linear},
     {op_copy, "bytes", launch_copy},
     {op_identity, "bytes", launch_copy},
     {op_reshape, "bytes", launch_copy},
