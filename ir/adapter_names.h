@@ -43,4 +43,9 @@ inline constexpr llvm::StringLiteral adapter_rank_number = "lora_rank", adapter_
                                      adapter_rslora_number = "lora_rslora", adapter_dropout_number = "lora_dropout",
                                      adapter_transposed_number = "lora_fan_in_fan_out";
 
+// Of a module whose alpha is not that of the others.
+inline std::string adapter_alpha_number_of(llvm::StringRef module) {
+  return (adapter_alpha_number + ":" + module).str();
+}
+
 }  // namespace plimsoll

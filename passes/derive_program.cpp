@@ -6,6 +6,7 @@
 #include "passes/pipelines.h"
 #include "passes/target/precision_rules.h"
 #include "passes/train/adapter_targets.h"
+#include "passes/train/exported_adapters.h"
 #include "passes/train/optimizer_settings.h"
 #include "passes/train/split_batch.h"
 #include "passes/train/training_step.h"
@@ -57,6 +58,12 @@ TrainingSummary summarise(const TrainingRequest& request, const Graph& forward) 
   return summary;
 }
 
+bool trains_adapters(const Graph& graph) {
+  return llvm::any_of(graph.states, [](const State& state) {
+    return state.trained && parse_adapter_weight(state.init.source).has_value();
+  });
+}
+
 }  // namespace
 
 void note_untrained(const Graph& forward, const Program& program, PassManager& passes) {
@@ -90,6 +97,11 @@ Result<ForwardModel> prepare_undivided(CleanModel model, const TrainingRequest& 
   std::vector<IndexInput> index_inputs = find_index_inputs(graph);
   if (request.batch > 0 && !passes.stopped())
     if (Status s = resize_batch(graph, request.batch)) return s;
+  Result<std::vector<ExportedAdapter>> exported = exported_adapters_of(graph);
+  if (!exported) return exported.takeError();
+  if (request.adapters.wanted() && !exported->empty())
+    return usage_error("the model has adapters already, " + describe(graph, *exported) +
+                       "; compile it without a rank to train them");
   if (request.adapters.wanted() && !passes.stopped())
     if (Result<bool> changed = passes.run(graph, adapter_pipeline(request.adapters)); !changed)
       return changed.takeError();
@@ -99,6 +111,7 @@ Result<ForwardModel> prepare_undivided(CleanModel model, const TrainingRequest& 
   if (passes.leave("clean")) return forward;
 
   passes.enter("train");
+  if (!exported->empty()) passes.decide({"train", "adapters", "as exported", describe(graph, *exported)});
   if (Status s = select_trained(graph, request.train, request.freeze)) return s;
   if (Status s = check_update_rules(graph, request)) return s;
   const bool rounds = request.precision == "bf16" && rounds_stochastically(request, request.optimizer.kind);
@@ -107,6 +120,7 @@ Result<ForwardModel> prepare_undivided(CleanModel model, const TrainingRequest& 
   if (!changed) return changed.takeError();
   note_update_rules(graph, request, passes);
   forward.summary = summarise(request, graph);
+  if (!exported->empty() && trains_adapters(graph)) describe_exported_adapters(forward.summary, *exported);
   if (request.adapters.wanted()) describe_adapters(forward.summary, request.adapters, adapts_transposed);
   forward.summary.index_inputs = std::move(index_inputs);
   return forward;

@@ -233,9 +233,13 @@ Status Session::seed_random_counter(const PlanState& rng, uint64_t seed) {
 Status Session::set_states(const SavedStates* saved, const WeightLoader& load_weight, uint64_t seed,
                            const WeightRangeLoader& load_weight_range, const WeightTypes& types) {
   WeightPacker packer(plan_, load_weight, types);
+  // Adapters that the file has not are drawn.
+  const auto is_drawn = [&](llvm::StringRef name) {
+    return parse_adapter_weight(name) && !(types && types(name).has_value());
+  };
   const WeightLoader load = [&](llvm::StringRef name, const TensorView& into) {
     if (packer.makes(name)) return packer.load(name, into);
-    return parse_adapter_weight(name) ? draw_weight(name, into, seed, 0) : load_weight(name, into);
+    return is_drawn(name) ? draw_weight(name, into, seed, 0) : load_weight(name, into);
   };
   // A piece may be many ranges of one weight, which is made once.
   std::string made;
@@ -253,7 +257,7 @@ Status Session::set_states(const SavedStates* saved, const WeightLoader& load_we
   };
   const WeightRangeLoader load_range = [&](llvm::StringRef name, const Type& whole_type, int64_t first,
                                            const TensorView& into) {
-    return load_weight_range && !parse_adapter_weight(name) && !packer.makes(name)
+    return load_weight_range && !is_drawn(name) && !packer.makes(name)
                ? load_weight_range(name, whole_type, first, into)
                : cut(name, whole_type, first, into);
   };

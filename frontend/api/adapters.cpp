@@ -38,6 +38,13 @@ struct SavedTensor {
   float value = 0;
 };
 
+// The name of a parameter that is trained whole, behind PEFT's prefix.
+llvm::StringRef whole_name(const WholeState& state, const PlannedAdapters& adapters) {
+  llvm::StringRef name = state.init.source;
+  if (!name.consume_front(adapters.root)) name.consume_front(adapter_prefix);
+  return name;
+}
+
 class AdapterWriter {
  public:
   AdapterWriter(Session& session, const PlannedAdapters& adapters, AdapterFormat format)
@@ -72,7 +79,7 @@ class AdapterWriter {
         tensors_.push_back({{flat(adapter.module) + ".alpha", Type(DType::F32, {}), 0},
                             nullptr,
                             false,
-                            static_cast<float>(adapters_.scale() * static_cast<double>(adapters_.rank))});
+                            static_cast<float>(adapters_.scale(adapter) * static_cast<double>(adapter.rank))});
       if (adapter.of_embedding && format_ != AdapterFormat::Peft)
         return usage_error("the adapter of the embedding " + adapter.module + " has a name in PEFT's format alone");
     }
@@ -82,8 +89,7 @@ class AdapterWriter {
       if (format_ != AdapterFormat::Peft)
         return usage_error("'" + state.name +
                            "' is trained beside the adapters, and only PEFT's format has room for it");
-      llvm::StringRef name = state.init.source;
-      name.consume_front(adapters_.root);
+      const llvm::StringRef name = whole_name(state, adapters_);
       tensors_.push_back({{(adapter_prefix + name).str(), Type(DType::F32, state.type.shape), 0}, &state});
       whole_modules_.insert(name.rsplit('.').first.str());
     }
@@ -116,7 +122,12 @@ class AdapterWriter {
 
   llvm::json::Object settings(const std::string& prefix) const {
     std::vector<std::string> modules;
-    for (const PlannedAdapter& adapter : adapters_.modules) modules.push_back(adapter.module);
+    llvm::json::Object ranks, alphas;  // of modules that have others than most
+    for (const PlannedAdapter& adapter : adapters_.modules) {
+      modules.push_back(adapter.module);
+      if (adapter.rank != adapters_.rank) ranks[adapter.module] = adapter.rank;
+      if (adapter.alpha != adapters_.alpha) alphas[adapter.module] = adapter.alpha;
+    }
     llvm::json::Value whole = nullptr;
     if (!whole_modules_.empty()) whole = llvm::json::Array(whole_modules_);
     llvm::json::Object object{{"peft_type", "LORA"},
@@ -131,8 +142,8 @@ class AdapterWriter {
                               {"use_rslora", adapters_.rslora},
                               {"use_dora", false},
                               {"init_lora_weights", true},
-                              {"rank_pattern", llvm::json::Object{}},
-                              {"alpha_pattern", llvm::json::Object{}},
+                              {"rank_pattern", std::move(ranks)},
+                              {"alpha_pattern", std::move(alphas)},
                               {"modules_to_save", std::move(whole)},
                               {"inference_mode", true}};
     if (prefix.empty()) return object;
@@ -185,16 +196,17 @@ Status check_pair(const AdapterFile& file, const FileAdapter& pair, const Planne
   };
   Type a = adapter.a_type;
   if (adapter.of_embedding) std::swap(a.shape[0], a.shape[1]);
-  if (pair.rank != plan.rank)
-    return differs("has rank " + llvm::Twine(pair.rank) + ", the plan's have " + llvm::Twine(plan.rank) +
-                   "; compile with --lora-rank " + llvm::Twine(pair.rank));
+  if (pair.rank != adapter.rank)
+    return differs("has rank " + llvm::Twine(pair.rank) + ", the plan's have " + llvm::Twine(adapter.rank) +
+                   (plan.from_export ? "" : "; compile with --lora-rank " + std::to_string(pair.rank)));
   if (pair.a.type.shape != a.shape || pair.b.type.shape != adapter.b_type.shape)
     return differs("has matrices " + to_string(pair.a.type) + " and " + to_string(pair.b.type) +
                    ", the plan's have the shapes " + to_string(a.shape) + " and " + to_string(adapter.b_type.shape));
-  if (std::abs(pair.scale - plan.scale()) > 1e-6 * std::abs(plan.scale()))
-    return differs("has the scale " + text_of(pair.scale) + ", the plan's have " + text_of(plan.scale()) +
-                   "; compile with --lora-alpha " + text_of(pair.scale * plan.alpha / plan.scale()) +
-                   (plan.rslora ? " --rslora" : ""));
+  const double scale = plan.scale(adapter);
+  if (std::abs(pair.scale - scale) > 1e-6 * std::abs(scale))
+    return differs("has the scale " + text_of(pair.scale) + ", the plan's have " + text_of(scale) +
+                   (plan.from_export ? "" : "; compile with --lora-alpha " + text_of(pair.scale * plan.alpha / scale)) +
+                   (plan.rslora && !plan.from_export ? " --rslora" : ""));
   return Status::success();
 }
 
@@ -244,8 +256,7 @@ Status load_adapter(Session& session, const std::string& path) {
   for (const WholeState& state : session.whole_states()) {
     if (!state.trained || state.init.kind != StateInit::Kind::Weights || parse_adapter_weight(state.init.source))
       continue;
-    llvm::StringRef name = state.init.source;
-    name.consume_front(adapters->root);
+    const llvm::StringRef name = whole_name(state, *adapters);
     const auto found = file->whole().find(name.str());
     if (found == file->whole().end())
       return model_error(file->path() + ": lacks '" + name + "', which the plan trains beside the adapters");

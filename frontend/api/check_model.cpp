@@ -7,6 +7,7 @@
 #include "passes/partition/resize_batch.h"
 #include "passes/rewrite/match.h"
 #include "passes/train/differentiate.h"
+#include "passes/train/exported_adapters.h"
 #include "passes/train/training_step.h"
 
 #include "llvm/ADT/MapVector.h"
@@ -43,6 +44,7 @@ class Checker {
   void guess_job(const Graph& graph);
   void guess_groups(const Graph& graph);
   void add_import_findings(const ImportReport& report);
+  void add_adapter_findings(const Graph& graph);
   void add_failure(llvm::StringRef title, Status failure);
   bool settle(Graph& graph);
   void add_gradient_findings(const Graph& graph);
@@ -123,6 +125,20 @@ void Checker::add_import_findings(const ImportReport& report) {
       finding.freezing = "freezing weights does not help: the forward pass needs it";
     check_.findings.push_back(std::move(finding));
   }
+}
+
+void Checker::add_adapter_findings(const Graph& graph) {
+  Result<std::vector<ExportedAdapter>> adapters = exported_adapters_of(graph);
+  if (!adapters) return add_failure("broken adapter", adapters.takeError());
+  if (adapters->empty()) return;
+  Finding finding{
+      "adapters in the model",
+      describe(graph, *adapters) + "; they are trained and the rest is frozen, unless --train says otherwise",
+      {},
+      "",
+      false};
+  for (const ExportedAdapter& adapter : *adapters) finding.nodes.push_back(adapter.module);
+  check_.findings.push_back(std::move(finding));
 }
 
 void Checker::add_failure(llvm::StringRef title, Status failure) {
@@ -226,6 +242,7 @@ Result<ModelCheck> Checker::run() {
   // Results after an unsupported node are unknown, so its loss and gradients would be guesses.
   enter("check");
   if (!imported.report.blocked()) guess_job(imported.graph);
+  if (!imported.report.blocked()) add_adapter_findings(imported.graph);
   if (!imported.report.blocked() && settle(imported.graph)) {
     check_.trained = describe_trained(imported.graph);
     guess_groups(imported.graph);

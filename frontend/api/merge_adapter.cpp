@@ -10,6 +10,7 @@
 #include "passes/compile.h"
 #include "passes/rewrite/quantised_weights.h"
 #include "passes/train/adapter_targets.h"
+#include "passes/train/exported_adapters.h"
 #include "runtime/bad_result.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -63,6 +64,9 @@ class Merger {
     for (const OpenDim& dim : open_dims(model.proto().graph())) options.dims.emplace(dim.name, any_size);
     Result<Graph> graph = import_model(model, options);
     if (!graph) return in_context(request_.model, graph.takeError());
+    const bool has_own = llvm::any_of(graph->states, [&](const State& state) { return is_from_export(*graph, state); });
+    if (has_own)
+      return model_error(request_.model + ": has adapters itself; merge them into the model that they were added to");
     PassManager passes;
     if (Status s = clean_graph(*graph, passes)) return s;
     graph_ = std::move(*graph);

@@ -147,7 +147,8 @@ TrainingRequest request_of(const Plan& plan) {
   request.train = {any_of(trained)};
   if (!frozen.empty()) request.freeze = {any_of(frozen)};
   request.quantize = request_of(packed_weights_of(plan), plan);
-  if (const std::optional<PlannedAdapters> adapters = adapters_of(plan)) request.adapters = request_of(*adapters);
+  if (const std::optional<PlannedAdapters> adapters = adapters_of(plan); adapters && !adapters->from_export)
+    request.adapters = request_of(*adapters);
   request.optimizer = optimizer_of(plan.training);
   const double moment_bits = hyperparameter(plan.training, moment_bits_number, 32);
   request.moments = moment_bits == 8 ? Moments::EightBit : moment_bits == 16 ? Moments::BF16 : Moments::F32;

@@ -1,5 +1,6 @@
 #include "frontend/api/weights.h"
 
+#include "frontend/onnx/exported_adapters.h"
 #include "frontend/onnx/model.h"
 #include "ir/support/json_text.h"
 #include "ir/support/strings.h"
@@ -40,6 +41,20 @@ Weights weights_of(const std::string& path, WeightFile file) {
   return {std::move(load), std::move(load_range), std::move(file.type_of)};
 }
 
+// A matrix of an adapter that the file has, perhaps as its transpose.
+Status read_matrix(const WeightSource& weights, const ExportedParameter& matrix, int64_t first,
+                   const TensorView& into) {
+  if (!matrix.transposed) return weights.load_range(matrix.initializer, first, into);
+  Result<Tensor> stored = weights.load(matrix.initializer);
+  if (!stored) return stored.takeError();
+  const int64_t rows = matrix.type.shape[0], columns = matrix.type.shape[1];
+  for (int64_t i = 0; i < into.elements(); ++i) {
+    const int64_t at = first + i;
+    into.set(i, stored->get(at % columns * rows + at / columns));
+  }
+  return Status::success();
+}
+
 Result<WeightFile> open_onnx(const std::string& path) {
   Result<Model> model = Model::read(path);
   if (!model) return model.takeError();
@@ -47,14 +62,22 @@ Result<WeightFile> open_onnx(const std::string& path) {
   Result<WeightSource> source = WeightSource::open(*kept);
   if (!source) return source.takeError();
   auto weights = std::make_shared<WeightSource>(std::move(*source));
-  return WeightFile{[kept, weights](llvm::StringRef name) -> std::optional<Type> {
-                      const Weight* weight = weights->find(name);
-                      return weight ? std::optional<Type>(weight->type) : std::nullopt;
-                    },
-                    [path, kept, weights](llvm::StringRef name, int64_t first, const TensorView& into) -> Status {
-                      Status loaded = weights->load_range(name, first, into);
-                      return loaded ? in_context(path, std::move(loaded)) : Status::success();
-                    }};
+  Result<ExportedAdapters> exported = find_exported_adapters(kept->proto().graph());
+  if (!exported) return in_context(path, exported.takeError());
+  auto adapters = std::make_shared<ExportedAdapters>(std::move(*exported));
+  return WeightFile{
+      [kept, weights, adapters](llvm::StringRef name) -> std::optional<Type> {
+        if (const auto matrix = adapters->parameters.find(name.str()); matrix != adapters->parameters.end())
+          return matrix->second.type;
+        const Weight* weight = weights->find(name);
+        return weight ? std::optional<Type>(weight->type) : std::nullopt;
+      },
+      [path, kept, weights, adapters](llvm::StringRef name, int64_t first, const TensorView& into) -> Status {
+        const auto matrix = adapters->parameters.find(name.str());
+        Status loaded = matrix == adapters->parameters.end() ? weights->load_range(name, first, into)
+                                                             : read_matrix(*weights, matrix->second, first, into);
+        return loaded ? in_context(path, std::move(loaded)) : Status::success();
+      }};
 }
 
 // bitsandbytes keeps the offset of a weight's scales in JSON, as the bytes of a tensor beside it.

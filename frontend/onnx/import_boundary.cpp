@@ -28,6 +28,11 @@ Imported Importer::run() {
     return std::move(imported_);
   }
   weights_ = std::move(*weights);
+  Result<ExportedAdapters> adapters = find_exported_adapters(model_.proto().graph());
+  if (adapters)
+    adapters_ = std::move(*adapters);
+  else
+    add_obstacle(Obstacle::Kind::BadModel, "adapters", take_diag(adapters.takeError()).text());
   bind_dims();
   for (const onnx::ValueInfoProto& input : model_.proto().graph().input())
     if (!weights_->find(input.name())) add_input(input);
@@ -142,7 +147,26 @@ bool Importer::is_parameter(const Weight& weight) const {
   return signature_.is_parameter(weight.name).value_or(folded_.stand_ins.count(weight.name) != 0);
 }
 
+// Named as PEFT names it, so that a plan knows it as an adapter's, whatever the exporter has made of it.
+ValueId Importer::adapter_state(const ExportedParameter& parameter) {
+  const std::string name = adapters_.prefix + parameter.key;
+  const ValueId known = graph().find_value(name);
+  if (known != ValueId::None) return known;
+  return graph().add_state(name, parameter.type, StateRole::Parameter, {StateInit::Kind::Weights, 0, parameter.key},
+                           true);
+}
+
+// A layer reads the transpose of what PEFT's files have, unless it says otherwise or is a lookup or a convolution.
+std::optional<Item> Importer::adapter_item(const onnx::NodeProto& node, int input) {
+  const auto found = adapters_.operands.find({&node, input});
+  if (found == adapters_.operands.end()) return std::nullopt;
+  const ValueId state = adapter_state(adapters_.parameters.at(found->second));
+  return Item::of(reads_transpose(node) ? builder_.transpose(state, {1, 0}) : state);
+}
+
 Item Importer::initializer_item(const Weight& weight) {
+  if (const auto saved = adapters_.initializers.find(weight.name); saved != adapters_.initializers.end())
+    return Item::of(adapter_state(adapters_.parameters.at(saved->second)));
   const Type& type = weight.type;
   if (weight.four_bits || quantised_.contains(weight.name)) {
     StateInit init{StateInit::Kind::Weights, 0, weight.name};
@@ -166,10 +190,11 @@ Item Importer::initializer_item(const Weight& weight) {
     add_obstacle(Obstacle::Kind::BadModel, weight.name, take_diag(value.takeError()).text());
     return Item::unknown();
   }
-  bool trained = parameter && is_float(type.dtype);
+  const bool is_float_parameter = parameter && is_float(type.dtype);
   StateInit init{StateInit::Kind::Weights, 0, weight.name};
-  StateRole role = trained ? StateRole::Parameter : StateRole::Buffer;
-  return Item::of(graph().add_state(weight.name, type, role, std::move(init), trained));
+  StateRole role = is_float_parameter ? StateRole::Parameter : StateRole::Buffer;
+  // Beside adapters the model is frozen.
+  return Item::of(graph().add_state(weight.name, type, role, std::move(init), is_float_parameter && adapters_.empty()));
 }
 
 const Weight* Importer::weight_behind(ValueId value) const {
@@ -244,7 +269,9 @@ void Importer::note_folded_batch_norms() {
 void Importer::note_lost_parameters() {
   constexpr size_t names_shown = 3;
   const StateNames names = find_state_names(model_.proto().graph());
-  llvm::erase_if(folded_.lost, [&](const std::string& name) { return names.tied.count(name) > 0; });
+  llvm::erase_if(folded_.lost, [&](llvm::StringRef name) {
+    return names.tied.count(name.str()) > 0 || (!adapters_.empty() && name.contains(".lora_"));
+  });
   if (folded_.lost.empty()) return;
   llvm::ArrayRef<std::string> shown = llvm::ArrayRef<std::string>(folded_.lost).take_front(names_shown);
   add_obstacle(

@@ -135,6 +135,10 @@ void Importer::import_node(const onnx::NodeProto& node, Scope& scope) {
   llvm::SmallVector<Item, 4> inputs;
   bool known = true;
   for (const std::string& name : node.input()) {
+    if (std::optional<Item> adapter = adapter_item(node, static_cast<int>(inputs.size()))) {
+      inputs.push_back(std::move(*adapter));
+      continue;
+    }
     const Item* item = nullptr;
     if (!name.empty()) item = look_up(name, scope, node_name(node));
     known &= name.empty() || (item && item->kind != Item::Kind::Unknown);

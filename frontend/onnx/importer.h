@@ -2,6 +2,7 @@
 
 // Walks the nodes of a model. Holds scopes of names, inlined functions and subgraphs, states and obstacles.
 
+#include "frontend/onnx/exported_adapters.h"
 #include "frontend/onnx/folded_parameters.h"
 #include "frontend/onnx/node_context.h"
 #include "frontend/onnx/provenance.h"
@@ -60,6 +61,10 @@ class Importer {
   // Returns null and adds an obstacle if there is no such name.
   const Item* look_up(llvm::StringRef name, Scope& scope, llvm::StringRef reader);
   Item initializer_item(const Weight& weight);
+  // A matrix of an adapter, or a parameter saved with it.
+  ValueId adapter_state(const ExportedParameter& parameter);
+  // What the node reads in place of input i, where that is such a matrix.
+  std::optional<Item> adapter_item(const onnx::NodeProto& node, int input);
   bool is_parameter(const Weight& weight) const;
   std::string transposed_from(const Weight& copy) const;
 
@@ -80,6 +85,7 @@ class Importer {
   std::optional<WeightSource> weights_;
   ExportSignature signature_;
   FoldedParameters folded_;
+  ExportedAdapters adapters_;
   llvm::StringSet<> quantised_;  // initializers that are codes, scales or zero points of weights
   llvm::StringMap<int64_t> dims_;
   bool dims_are_guessed_ = false;                          // some dimensions are not bound and count as 1

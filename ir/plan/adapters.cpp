@@ -1,20 +1,24 @@
 #include "ir/plan/adapters.h"
 
+#include "ir/support/strings.h"
+
 #include <cmath>
 #include <map>
 
 namespace plimsoll {
 
-double PlannedAdapters::scale() const {
-  const auto number = static_cast<double>(rank);
-  return alpha / (rslora ? std::sqrt(number) : number);
+double PlannedAdapters::scale(const PlannedAdapter& adapter) const {
+  const auto number = static_cast<double>(adapter.rank);
+  return adapter.alpha / (rslora ? std::sqrt(number) : number);
 }
 
 std::optional<PlannedAdapters> adapters_of(const Plan& plan) {
   PlannedAdapters adapters;
+  std::map<std::string, double> alphas;  // by module
   for (const auto& [name, value] : plan.training.hyperparameters) {
     if (name == adapter_rank_number) adapters.rank = static_cast<int64_t>(value);
     if (name == adapter_alpha_number) adapters.alpha = value;
+    if (llvm::StringRef module = name; module.consume_front(adapter_alpha_number_of(""))) alphas[module.str()] = value;
     if (name == adapter_dropout_number) adapters.dropout = value;
     if (name == adapter_rslora_number) adapters.rslora = value != 0;
     if (name == adapter_transposed_number) adapters.fan_in_fan_out = value != 0;
@@ -33,9 +37,15 @@ std::optional<PlannedAdapters> adapters_of(const Plan& plan) {
       (weight->is_first() ? adapter.a_type : adapter.b_type) =
           Type(slot.type.dtype, whole_shape(state.divisions, slot.type.shape));
       const size_t own = weight->module.size() + adapter_suffixes[static_cast<size_t>(weight->matrix)].size();
+      adapters.from_export = ends_with(slot.name, state.init.source);
       adapters.root = slot.name.substr(0, slot.name.size() - std::min(own, slot.name.size()));
     }
-  for (auto& [module, adapter] : by_module) adapters.modules.push_back(std::move(adapter));
+  for (auto& [module, adapter] : by_module) {
+    adapter.rank = adapter.a_type.shape[adapter.of_embedding ? 1 : 0];
+    const auto own = alphas.find(module);
+    adapter.alpha = own == alphas.end() ? adapters.alpha : own->second;
+    adapters.modules.push_back(std::move(adapter));
+  }
   return adapters;
 }
 

@@ -6,6 +6,7 @@
 #include "ir/builder.h"
 #include "ir/ops/common/support.h"
 #include "passes/rewrite/quantised_weights.h"
+#include "passes/train/exported_adapters.h"
 
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Regex.h"
@@ -233,6 +234,9 @@ static Status refuse_codes(const Graph& graph, llvm::ArrayRef<ValueId> codes) {
 Status select_trained(Graph& graph, llvm::ArrayRef<std::string> train, llvm::ArrayRef<std::string> freeze) {
   const auto is_adapter = [](const State& state) { return parse_adapter_weight(state.init.source).has_value(); };
   const bool has_adapters = llvm::any_of(graph.states, is_adapter);
+  // With adapters of its own a model trains what its author trained, unless the user names something else.
+  const bool has_own =
+      llvm::any_of(graph.states, [&](const State& state) { return is_adapter(state) && is_from_export(graph, state); });
   const std::map<ValueId, ValueId> parts = parts_of_quantised_weights(graph);
   std::vector<ValueId> asked_codes;
   for (State& state : graph.states) {
@@ -242,7 +246,11 @@ Status select_trained(Graph& graph, llvm::ArrayRef<std::string> train, llvm::Arr
     if (!asked) return asked.takeError();
     Result<bool> frozen = matches_any(freeze, name);
     if (!frozen) return frozen.takeError();
-    bool by_default = has_adapters ? is_adapter(state) : train.empty() && state.role == StateRole::Parameter;
+    bool by_default = train.empty() && state.role == StateRole::Parameter;
+    if (has_own)
+      by_default &= is_from_export(graph, state) && state.trained;
+    else if (has_adapters)
+      by_default = is_adapter(state);
     state.trained = (*asked || by_default) && !*frozen;
     if (const auto part = parts.find(state.value); part != parts.end()) {
       if (state.trained && part->second != ValueId::None) asked_codes.push_back(state.value);

@@ -18,9 +18,9 @@ import tempfile
 
 from check_golden import FOLDER, LIMITS, OPTIMIZER_OPTIONS, execute, load_floats, relative, unpack
 
-CASES = ["llama_gqa", "gpt2", "unet", "quantised"]
+CASES = ["llama_gqa", "gpt2", "unet", "quantised", "peft_llama", "peft_llama_dropout", "peft_net", "peft_net_torchscript", "peft_net_folded"]
 # Archives of cases that have a model of their own.
-ARCHIVES = {"quantised": "quantised"}
+ARCHIVES = {"quantised": "quantised", **{case: "peft_exports" for case in CASES if case.startswith("peft_")}}
 GRADIENT_LIMIT, LOSS_LIMIT = LIMITS["fp32"][:2]
 LAST_DIGITS = 2e-6  # of f32 losses whose sums run in another order
 
@@ -138,8 +138,34 @@ def check_quantised(case):
     return [("frozen", first_loss_differs([loss], case.expected["frozen_loss"]), LOSS_LIMIT)]
 
 
+def check_exported(case):
+    """Adapters that the model's file has: without others their own first values are used, `check` names their modules, --train
+    trains something else, and neither other adapters nor a merge are possible."""
+    def failed(what):
+        raise RuntimeError(what)
+    loss = case.run(1)[0]
+    said = execute([case.program, "check", case.model], 120)
+    plan, base = case.base / "other.plan", [case.program, "compile", case.model, "--device", "cpu"]
+    modules = {key.split(".lora_")[0].split("base_model.model.")[1] for key in load_floats(case.adapter / "init" / "adapter_model.safetensors")[1]
+               if ".lora_" in key}
+    f"adapters in the model, {len(modules)} nodes" in said or failed(f"check does not name {len(modules)} modules: {said}")
+    "already" in refusal([*base, "-o", plan, "--lora-rank", "2"]) or failed("further adapters are not refused")
+    "has adapters itself" in refusal([case.program, "merge", case.model, "--adapter", case.adapter / "init", "-o", case.base / "m.onnx"]) \
+        or failed("a merge is not refused")
+    case.compile("--train", "norm|base_layer", plan=plan)
+    "no adapters" in refusal([case.program, "run", plan, "--weights", case.model, "--data", case.base / "batch.safetensors", "--save-adapter",
+                              case.base / "none"]) or failed("--train does not override")
+    if "peft_llama" == case.base.name:  # the base in 4 bits
+        case.compile("--quantize", "nf4", plan=plan)
+        "frozen weights: nf4" in execute([case.program, "inspect", plan], 60) or failed("the base is not quantised")
+        math.isfinite(case.run(2, plan=plan)[1]) or failed("no loss over a quantised base")
+    return [("own first values", first_loss_differs([loss], case.expected["frozen_loss"]), LOSS_LIMIT)]
+
+
 def check_merged(case):
     """A merged model's loss without adapters is that of the model with them."""
+    if "exported" in case.expected:
+        return check_exported(case)
     if "frozen_loss" in case.expected:
         return check_quantised(case)
     merged, plan = case.base / "merged.onnx", case.base / "merged.plan"
@@ -150,6 +176,8 @@ def check_merged(case):
 
 def check_peft(case, name):
     """The loss that PEFT computes with the adapter that was saved here."""
+    if "exported" in case.expected:
+        return []  # its base weights are not at hand
     try:
         import torch
         from make_adapters import CASES as builders, load_weights

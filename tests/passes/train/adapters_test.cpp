@@ -97,7 +97,7 @@ TEST_SUITE("e2e") {
     REQUIRE(adapters);
     CHECK(adapters->modules.size() == 4);
     CHECK(adapters->rank == 2);
-    CHECK(adapters->scale() == 3);
+    CHECK(adapters->scale(adapters->modules.front()) == 3);
     CHECK(adapters->fan_in_fan_out);  // the layers' weights are [inputs, outputs]
     std::unique_ptr<Session> session = started(plan, values);
     const auto state = [&](const std::string& name) {

@@ -1,0 +1,212 @@
+#include "frontend/onnx/exported_adapters.h"
+
+#include "frontend/onnx/tensor.h"
+#include "ir/support/strings.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringSet.h"
+
+#include <set>
+
+// An adapter is two layers one after the other, both with a small weight: B of A of x. They belong to the module that
+// their scopes name ("layers.0.q_proj.lora_A.default"), or their initializers. TorchScript's scopes lack the names of
+// dictionaries ("q_proj.default_1"); there both layers lie in a module that has a base_layer.
+
+namespace plimsoll {
+namespace {
+
+constexpr llvm::StringLiteral base_layer = ".base_layer", saved_module = ".modules_to_save.";
+
+struct Stored {
+  const onnx::TensorProto* tensor = nullptr;
+  bool transposed = false;  // the node reads the transpose
+};
+
+// "X" of "X.lora_A.default" and of "X.lora_A.default.weight".
+llvm::StringRef module_of_matrix(llvm::StringRef path) {
+  path.consume_back(".weight");
+  for (llvm::StringRef name : {".lora_A.", ".lora_B.", ".lora_embedding_A.", ".lora_embedding_B."})
+    if (const size_t at = path.find(name);
+        at != llvm::StringRef::npos && !path.drop_front(at + name.size()).contains('.'))
+      return path.take_front(at);
+  return "";
+}
+
+// "default" of "X.lora_A.default".
+llvm::StringRef adapter_of_matrix(llvm::StringRef path) {
+  path.consume_back(".weight");
+  return module_of_matrix(path).empty() ? "" : path.rsplit('.').second;
+}
+
+class Finder {
+ public:
+  explicit Finder(const onnx::GraphProto& graph) : graph_(graph) {
+    for (const onnx::TensorProto& tensor : graph.initializer()) {
+      initializers_[tensor.name()] = &tensor;
+      const auto [before, behind] = llvm::StringRef(tensor.name()).split(adapter_prefix);
+      if (!behind.empty()) found_.prefix = before.str();
+    }
+    for (const onnx::NodeProto& node : graph.node()) {
+      for (const std::string& output : node.output()) producers_[output] = &node;
+      const std::string scope = origin_of(node).module;
+      if (llvm::StringRef module = scope; module.consume_back(base_layer)) adapted_.insert(module);
+      scopes_[&node] = scope;
+    }
+  }
+
+  Result<ExportedAdapters> find() {
+    if (adapted_.empty()) return std::move(found_);
+    if (Status s = refuse_magnitudes()) return s;
+    for (const onnx::NodeProto& node : graph_.node())
+      if (Status s = visit(node)) return s;
+    if (found_.empty()) return std::move(found_);
+    if (names_.size() > 1)
+      return model_error("holds adapters of the names " + *names_.begin() + " and " + *names_.rbegin() +
+                         "; export it with one of them active");
+    find_saved_modules();
+    return std::move(found_);
+  }
+
+ private:
+  Status refuse_magnitudes() const {
+    const auto refuse = [](llvm::StringRef name) {
+      return model_error("'" + name +
+                         "' is a magnitude of DoRA, which is not recognised in exports; export the model without "
+                         "adapters, and compile it with --dora and its adapter");
+    };
+    for (const auto& [name, tensor] : initializers_)
+      if (llvm::StringRef(name).contains(".lora_magnitude_vector")) return refuse(name);
+    for (const std::string& name : ExportSignature::read(graph_).parameters())
+      if (llvm::StringRef(name).contains(".lora_magnitude_vector")) return refuse(name);
+    return Status::success();
+  }
+
+  const onnx::NodeProto* producer(const std::string& value) const {
+    const auto found = producers_.find(value);
+    return found == producers_.end() ? nullptr : found->second;
+  }
+
+  // The initializer behind an input: itself, or behind a transpose.
+  Stored stored(const onnx::NodeProto& node, int input) const {
+    if (input >= node.input_size()) return {};
+    Stored stored;
+    std::string name = node.input(input);
+    if (const onnx::NodeProto* maker = producer(name); maker && maker->op_type() == "Transpose") {
+      name = maker->input(0);
+      stored.transposed = true;
+    }
+    const auto found = initializers_.find(name);
+    if (found == initializers_.end()) return {};
+    stored.tensor = found->second;
+    if (stored.transposed && stored.tensor->dims_size() != 2) return {};
+    return stored;
+  }
+
+  // Which module a layer with that weight is a half of an adapter of; empty: of none.
+  std::string module_of(const onnx::NodeProto& node, const onnx::TensorProto& weight) {
+    const llvm::StringRef scope = scopes_[&node];
+    if (ends_with(scope, base_layer)) return "";
+    for (llvm::StringRef path : {scope, llvm::StringRef(weight.name())})
+      if (const llvm::StringRef module = module_of_matrix(path); !module.empty()) {
+        names_.insert(adapter_of_matrix(path).str());
+        return module_path(module);
+      }
+    for (llvm::StringRef module : {scope, scope.rsplit('.').first})
+      if (adapted_.contains(module)) return module_path(module);
+    return "";
+  }
+
+  // The path in the user's model. TorchScript's scopes have "model" of PEFT's two attributes base_model.model.
+  std::string module_path(llvm::StringRef scope) const {
+    if (const size_t at = scope.find(adapter_prefix); at != llvm::StringRef::npos)
+      return scope.drop_front(at + adapter_prefix.size()).str();
+    scope.consume_front(found_.prefix);
+    scope.consume_front("model.");
+    return scope.str();
+  }
+
+  Status visit(const onnx::NodeProto& second) {
+    const auto is_layer = [](const onnx::NodeProto& node) {
+      return node.op_type() == "MatMul" || node.op_type() == "Gemm" || node.op_type() == "Conv";
+    };
+    if (!is_layer(second) || second.input_size() < 2) return Status::success();
+    const onnx::NodeProto* first = producer(second.input(0));
+    while (first && first->op_type() == "Cast") first = producer(first->input(0));
+    if (!first) return Status::success();
+    const bool looks_up = first->op_type() == "Gather";
+    if (!looks_up && !is_layer(*first)) return Status::success();
+    const Stored a = stored(*first, looks_up ? 0 : 1), b = stored(second, 1);
+    if (!a.tensor || !b.tensor) return Status::success();
+    const std::string module = module_of(*first, *a.tensor);
+    if (module.empty() || module != module_of(second, *b.tensor)) return Status::success();
+    if (Status s = add(*first, looks_up ? 0 : 1, a, module, looks_up ? AdapterMatrix::EmbeddingA : AdapterMatrix::A))
+      return s;
+    return add(second, 1, b, module, looks_up ? AdapterMatrix::EmbeddingB : AdapterMatrix::B);
+  }
+
+  Status add(const onnx::NodeProto& node, int input, const Stored& read, const std::string& module,
+             AdapterMatrix matrix) {
+    return add_parameter(node, input, read, adapter_weight_name(module, matrix));
+  }
+
+  Status add_parameter(const onnx::NodeProto& node, int input, const Stored& read, const std::string& key) {
+    Result<Type> type = stored_type_from_onnx(*read.tensor);
+    if (!type) return type.takeError();
+    const bool transposed = read.transposed != reads_transpose(node);
+    if (transposed) std::swap(type->shape[0], type->shape[1]);
+    ExportedParameter parameter{key, read.tensor->name(), *type, transposed};
+    const auto [known, is_new] = found_.parameters.try_emplace(key, parameter);
+    if (!is_new && (known->second.initializer != parameter.initializer || known->second.type != parameter.type))
+      return model_error(key + " is both " + known->second.initializer + " " + to_string(known->second.type) + " and " +
+                         parameter.initializer + " " + to_string(parameter.type));
+    found_.operands[{&node, input}] = key;
+    return Status::success();
+  }
+
+  // Modules that are trained whole: by the names of their parameters, or, where the exporter has renamed a matrix, by
+  // the scope of the layer that reads it.
+  void find_saved_modules() {
+    for (const auto& [name, tensor] : initializers_) {
+      const auto [module, rest] = llvm::StringRef(name).split(saved_module);
+      Result<Type> type = stored_type_from_onnx(*tensor);
+      if (!type) {
+        llvm::consumeError(type.takeError());
+        continue;
+      }
+      if (rest.empty() || !is_float(type->dtype)) continue;
+      const std::string key = (adapter_prefix + module_path(module) + "." + rest.split('.').second).str();
+      found_.parameters[key] = {key, name, *type, false};
+      found_.initializers[name] = key;
+    }
+    for (const onnx::NodeProto& node : graph_.node()) {
+      const auto [module, rest] = llvm::StringRef(scopes_[&node]).split(saved_module);
+      const bool is_matrix = node.op_type() == "MatMul" || node.op_type() == "Gemm";
+      const Stored weight = is_matrix ? stored(node, 1) : Stored();
+      if (rest.empty() || !weight.tensor || found_.initializers.count(weight.tensor->name()) > 0) continue;
+      const std::string inner = rest.contains('.') ? rest.split('.').second.str() + "." : "";
+      const std::string key = (adapter_prefix + module_path(module) + "." + inner + "weight").str();
+      if (Status s = add_parameter(node, 1, weight, key)) llvm::consumeError(std::move(s));
+    }
+  }
+
+  const onnx::GraphProto& graph_;
+  ExportedAdapters found_;
+  std::map<std::string, const onnx::TensorProto*> initializers_;
+  std::map<std::string, const onnx::NodeProto*> producers_;
+  std::map<const onnx::NodeProto*, std::string> scopes_;
+  llvm::StringSet<> adapted_;  // scopes of modules that have a base_layer
+  std::set<std::string> names_;
+};
+
+}  // namespace
+
+bool reads_transpose(const onnx::NodeProto& node) {
+  if (node.op_type() == "MatMul") return true;
+  return node.op_type() == "Gemm" && llvm::none_of(node.attribute(), [](const onnx::AttributeProto& attribute) {
+           return attribute.name() == "transB" && attribute.i() != 0;
+         });
+}
+
+Result<ExportedAdapters> find_exported_adapters(const onnx::GraphProto& graph) { return Finder(graph).find(); }
+
+}  // namespace plimsoll
