@@ -21,7 +21,7 @@ auto find(Events& events, int32_t op) {
 }  // namespace
 
 MemoryProfile::MemoryProfile(int32_t positions) : events_(static_cast<size_t>(positions)) {
-  while (size_ < events_.size()) size_ *= 2;
+  for (; size_ < events_.size(); size_ *= 2) ++depth_;
   nodes_.assign(2 * size_, {nothing, -nothing, 0, 0, 0});
   for (int32_t s = 0; s < positions; ++s) {
     events_[s].push_back({s, 0});
@@ -50,6 +50,7 @@ int64_t MemoryProfile::added_above(size_t node) const {
   return added;
 }
 
+// All but the nodes above it.
 void MemoryProfile::refresh_leaf(int32_t position) {
   Node& node = nodes_[leaf(position)];
   const int64_t add = node.add;
@@ -60,7 +61,6 @@ void MemoryProfile::refresh_leaf(int32_t position) {
     node.sum += event.live;
   }
   node.raise(add);
-  refresh_above(leaf(position));
 }
 
 void MemoryProfile::refresh(size_t node) {
@@ -81,12 +81,14 @@ void MemoryProfile::insert(ProgramPoint at, int64_t live) {
   auto& events = events_[at.position];
   events.insert(find(events, at.op), {at.op, live - added_above(leaf(at.position))});
   refresh_leaf(at.position);
+  refresh_above(leaf(at.position));
 }
 
 void MemoryProfile::erase(ProgramPoint at) {
   auto& events = events_[at.position];
   events.erase(find(events, at.op));
   refresh_leaf(at.position);
+  refresh_above(leaf(at.position));
 }
 
 int64_t MemoryProfile::live(ProgramPoint at) const {
@@ -94,7 +96,8 @@ int64_t MemoryProfile::live(ProgramPoint at) const {
   return find(events, at.op)->live + added_above(leaf(at.position));
 }
 
-void MemoryProfile::add_within(int32_t position, int32_t first_op, int32_t last_op, int64_t bytes) {
+// Returns whether there is such a point. The nodes above the leaf stay as they are.
+bool MemoryProfile::add_within(int32_t position, int32_t first_op, int32_t last_op, int64_t bytes) {
   bool any = false;
   for (Event& event : events_[position])
     if (event.op >= first_op && event.op <= last_op) {
@@ -102,27 +105,34 @@ void MemoryProfile::add_within(int32_t position, int32_t first_op, int32_t last_
       any = true;
     }
   if (any) refresh_leaf(position);
+  return any;
 }
 
 void MemoryProfile::add(ProgramPoint first, ProgramPoint last, int64_t bytes) {
   if (first > last || bytes == 0) return;
-  if (first.position == last.position) return add_within(first.position, first.op, last.op, bytes);
-  add_within(first.position, first.op, std::numeric_limits<int32_t>::max(), bytes);
-  add_within(last.position, 0, last.op, bytes);
-  size_t low = leaf(first.position + 1), high = leaf(last.position - 1);
-  if (low > high) return;
-  size_t left = low, right = high;
-  for (size_t l = low, r = high + 1; l < r; l /= 2, r /= 2) {
-    ++steps_;
-    if (l % 2 == 1) nodes_[l++].raise(bytes);
-    if (r % 2 == 1) nodes_[--r].raise(bytes);
+  if (first.position == last.position) {
+    if (add_within(first.position, first.op, last.op, bytes)) refresh_above(leaf(first.position));
+    return;
   }
-  for (left /= 2, right /= 2; left != right; left /= 2, right /= 2) {
-    ++steps_;
-    refresh(left);
-    refresh(right);
+  const bool at_first = add_within(first.position, first.op, std::numeric_limits<int32_t>::max(), bytes);
+  const bool at_last = add_within(last.position, 0, last.op, bytes);
+  count_steps((at_first + at_last) * depth_ + steps_between(leaf(first.position), leaf(last.position)));
+  // Everything between the two leaves is below nodes that stand beside the paths from these to where they meet.
+  size_t left = leaf(first.position), right = leaf(last.position);
+  for (; left / 2 != right / 2; refresh(left), refresh(right)) {
+    if (left % 2 == 0) nodes_[left + 1].raise(bytes);
+    if (right % 2 == 1) nodes_[right - 1].raise(bytes);
+    left /= 2, right /= 2;
   }
-  refresh_above(2 * left);
+  for (left /= 2; left > 0; left /= 2) refresh(left);
+}
+
+// A stretch between two leaves counts as if its nodes were found first, and the way to the root went on from its ends.
+int64_t MemoryProfile::steps_between(size_t before, size_t after) const {
+  if (before + 1 == after) return 0;
+  int64_t steps = depth_;
+  for (++before; before < after; before = (before + 1) / 2, after /= 2) ++steps;
+  return steps;
 }
 
 ProgramPoint MemoryProfile::peak_point() const {

@@ -62,7 +62,8 @@ class MemoryProfile {
 
   size_t leaf(int32_t position) const { return size_ + static_cast<size_t>(position); }
   int64_t added_above(size_t node) const;  // the sum over the node and its ancestors
-  void add_within(int32_t position, int32_t first_op, int32_t last_op, int64_t bytes);
+  bool add_within(int32_t position, int32_t first_op, int32_t last_op, int64_t bytes);
+  int64_t steps_between(size_t before, size_t after) const;
   void refresh_leaf(int32_t position);
   void refresh(size_t node);
   void refresh_above(size_t node);
@@ -71,6 +72,7 @@ class MemoryProfile {
                   llvm::function_ref<bool(ProgramPoint, int64_t)> take) const;
 
   size_t size_ = 1;
+  int64_t depth_ = 0;  // of the tree
   std::vector<Node> nodes_;
   std::vector<llvm::SmallVector<Event, 1>> events_;  // by position, by op
   mutable int64_t steps_ = 0;

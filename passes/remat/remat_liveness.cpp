@@ -37,19 +37,16 @@ const RematLiveness::Occurrence& RematLiveness::occurrence(ProgramPoint at) cons
 }
 
 ProgramPoint RematLiveness::latest_before(int32_t id, ProgramPoint at) const {
-  const auto& all = occurrences_[id];
-  auto after = std::lower_bound(all.begin(), all.end(), at, [id](const Occurrence& o, ProgramPoint m) {
-    return ProgramPoint{o.position, id} < m;
-  });
-  return after == all.begin() ? from_the_start : ProgramPoint{std::prev(after)->position, id};
+  // There are few, mostly one.
+  for (const Occurrence& occurrence : llvm::reverse(occurrences_[id]))
+    if (ProgramPoint{occurrence.position, id} < at) return {occurrence.position, id};
+  return from_the_start;
 }
 
 ProgramPoint RematLiveness::first_after(int32_t id, ProgramPoint at) const {
-  const auto& all = occurrences_[id];
-  auto after = std::upper_bound(all.begin(), all.end(), at, [id](ProgramPoint m, const Occurrence& o) {
-    return m < ProgramPoint{o.position, id};
-  });
-  return after == all.end() ? none() : ProgramPoint{after->position, id};
+  for (const Occurrence& occurrence : occurrences_[id])
+    if (at < ProgramPoint{occurrence.position, id}) return {occurrence.position, id};
+  return none();
 }
 
 ProgramPoint RematLiveness::made(int32_t value, ProgramPoint at) const {
