@@ -14,10 +14,9 @@ namespace plimsoll {
 namespace {
 
 // Fills in what is the same for every plan of a job.
-Result<Plan> complete(Result<Plan> plan, const TrainingSummary& training) {
-  if (!plan) return plan;
-  plan->training = training;
-  plan->predicted_step_us = predict_step_us(*plan);
+Plan complete(Plan plan, const TrainingSummary& training) {
+  plan.training = training;
+  plan.predicted_step_us = predict_step_us(plan);
   return plan;
 }
 
@@ -58,7 +57,9 @@ int64_t bytes_of(llvm::ArrayRef<HostChoice> choices, StateRole role) {
 }  // namespace
 
 Result<Plan> plain_plan(const LoweringInput& input, const FitOptions& options) {
-  return complete(lower_to_plan(input), options.training);
+  Result<Plan> plan = lower_to_plan(input);
+  if (!plan) return plan;
+  return complete(std::move(*plan), options.training);
 }
 
 bool may_fit(const FitOptions& options, const Plan& plain, int64_t budget_bytes) {
@@ -137,48 +138,57 @@ bool BudgetFitter::is_out_of_question(size_t level, int64_t budget_bytes, double
 }
 
 Result<std::optional<Plan>> BudgetFitter::within(int64_t budget_bytes, double enough_us) {
-  if (!(options_.recompute || options_.offload) || plain_.promised_bytes() <= budget_bytes)
-    return with_budget(plain_, budget_bytes);
+  Result<std::optional<Plan>> plan = fastest(budget_bytes, enough_us);
+  if (!plan || *plan || enough_us < std::numeric_limits<double>::infinity()) return plan;
+  return smallest(budget_bytes);
+}
+
+Result<std::optional<Plan>> BudgetFitter::fastest(int64_t budget_bytes, double enough_us) {
+  if (plain_.promised_bytes() <= budget_bytes) return with_budget(plain_, budget_bytes);
   std::optional<Plan> best;
-  std::vector<size_t> too_large;
+  if (!searches()) return best;
   for (size_t i = 0; i < levels_.size(); ++i) {
-    const bool searched = levels_[i].source == i;
-    if (!searched && is_out_of_question(i, budget_bytes, enough_us)) continue;
+    if (levels_[i].source != i && is_out_of_question(i, budget_bytes, enough_us)) continue;
     OffloadLevelSearch& search = search_of(i);
     // Later levels have these copies too, and more.
     if (search.min_us() >= enough_us) break;
-    const double min_us = search.min_bytes() > budget_bytes ? std::numeric_limits<double>::infinity()
-                                                            : search.min_us_within(budget_bytes);
-    if (searched && min_us == std::numeric_limits<double>::infinity()) too_large.push_back(i);
-    if (min_us >= enough_us || !std::isfinite(min_us)) continue;
-    Result<std::optional<Plan>> plan = plan_of(i, budget_bytes, enough_us);
+    if (search.min_bytes() > budget_bytes || search.min_us_within(budget_bytes) >= enough_us) continue;
+    Result<std::optional<Plan>> plan = search.fastest(budget_bytes, enough_us);
     if (!plan) return plan.takeError();
     if (!*plan) continue;
-    if (!best || is_better(**plan, *best)) best = std::move(**plan);
-    if (is_within_budget(*best)) enough_us = std::min(enough_us, best->predicted_step_us);
-  }
-  if (enough_us < std::numeric_limits<double>::infinity()) return best;
-  // The plan that needs least may be of a level that cannot be within the budget; mostly of the last.
-  for (size_t i : llvm::reverse(too_large)) {
-    if (best && is_within_host_budget(*best) && search_of(i).min_bytes() >= best->promised_bytes()) continue;
-    Result<std::optional<Plan>> plan = plan_of(i, budget_bytes, enough_us);
-    if (!plan) return plan.takeError();
-    if (!best || is_better(**plan, *best)) best = std::move(**plan);
+    Plan faster = explained(std::move(**plan), i);
+    if (!best || is_better(faster, *best)) best = std::move(faster);
+    enough_us = std::min(enough_us, best->predicted_step_us);
   }
   return best;
 }
 
-Result<std::optional<Plan>> BudgetFitter::plan_of(size_t level, int64_t budget_bytes, double enough_us) {
-  OffloadLevelSearch& search = search_of(level);
-  Result<std::optional<Plan>> found = search.within(budget_bytes, enough_us);
-  if (!found || !*found) return found;
-  Result<Plan> plan = complete(std::move(**found), options_.training);
-  if (plan && levels_[level].states > 0)
-    plan->decisions.push_back(
+// Of the levels that are searched. Bounds show which is likely to need least, and which cannot.
+Result<std::optional<Plan>> BudgetFitter::smallest(int64_t budget_bytes, int64_t enough_bytes) {
+  if (!searches()) return with_budget(plain_, budget_bytes);
+  std::vector<size_t> searched;
+  for (size_t i = levels_.size(); i-- > 0;)
+    if (levels_[i].source == i) searched.push_back(i);
+  llvm::stable_sort(searched, [&](size_t a, size_t b) { return search_of(a).min_bytes() < search_of(b).min_bytes(); });
+  std::optional<Plan> best;
+  for (size_t i : searched) {
+    if (search_of(i).min_bytes() >= enough_bytes) break;
+    Result<Plan> plan = search_of(i).smallest(budget_bytes);
+    if (!plan) return plan.takeError();
+    Plan smaller = explained(std::move(*plan), i);
+    if (!best || is_better(smaller, *best)) best = std::move(smaller);
+    if (is_within_host_budget(*best)) enough_bytes = std::min(enough_bytes, best->promised_bytes());
+  }
+  return best;
+}
+
+Plan BudgetFitter::explained(Plan plan, size_t level) {
+  plan = complete(std::move(plan), options_.training);
+  if (levels_[level].states > 0)
+    plan.decisions.push_back(
         {"offload", "plan", what_is_on_host(levels_[level]) + " on the host",
-         format_bytes(search.host_bytes()) + " there, reloaded before use; what is updated is copied back"});
-  if (!plan) return plan.takeError();
-  return std::optional(std::move(*plan));
+         format_bytes(search_of(level).host_bytes()) + " there, reloaded before use; what is updated is copied back"});
+  return plan;
 }
 
 int64_t BudgetFitter::min_bytes() {

@@ -28,6 +28,10 @@ class BudgetFitter {
   // The fastest plan within the budget; where there is none, the one that needs least. With a finite `enough_us` none
   // but a plan within the budget that takes less.
   Result<std::optional<Plan>> within(int64_t budget_bytes, double enough_us = std::numeric_limits<double>::infinity());
+  // The two parts of that. Of the second none where bounds show that every plan needs `enough_bytes` or more.
+  Result<std::optional<Plan>> fastest(int64_t budget_bytes, double enough_us);
+  Result<std::optional<Plan>> smallest(int64_t budget_bytes,
+                                       int64_t enough_bytes = std::numeric_limits<int64_t>::max());
   // No plan needs fewer bytes of the device.
   int64_t min_bytes();
 
@@ -44,7 +48,8 @@ class BudgetFitter {
   int64_t min_bytes_up_to(size_t level);
   bool is_out_of_question(size_t level, int64_t budget_bytes, double enough_us);
   OffloadLevelSearch& search_of(size_t level);
-  Result<std::optional<Plan>> plan_of(size_t level, int64_t budget_bytes, double enough_us);
+  bool searches() const { return options_.recompute || options_.offload; }
+  Plan explained(Plan plan, size_t level);
   std::string what_is_on_host(const OffloadLevel& level) const;
 
   const LoweringInput& in_;

@@ -30,6 +30,7 @@ namespace {
 constexpr double rounding = 1e-9;           // relative difference of a sum of times in another order
 constexpr size_t bounds_at_once = 2;        // trials whose copies are placed beside each other
 constexpr size_t levels_apart = 3;          // of plans that were found with other states on the host, every so many
+constexpr double min_live_share = 0.97;     // of the bytes that a search reckons with
 constexpr double remats_only_share = 0.25;  // share of the work for remats alone, from which searches with copies start
 
 bool has_copies(const RematProblem& problem) {
@@ -439,7 +440,8 @@ bool OffloadLevelSearch::is_only_too_high(const Trial& trial) const {
   return layout.live_bytes <= allowance_ && !is_above_host(layout);
 }
 
-// The trial that needs least, whatever the budget. Those that are alive with more bytes than that are not placed.
+// The trial that needs least, whatever the budget. Those that are alive with more bytes than that are not placed, and
+// those that are far above it by the search's own account are not even counted.
 OffloadLevelSearch::Trial OffloadLevelSearch::least_of(FunctionSearch& function) const {
   std::vector<Trial> trials;
   for (OrderVariant& order : function.orders)
@@ -453,14 +455,18 @@ OffloadLevelSearch::Trial OffloadLevelSearch::least_of(FunctionSearch& function)
         for (const Overlap& overlap : overlaps_of(order, candidate))
           trials.push_back({&order, &candidate, overlap.total_us, &overlap});
       }
-  for (const Trial& trial : trials) measure(trial, 0);
-  std::stable_sort(trials.begin(), trials.end(),
-                   [](const Trial& a, const Trial& b) { return a.layout().live_bytes < b.layout().live_bytes; });
+  const auto reckoned_bytes = [](const Trial& trial) {
+    return trial.overlap ? trial.overlap->peak_bytes : trial.candidate->plan.peak_bytes;
+  };
+  llvm::stable_sort(trials, [&](const Trial& a, const Trial& b) { return reckoned_bytes(a) < reckoned_bytes(b); });
   const auto need = [&](const Trial& trial) {
     return std::pair(is_above_host(trial.layout()), trial.layout().height_bytes);
   };
   std::optional<Trial> least;
   for (const Trial& trial : trials) {
+    const auto at_least = static_cast<int64_t>(min_live_share * static_cast<double>(reckoned_bytes(trial)));
+    if (least && std::pair(false, at_least) >= need(*least)) break;
+    measure(trial, 0);
     if (least && std::pair(false, trial.layout().live_bytes) >= need(*least)) continue;
     measure(trial, trial.layout().live_bytes);
     const Trial placed = is_wasteful(trial.layout()) ? packed(trial).value_or(trial) : trial;
@@ -469,8 +475,7 @@ OffloadLevelSearch::Trial OffloadLevelSearch::least_of(FunctionSearch& function)
   return *least;
 }
 
-// The fastest trial that fits; false where there is none that takes less than `enough_us` of a step. Without such a
-// limit the one that needs least is chosen then.
+// The fastest trial that fits; false where there is none that takes less than `enough_us` of a step.
 bool OffloadLevelSearch::choose(size_t f, double enough_us) {
   FunctionSearch& function = functions_[f];
   start(function);
@@ -484,12 +489,7 @@ bool OffloadLevelSearch::choose(size_t f, double enough_us) {
       if (is_only_too_high(*trial))
         if (const std::optional<Trial> with_room = packed(*trial)) push(function, *with_room);
     }
-    if (function.searched || !options_.recompute) {
-      if (enough_us < std::numeric_limits<double>::infinity()) return false;
-      // Its layout is known exactly, and may be lower than the live bytes for which the search passed it over.
-      function.chosen = least_of(function);
-      return fits(function.chosen);
-    }
+    if (function.searched || !options_.recompute) return false;
     search(function);
     collect(function);
   }
@@ -511,11 +511,28 @@ Result<Plan> OffloadLevelSearch::lower(int64_t budget_bytes) {
   return lower_to_plan({*draft_, budget_bytes, in_.host_budget_bytes, in_.placement_seconds});
 }
 
-Result<std::optional<Plan>> OffloadLevelSearch::within(int64_t budget_bytes, double enough_us) {
+Result<std::optional<Plan>> OffloadLevelSearch::fastest(int64_t budget_bytes, double enough_us) {
   allowance_ = allowance(budget_bytes);
-  bool fits = true;
-  for (size_t f = 0; f < functions_.size(); ++f) fits &= choose(f, enough_us - (min_us_ - min_us_of(f)));
-  if (!fits && enough_us < std::numeric_limits<double>::infinity()) return std::nullopt;
+  for (size_t f = 0; f < functions_.size(); ++f)
+    if (!choose(f, enough_us - (min_us_ - min_us_of(f)))) return std::nullopt;
+  Result<Plan> plan = chosen_plan(budget_bytes, true);
+  if (!plan) return plan.takeError();
+  return std::optional(std::move(*plan));
+}
+
+Result<Plan> OffloadLevelSearch::smallest(int64_t budget_bytes) {
+  allowance_ = allowance(budget_bytes);
+  bool all_fit = true;
+  for (size_t f = 0; f < functions_.size(); ++f) {
+    if (choose(f, std::numeric_limits<double>::infinity())) continue;
+    // Its layout is known exactly, and may be lower than the live bytes for which the search passed it over.
+    functions_[f].chosen = least_of(functions_[f]);
+    all_fit &= fits(functions_[f].chosen);
+  }
+  return chosen_plan(budget_bytes, all_fit);
+}
+
+Result<Plan> OffloadLevelSearch::chosen_plan(int64_t budget_bytes, [[maybe_unused]] bool fits) {
   Result<Plan> plan = lower(budget_bytes);
   if (!plan) return plan.takeError();
   for (size_t f = 0; f < functions_.size(); ++f)

@@ -41,9 +41,10 @@ class OffloadLevelSearch {
   int64_t min_bytes() const { return min_bytes_; }
   int64_t host_bytes() const { return host_bytes_; }  // of states
 
-  // The fastest plan found within the budgets; where there is none, the one that needs least. With a finite `enough_us`
-  // none but a plan within the budgets, and none where bounds show that the step takes so long.
-  Result<std::optional<Plan>> within(int64_t budget_bytes, double enough_us);
+  // The fastest plan found within the budgets; none where bounds show that the step takes `enough_us` or longer.
+  Result<std::optional<Plan>> fastest(int64_t budget_bytes, double enough_us);
+  // Where there is no such plan, the one that needs least.
+  Result<Plan> smallest(int64_t budget_bytes);
 
  private:
   // Transient bytes of one function, as far as they are known; -1 where not.
@@ -139,6 +140,7 @@ class OffloadLevelSearch {
   bool is_only_too_high(const Trial& trial) const;
   Trial least_of(FunctionSearch& function) const;
   bool choose(size_t function, double enough_us);
+  Result<Plan> chosen_plan(int64_t budget_bytes, bool fits);
   Result<Plan> lower(int64_t budget_bytes);
   Plan explained(Plan plan) const;
   void explain_copies(Plan& plan, size_t function) const;

@@ -172,25 +172,24 @@ class SplitSearch {
     Result<const Candidate*> found = whole_for(budget_bytes);
     if (!found) return found.takeError();
     const Candidate& whole = **found;
-    if (request_.split == 1 || (request_.split < 1 && whole.plain().promised_bytes() <= budget_bytes))
-      return faster_whole(whole, budget_bytes);
-    if (Status s = derive_splits()) return s;
-    // The fastest split that fits without remats bounds what a search is worth. Then comes the whole batch, and of the
-    // splits those that need a little more bytes first, which are the likeliest to be faster still.
-    size_t fits = 0;
-    while (fits < splits_.size() && splits_[fits]->plain().promised_bytes() > budget_bytes) ++fits;
+    std::vector<const Candidate*> candidates;
+    if (request_.split <= 1) candidates.push_back(&whole);
+    if (request_.split <= 1 && is_slower(whole)) candidates.push_back(whole_.get());
     std::optional<Plan> best;
-    if (fits < splits_.size()) best = plain_of(*splits_[fits], budget_bytes);
-    if (request_.split < 1) {
-      if (Status s = consider(whole, budget_bytes, best)) return s;
-      if (is_slower(whole))
-        if (Status s = consider(*whole_, budget_bytes, best)) return s;
+    const bool splits = request_.split > 1 || (request_.split < 1 && whole.plain().promised_bytes() > budget_bytes);
+    if (splits) {
+      if (Status s = derive_splits()) return s;
+      // The fastest split that fits without remats bounds what a search is worth. Then comes the whole batch, and of
+      // the splits those that need a little more bytes first, which are the likeliest to be faster still.
+      size_t fits = 0;
+      while (fits < splits_.size() && splits_[fits]->plain().promised_bytes() > budget_bytes) ++fits;
+      if (fits < splits_.size()) best = plain_of(*splits_[fits], budget_bytes);
+      for (size_t i = fits; i-- > 0;) candidates.push_back(splits_[i].get());
+      if (!best && candidates.empty())
+        return usage_error("no value of the model allows " + llvm::Twine(request_.split) +
+                           " equal chunks of the batch");
     }
-    for (size_t i = fits; i-- > 0;)
-      if (Status s = consider(*splits_[i], budget_bytes, best)) return s;
-    if (!best && request_.enough_us < std::numeric_limits<double>::infinity()) return best;
-    if (!best)
-      return usage_error("no value of the model allows " + llvm::Twine(request_.split) + " equal chunks of the batch");
+    if (Status s = consider_all(std::move(candidates), budget_bytes, best)) return s;
     return best;
   }
 
@@ -214,34 +213,50 @@ class SplitSearch {
     return lean.plain().predicted_step_us > whole_->plain().predicted_step_us;
   }
 
-  Result<std::optional<Plan>> faster_whole(const Candidate& whole, int64_t budget_bytes) const {
-    Result<std::optional<Plan>> plan = within(whole, budget_bytes);
-    if (!plan || !is_slower(whole)) return plan;
-    Result<std::optional<Plan>> usual = within(*whole_, budget_bytes);
-    if (!usual) return usual;
-    return *usual && (!*plan || is_better(**usual, **plan)) ? std::move(usual) : std::move(plan);
+  // `best` becomes the plan of a candidate that is better. Where none is within the budget, the plan that needs least
+  // is looked for where bounds show that it may be.
+  Status consider_all(std::vector<const Candidate*> candidates, int64_t budget_bytes, std::optional<Plan>& best) const {
+    for (const Candidate* candidate : candidates)
+      if (Status s = consider(*candidate, budget_bytes, best)) return s;
+    if (best || request_.enough_us < std::numeric_limits<double>::infinity()) return Status::success();
+    llvm::stable_sort(candidates, [&](const Candidate* a, const Candidate* b) {
+      return min_bytes(*a, budget_bytes) < min_bytes(*b, budget_bytes);
+    });
+    for (const Candidate* candidate : candidates)
+      if (Status s = consider_smallest(*candidate, budget_bytes, best)) return s;
+    return Status::success();
   }
 
-  // `best` becomes the candidate's plan where that is better.
+  // `best` becomes the candidate's fastest plan within the budget where that is faster.
   Status consider(const Candidate& candidate, int64_t budget_bytes, std::optional<Plan>& best) const {
-    double enough_us = request_.enough_us;
-    if (best && is_within_budget(*best)) {
-      if (!(request_.recompute || request_.offload) || !may_fit(candidate.options, candidate.plain(), budget_bytes))
-        return Status::success();
-      enough_us = std::min(enough_us, best->predicted_step_us);
-    } else if (best && is_within_host_budget(*best)) {
-      const int64_t bytes = candidate.plans->min_bytes();
-      if (bytes > budget_bytes && bytes >= best->promised_bytes()) return Status::success();
-    }
-    if (!may_fit(candidate.options, candidate.plain(), budget_bytes)) {
-      Plan plain = plain_of(candidate, budget_bytes);
-      if (!best || is_better(plain, *best)) best = std::move(plain);
-      return Status::success();
-    }
-    Result<std::optional<Plan>> plan = candidate.plans->within(budget_bytes, enough_us);
+    if (!may_fit(candidate.options, candidate.plain(), budget_bytes)) return Status::success();
+    const double enough_us = best ? std::min(request_.enough_us, best->predicted_step_us) : request_.enough_us;
+    Result<std::optional<Plan>> plan = candidate.plans->fastest(budget_bytes, enough_us);
     if (!plan) return plan.takeError();
     if (*plan && (!best || is_better(**plan, *best))) best = explained(std::move(**plan), candidate);
     return Status::success();
+  }
+
+  // The same where the candidate's plan needs less.
+  Status consider_smallest(const Candidate& candidate, int64_t budget_bytes, std::optional<Plan>& best) const {
+    const bool is_met = best && is_within_host_budget(*best);
+    const int64_t enough_bytes = is_met ? best->promised_bytes() : std::numeric_limits<int64_t>::max();
+    if (min_bytes(candidate, budget_bytes) >= enough_bytes) return Status::success();
+    std::optional<Plan> smallest;
+    if (may_fit(candidate.options, candidate.plain(), budget_bytes)) {
+      Result<std::optional<Plan>> plan = candidate.plans->smallest(budget_bytes, enough_bytes);
+      if (!plan) return plan.takeError();
+      smallest = std::move(*plan);
+    } else {
+      smallest = with_budget(candidate.plain(), budget_bytes);
+    }
+    if (smallest && (!best || is_better(*smallest, *best))) best = explained(std::move(*smallest), candidate);
+    return Status::success();
+  }
+
+  static int64_t min_bytes(const Candidate& candidate, int64_t budget_bytes) {
+    return may_fit(candidate.options, candidate.plain(), budget_bytes) ? candidate.plans->min_bytes()
+                                                                       : candidate.plain().promised_bytes();
   }
 
   Status derive_splits() {
@@ -318,12 +333,6 @@ class SplitSearch {
                   highest = request_.frontier ? std::max(budget, plain->promised_bytes()) : budget;
     made->plans = std::make_unique<BudgetFitter>(*made->input, made->options, std::move(*plain), highest);
     return made;
-  }
-
-  Result<std::optional<Plan>> within(const Candidate& candidate, int64_t budget_bytes) const {
-    Result<std::optional<Plan>> plan = candidate.plans->within(budget_bytes, request_.enough_us);
-    if (!plan || !*plan) return plan;
-    return std::optional(explained(std::move(**plan), candidate));
   }
 
   Plan plain_of(const Candidate& candidate, int64_t budget_bytes) const {
