@@ -110,7 +110,7 @@ struct TrainingRequest {
   bool recompute = true;  // rematerialise where the budget asks for it
   // Chunks of the batch for all that follows `split_from`; 0: where the budget asks for it, 1: never.
   int64_t split = 0;
-  std::string split_from;  // a value of the model; empty: the one that takes least time
+  std::string split_from;  // a value of the model, with `split` 0 one to try; empty: the one that takes least time
   bool offload = true;     // let states and values wait in host memory where the budget asks for it
   EvaluationRequest evaluation;
   // Plans that take so long or longer are of no use, and what bounds show to be so is not searched.

@@ -38,6 +38,7 @@ class Alternatives {
       : job_(job), training_(training), smallest_(smallest) {
     training_.effort = planning_effort;
     training_.frontier = false;
+    if (training_.split < 1 && smallest.fit.chunks > 1) training_.split_from = smallest.fit.chunks_from;
     size_t instructions = 0;
     for (const PlanFunction& function : smallest.functions) instructions += function.instructions.size();
     plans_ = instructions <= planned_instructions;
@@ -351,10 +352,18 @@ class Alternatives {
   void several_cards() {
     if (smallest_.device.backend == "cpu" || training_.mesh.ranks() > 1) return;
     if (needs_whole_parameters(training_.optimizer.kind)) return;
+    if (is_too_large_for_cards()) return;
     for (int64_t cards = 2; cards <= max_cards; cards *= 2) {
       const bool is_planned = cards <= max_planned_cards && smallest_.training.batch > 0;
       if (is_planned ? plan_cards(cards) : estimate_cards(cards)) return;
     }
+  }
+
+  // Whether an instruction needs more than the budget by itself that has the same rows on any number of cards.
+  bool is_too_large_for_cards() const {
+    const LargestInstruction largest = largest_instruction(smallest_);
+    const bool updates = smallest_.functions[largest.function].instructions[largest.instruction].phase == Phase::Update;
+    return !updates && largest.bytes + smallest_.device.reserve_bytes() > budget();
   }
 
   int64_t bytes_that_cards_free(int64_t cards) const {

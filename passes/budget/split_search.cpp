@@ -262,7 +262,7 @@ class SplitSearch {
   Status derive_splits() {
     if (derived_) return Status::success();
     derived_ = true;
-    if (!request_.split_from.empty()) {
+    if (request_.split > 1 && !request_.split_from.empty()) {
       const ValueId from = forward_.graph.find_value(request_.split_from);
       if (from == ValueId::None)
         return usage_error("the model has no value '" + request_.split_from + "' once it is clean");
@@ -285,7 +285,9 @@ class SplitSearch {
   Candidates split_behind(ValueId from) const {
     const auto whole = static_cast<double>(nodes_of(whole_->derived->draft.program));
     const double repeated = whole * share_behind(forward_.graph, from);
-    const double most = request_.is_one_of_many ? max_nodes_of_many : max_nodes;
+    const bool others_are_short = request_.split < 1 && !request_.split_from.empty();
+    const bool is_short = others_are_short && forward_.graph.value(from).name != request_.split_from;
+    const double most = is_short ? max_nodes_searched_whole : request_.is_one_of_many ? max_nodes_of_many : max_nodes;
     Candidates splits;
     for (int64_t chunks : chunks_to_try(forward_.graph.type(from).shape[0], request_.split)) {
       if (request_.split == 0 && whole + static_cast<double>(chunks - 1) * repeated > most) break;
