@@ -14,9 +14,10 @@ namespace plimsoll {
 
 // A is what an adapter's input meets first: [rank, inputs]. B is [outputs, rank]. Those of an embedding, whose inputs
 // are its rows, change what they start from: A with zeros and B with N(0, 1).
-enum class AdapterMatrix : uint8_t { A, B, EmbeddingA, EmbeddingB };
-inline constexpr std::array<llvm::StringLiteral, 4> adapter_suffixes{".lora_A.weight", ".lora_B.weight",
-                                                                     ".lora_embedding_A", ".lora_embedding_B"};
+// A magnitude (DoRA) has a number for each output: what the norm of the adapted weight's row is to be.
+enum class AdapterMatrix : uint8_t { A, B, EmbeddingA, EmbeddingB, Magnitude };
+inline constexpr std::array<llvm::StringLiteral, 5> adapter_suffixes{
+    ".lora_A.weight", ".lora_B.weight", ".lora_embedding_A", ".lora_embedding_B", ".lora_magnitude_vector"};
 inline constexpr llvm::StringLiteral adapter_prefix = "base_model.model.";
 
 inline std::string adapter_weight_name(llvm::StringRef module, AdapterMatrix matrix) {

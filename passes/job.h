@@ -48,6 +48,7 @@ struct AdapterRequest {
   int64_t rank = 0;                  // 0: there are none
   double alpha = 0;                  // scale of an adapter times its rank; 0: the rank, a scale of 1
   bool rslora = false;               // the scale is alpha over the root of the rank (Kalajdzievski 2023)
+  bool dora = false;                 // norms of adapted weights' rows are trained apart (DoRA, Liu et al. 2024)
   double dropout = 0;                // of the adapters' inputs
   std::vector<std::string> targets;  // passes/train/adapter_targets.h; empty: all linear layers
   std::optional<std::string> root;   // what names of weights begin with and paths of modules do not; none: unknown

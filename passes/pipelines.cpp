@@ -25,8 +25,9 @@ std::string adapter_pipeline(const AdapterRequest& adapters) {
   const auto number = [](double value) { return option_text(llvm::to_string(llvm::format("%.17g", value))); };
   const std::string targets = adapters.targets.empty() ? "all-linear" : llvm::join(adapters.targets, " ");
   return "insert-adapters{rank=" + std::to_string(adapters.rank) + " alpha=" + number(adapters.alpha_or_rank()) +
-         " rslora=" + (adapters.rslora ? "1" : "0") + " dropout=" + number(adapters.dropout) +
-         " targets=" + option_text(targets) + " root=" + option_text(adapters.root.value_or("")) + "}";
+         " rslora=" + (adapters.rslora ? "1" : "0") + " dora=" + (adapters.dora ? "1" : "0") +
+         " dropout=" + number(adapters.dropout) + " targets=" + option_text(targets) +
+         " root=" + option_text(adapters.root.value_or("")) + "}";
 }
 
 std::string quantize_pipeline(const QuantizeRequest& quantize) {

@@ -150,6 +150,7 @@ class Finder {
 
   // The layer that makes the value, also where ranks add up what their parts of its weight make; null: another op.
   const Instruction* layer_behind(SlotId value, const std::map<SlotId, const Instruction*>& makers) const {
+    if (value < 0) return nullptr;  // made inside a fused op
     auto maker = makers.find(plan_.storage_of(value));
     while (maker != makers.end() && get_op(maker->second->op).engine == Engine::Ranks &&
            !maker->second->operands.empty())
@@ -214,6 +215,7 @@ class Finder {
   void draw_adapter(size_t i, AdapterMatrix matrix) {
     const Shape whole = whole_of(i);
     const double inputs = static_cast<double>(element_count(whole)) / static_cast<double>(whole[0]);
+    if (matrix == AdapterMatrix::Magnitude) return set_constant(i, 1);  // sessions know the weight
     if (matrix == AdapterMatrix::A)
       values_[i] = {FirstValue::Kind::Uniform, 1 / std::sqrt(inputs), ""};
     else

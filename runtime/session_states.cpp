@@ -1,6 +1,7 @@
 #include "ir/adapter_names.h"
 #include "ir/support/philox.h"
 #include "ir/support/strings.h"
+#include "runtime/first_magnitudes.h"
 #include "runtime/packed_weights.h"
 #include "runtime/session.h"
 
@@ -237,9 +238,15 @@ Status Session::set_states(const SavedStates* saved, const WeightLoader& load_we
   const auto is_drawn = [&](llvm::StringRef name) {
     return parse_adapter_weight(name) && !(types && types(name).has_value());
   };
-  const WeightLoader load = [&](llvm::StringRef name, const TensorView& into) {
+  const WeightLoader load_stored = [&](llvm::StringRef name, const TensorView& into) {
     if (packer.makes(name)) return packer.load(name, into);
     return is_drawn(name) ? draw_weight(name, into, seed, 0) : load_weight(name, into);
+  };
+  const WeightLoader load = [&](llvm::StringRef name, const TensorView& into) {
+    const auto adapter = parse_adapter_weight(name);
+    const bool is_magnitude = adapter && adapter->matrix == AdapterMatrix::Magnitude;
+    return is_magnitude && is_drawn(name) ? fill_first_magnitude(plan_, name, load_stored, into)
+                                          : load_stored(name, into);
   };
   // A piece may be many ranges of one weight, which is made once.
   std::string made;

@@ -32,8 +32,11 @@ constexpr KeyEnd key_ends[] = {
     {".lora_up.weight", AdapterMatrix::B},
     {".lora_embedding_A", AdapterMatrix::EmbeddingA},
     {".lora_embedding_B", AdapterMatrix::EmbeddingB},
+    {".lora_magnitude_vector", AdapterMatrix::Magnitude},
+    {".lora_magnitude_vector.weight", AdapterMatrix::Magnitude},
+    {".lora_magnitude_vector.default.weight", AdapterMatrix::Magnitude},
 };
-constexpr llvm::StringLiteral alpha_end = ".alpha", magnitude_end = ".lora_magnitude_vector";
+constexpr llvm::StringLiteral alpha_end = ".alpha";
 constexpr llvm::StringLiteral kohya_prefixes[] = {"lora_unet_", "lora_te_", "lora_te1_", "lora_te2_"};
 
 // The settings that a pair's scale follows from. Without them alpha is the rank.
@@ -126,7 +129,7 @@ class KeyReader {
 };
 
 struct Pair {
-  std::optional<TensorEntry> a, b;
+  std::optional<TensorEntry> a, b, magnitude;
   std::optional<double> alpha;
   bool of_embedding = false;
 };
@@ -154,7 +157,6 @@ Result<AdapterFile> AdapterFile::open(const std::string& path, llvm::ArrayRef<st
   if (!opened) return opened.takeError();
   Result<Settings> settings = settings_of(*opened, *name);
   if (!settings) return settings.takeError();
-  if (settings->dora) return model_error(*name + ": holds DoRA, whose magnitudes are not supported");
   AdapterFile file(std::move(*opened));
   file.path_ = *name;
 
@@ -162,7 +164,6 @@ Result<AdapterFile> AdapterFile::open(const std::string& path, llvm::ArrayRef<st
   std::map<std::string, Pair> pairs;
   for (const TensorEntry& entry : file.file_.entries()) {
     const llvm::StringRef key = entry.name;
-    if (ends_with(key, magnitude_end)) return model_error(*name + ": holds DoRA, whose magnitudes are not supported");
     if (key.contains(".base_layer.")) continue;  // the frozen weight beside an embedding's adapter
     const auto* end = llvm::find_if(key_ends, [&](const KeyEnd& each) { return ends_with(key, each.text); });
     const bool is_alpha = ends_with(key, alpha_end);
@@ -183,6 +184,10 @@ Result<AdapterFile> AdapterFile::open(const std::string& path, llvm::ArrayRef<st
       if (alpha->type().elements() == 1) pair.alpha = alpha->get(0);
       continue;
     }
+    if (end->matrix == AdapterMatrix::Magnitude) {
+      pair.magnitude = entry;
+      continue;
+    }
     const bool is_first = end->matrix == AdapterMatrix::A || end->matrix == AdapterMatrix::EmbeddingA;
     (is_first ? pair.a : pair.b) = entry;
     pair.of_embedding = end->matrix >= AdapterMatrix::EmbeddingA;
@@ -195,7 +200,9 @@ Result<AdapterFile> AdapterFile::open(const std::string& path, llvm::ArrayRef<st
     const int64_t rank = pair.a->type.shape[0];
     double scale = settings->scale(module, rank);
     if (pair.alpha) scale = (*pair.alpha == 0 ? static_cast<double>(rank) : *pair.alpha) / static_cast<double>(rank);
-    file.adapters_.push_back({module, *pair.a, *pair.b, rank, scale, pair.of_embedding});
+    if (settings->dora && !pair.magnitude)
+      return model_error(*name + ": the adapter of " + module + " lacks its magnitudes (DoRA)");
+    file.adapters_.push_back({module, *pair.a, *pair.b, pair.magnitude, rank, scale, pair.of_embedding});
   }
   if (file.adapters_.empty()) return model_error(*name + ": holds no adapter");
   return file;

@@ -26,8 +26,9 @@ inline constexpr llvm::StringLiteral diffusers_prefix = "unet.", kohya_prefix = 
 
 // One pair of matrices in a file.
 struct FileAdapter {
-  std::string module;  // its path in the model
-  TensorEntry a, b;    // of an embedding A is [rank, rows]
+  std::string module;                                   // its path in the model
+  TensorEntry a, b;                                     // of an embedding A is [rank, rows]
+  std::optional<TensorEntry> magnitude = std::nullopt;  // of DoRA: [outputs]
   int64_t rank = 0;
   double scale = 1;  // of B A
   bool of_embedding = false;

@@ -75,6 +75,11 @@ class AdapterWriter {
     for (const PlannedAdapter& adapter : adapters_.modules) {
       add(adapter, adapter.a, adapter.of_embedding ? AdapterMatrix::EmbeddingA : AdapterMatrix::A);
       add(adapter, adapter.b, adapter.of_embedding ? AdapterMatrix::EmbeddingB : AdapterMatrix::B);
+      if (!adapter.magnitude.empty()) {
+        if (format_ != AdapterFormat::Peft)
+          return usage_error("the magnitudes of " + adapter.module + " (DoRA) have a name in PEFT's format alone");
+        add(adapter, adapter.magnitude, AdapterMatrix::Magnitude);
+      }
       if (format_ == AdapterFormat::Kohya)
         tensors_.push_back({{flat(adapter.module) + ".alpha", Type(DType::F32, {}), 0},
                             nullptr,
@@ -140,7 +145,7 @@ class AdapterWriter {
                               {"bias", "none"},
                               {"fan_in_fan_out", adapters_.fan_in_fan_out},
                               {"use_rslora", adapters_.rslora},
-                              {"use_dora", false},
+                              {"use_dora", adapters_.has_magnitudes()},
                               {"init_lora_weights", true},
                               {"rank_pattern", std::move(ranks)},
                               {"alpha_pattern", std::move(alphas)},
@@ -202,6 +207,12 @@ Status check_pair(const AdapterFile& file, const FileAdapter& pair, const Planne
   if (pair.a.type.shape != a.shape || pair.b.type.shape != adapter.b_type.shape)
     return differs("has matrices " + to_string(pair.a.type) + " and " + to_string(pair.b.type) +
                    ", the plan's have the shapes " + to_string(a.shape) + " and " + to_string(adapter.b_type.shape));
+  if (pair.magnitude.has_value() != !adapter.magnitude.empty())
+    return differs(pair.magnitude ? "has magnitudes (DoRA), the plan's have none; compile with --dora"
+                                  : "has no magnitudes (DoRA), the plan's have; compile without --dora");
+  if (pair.magnitude && pair.magnitude->type.shape != Shape{adapter.b_type.shape[0]})
+    return differs("has magnitudes " + to_string(pair.magnitude->type) + " beside a matrix B " +
+                   to_string(adapter.b_type));
   const double scale = plan.scale(adapter);
   if (std::abs(pair.scale - scale) > 1e-6 * std::abs(scale))
     return differs("has the scale " + text_of(pair.scale) + ", the plan's have " + text_of(scale) +
@@ -249,6 +260,11 @@ Status load_adapter(Session& session, const std::string& path) {
       Tensor turned(Type(DType::F32, adapter.a_type.shape));
       transpose_f32(a->view().as<float>(), turned.view().as<float>(), a->type().shape[0], a->type().shape[1]);
       a = std::move(turned);
+    }
+    if (pair->magnitude) {
+      Result<Tensor> magnitude = file->read(*pair->magnitude);
+      if (!magnitude) return magnitude.takeError();
+      values[adapter.magnitude] = std::move(*magnitude);
     }
     values[adapter.a] = std::move(*a);
     values[adapter.b] = std::move(*b);

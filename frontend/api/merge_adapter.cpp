@@ -39,6 +39,26 @@ std::vector<double> change_of(const AdaptableLayer& layer, llvm::ArrayRef<int64_
   return change;
 }
 
+// DoRA: the rows of the merged weight get the magnitudes as their norms. Changes of the weight become those.
+void give_norms(const AdaptableLayer& layer, const Tensor& weight, const Tensor& magnitude,
+                std::vector<double>& change) {
+  const int64_t outputs = magnitude.type().elements(), inputs = weight.type().elements() / outputs;
+#pragma omp parallel for
+  for (int64_t o = 0; o < outputs; ++o) {
+    const auto at = [&](int64_t i) { return layer.is_transposed ? i * outputs + o : o * inputs + i; };
+    double squares = 0;
+    for (int64_t i = 0; i < inputs; ++i) {
+      const double adapted = weight.get(at(i)) + change[static_cast<size_t>(at(i))];
+      squares += adapted * adapted;
+    }
+    const double factor = magnitude.get(o) / std::sqrt(squares);
+    for (int64_t i = 0; i < inputs; ++i) {
+      double& own = change[static_cast<size_t>(at(i))];
+      own = factor * (weight.get(at(i)) + own) - weight.get(at(i));
+    }
+  }
+}
+
 class Merger {
  public:
   explicit Merger(const MergeRequest& request) : request_(request) {}
@@ -117,6 +137,10 @@ class Merger {
     if (a.elements() != adapter.rank * inputs || b.shape[0] != outputs || b.elements() != adapter.rank * outputs)
       return model_error(adapter_->path() + ": the matrices of " + adapter.module + " are " + to_string(a) + " and " +
                          to_string(b) + ", its weight is " + to_string(graph_.type(layer.weight)));
+    if (adapter.magnitude && (layer.kind != Kind::Linear || adapter.magnitude->type.elements() != outputs))
+      return model_error(adapter_->path() + ": the magnitudes of " + adapter.module + " are " +
+                         to_string(adapter.magnitude->type) + ", those of a linear layer are " +
+                         std::to_string(outputs));
     merged_[state.init.source] = {&layer, &adapter};
     return Status::success();
   }
@@ -145,7 +169,12 @@ class Merger {
     Result<Tensor> a = adapter_->read(adapter.a), b = adapter_->read(adapter.b);
     if (!a) return llvm::consumeError(b.takeError()), a.takeError();
     if (!b) return b.takeError();
-    const std::vector<double> change = change_of(layer, weight.type().shape, adapter, *a, *b);
+    std::vector<double> change = change_of(layer, weight.type().shape, adapter, *a, *b);
+    if (adapter.magnitude) {
+      Result<Tensor> magnitude = adapter_->read(*adapter.magnitude);
+      if (!magnitude) return magnitude.takeError();
+      give_norms(layer, weight, *magnitude, change);
+    }
     for (int64_t i = 0; i < weight.type().elements(); ++i) {
       const double by = change[static_cast<size_t>(i)];
       weight.view().set(i, weight.get(i) + by);

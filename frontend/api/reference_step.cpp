@@ -112,6 +112,7 @@ static AdapterRequest request_of(const PlannedAdapters& adapters) {
   AdapterRequest request{.rank = adapters.rank,
                          .alpha = adapters.alpha,
                          .rslora = adapters.rslora,
+                         .dora = adapters.has_magnitudes(),
                          .dropout = adapters.dropout,
                          .root = adapters.root};
   for (const PlannedAdapter& each : adapters.modules) request.targets.push_back(llvm::Regex::escape(each.module));

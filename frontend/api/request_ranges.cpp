@@ -52,7 +52,7 @@ Status check_ranges(const CompileRequest& request) {
       return usage_error(range.name + " is " + text(range.value) + ", it must be at least " + text(range.min) +
                          (std::isfinite(range.below) ? " and below " + text(range.below) : ""));
   const bool describes_adapters =
-      adapters.alpha > 0 || adapters.dropout > 0 || adapters.rslora || !adapters.targets.empty();
+      adapters.alpha > 0 || adapters.dropout > 0 || adapters.rslora || adapters.dora || !adapters.targets.empty();
   if (describes_adapters && !adapters.wanted())
     return usage_error("adapters are described and have no rank; give one, such as --lora-rank 8");
   if (!job.quantize.skip.empty() && job.quantize.format == WeightFormat::AsTrained)

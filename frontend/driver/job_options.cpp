@@ -77,6 +77,8 @@ void add_adapters(CLI::App& command, AdapterRequest& adapters) {
   add_setting(command, "--lora-dropout", adapters.dropout, "X", "share of each adapter's inputs that a step drops")
       ->check(at_least(0));
   command.add_flag("--rslora", adapters.rslora, "the scale is alpha over the root of the rank");
+  command.add_flag("--dora", adapters.dora,
+                   "train the norms of adapted weights' rows apart (DoRA); linear layers alone");
   add_option(command, "--lora-root", adapters.root, "PREFIX",
              "what names of weights begin with and paths of modules do not, such as m.; default: what a wrapper "
              "around a library's model puts there");

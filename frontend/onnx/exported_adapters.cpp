@@ -1,6 +1,7 @@
 #include "frontend/onnx/exported_adapters.h"
 
 #include "frontend/onnx/tensor.h"
+#include "ir/adapter_names.h"
 #include "ir/support/strings.h"
 
 #include "llvm/ADT/STLExtras.h"

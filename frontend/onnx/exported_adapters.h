@@ -4,7 +4,6 @@
 // and store equal ones, such as every B before the first step, once; where nodes come from tells them apart.
 
 #include "frontend/onnx/provenance.h"
-#include "ir/adapter_names.h"
 
 #include <map>
 

@@ -32,10 +32,14 @@ std::optional<PlannedAdapters> adapters_of(const Plan& plan) {
       const Slot& slot = stage->slots[static_cast<size_t>(state.slot)];
       PlannedAdapter& adapter = by_module[weight->module.str()];
       adapter.module = weight->module.str();
+      const Type type(slot.type.dtype, whole_shape(state.divisions, slot.type.shape));
+      if (weight->matrix == AdapterMatrix::Magnitude) {
+        adapter.magnitude = slot.name;
+        continue;
+      }
       adapter.of_embedding = weight->is_of_embedding();
       (weight->is_first() ? adapter.a : adapter.b) = slot.name;
-      (weight->is_first() ? adapter.a_type : adapter.b_type) =
-          Type(slot.type.dtype, whole_shape(state.divisions, slot.type.shape));
+      (weight->is_first() ? adapter.a_type : adapter.b_type) = type;
       const size_t own = weight->module.size() + adapter_suffixes[static_cast<size_t>(weight->matrix)].size();
       adapters.from_export = ends_with(slot.name, state.init.source);
       adapters.root = slot.name.substr(0, slot.name.size() - std::min(own, slot.name.size()));

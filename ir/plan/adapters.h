@@ -9,9 +9,10 @@ namespace plimsoll {
 
 // Two states that make the adapter of one module.
 struct PlannedAdapter {
-  std::string module;   // its path
-  std::string a, b;     // names of the states
-  Type a_type, b_type;  // of the whole states; an embedding's A is the transpose of a file's
+  std::string module;     // its path
+  std::string a, b;       // names of the states
+  std::string magnitude;  // likewise; empty without DoRA
+  Type a_type, b_type;    // of the whole states; an embedding's A is the transpose of a file's
   bool of_embedding = false;
   int64_t rank = 0;
   double alpha = 0;
@@ -26,7 +27,8 @@ struct PlannedAdapters {
   std::string root;                     // what names of states begin with and paths do not
   std::vector<PlannedAdapter> modules;  // by path
 
-  double scale(const PlannedAdapter& adapter) const;  // of B A
+  bool has_magnitudes() const { return !modules.empty() && !modules.front().magnitude.empty(); }  // DoRA
+  double scale(const PlannedAdapter& adapter) const;                                              // of B A
 };
 // Those of all stages; none where the plan has no adapters.
 std::optional<PlannedAdapters> adapters_of(const Plan& plan);

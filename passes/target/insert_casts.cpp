@@ -35,6 +35,7 @@ struct Facts {
   Kind kind = Kind::Free;
   bool parametric = false;  // depends on a parameter
   bool fed = false;         // depends on an input
+  bool factor = false;      // of DoRA, made of parameters: what it multiplies in f32 may be narrowed behind it
 };
 
 class CastInserter {
@@ -80,12 +81,15 @@ class CastInserter {
   // The facts before any decision: nodes that depend on an input are wide.
   Facts facts_of(const Node& node) const {
     Facts facts;
+    bool makes_factor = false;
     for (ValueId operand : node.operands) {
       if (operand == ValueId::None) continue;
       facts.parametric |= facts_[index_of(operand)].parametric;
       facts.fed |= facts_[index_of(operand)].fed;
+      makes_factor |= facts_[index_of(operand)].factor;
     }
     facts.kind = facts.fed ? Kind::Wide : Kind::Free;
+    facts.factor = node.op->name == "dora_scale" || (makes_factor && !facts.fed);
     return facts;
   }
 
@@ -97,11 +101,12 @@ class CastInserter {
   }
 
   Status follow(NodeId id, Facts facts) {
-    bool any_wide = false, all_stored = true, any = false;
+    bool any_wide = false, wants_wide = false, all_stored = true, any = false;
     for (ValueId operand : float_operands(id)) {
       const bool is_f32 = graph_.type(operand).dtype == DType::F32;
       any = true;
       any_wide |= is_f32 && facts_[index_of(operand)].kind == Kind::Wide;
+      wants_wide |= is_f32 && facts_[index_of(operand)].kind == Kind::Wide && !facts_[index_of(operand)].factor;
       all_stored &= is_f32 && facts_[index_of(operand)].kind == Kind::Stored;
     }
     if (any && all_stored) {
@@ -109,7 +114,7 @@ class CastInserter {
       return keep(id, facts, "reads stored values alone");
     }
     if (!any_wide) return narrow(id, facts, "follows its operands");
-    facts.kind = Kind::Wide;
+    facts.kind = wants_wide || facts.factor ? Kind::Wide : Kind::Free;
     if (infer(id, {})) return keep(id, facts, "reads both");
     return widen(id, facts, "follows an f32 operand");
   }

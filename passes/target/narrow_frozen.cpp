@@ -68,6 +68,7 @@ class Narrower {
     if (llvm::is_contained(kept_, value)) return false;
     for (NodeId user : graph_.value(value).users) {
       const Node& node = graph_.node(user);
+      if (node.op->name == "dora_scale" && node.operands[0] == value) continue;  // computes in f32 whatever it reads
       const bool moves = node.op->only_moves() || node.op->name == "gather";
       if (!moves || llvm::count(node.operands, value) != 1 || node.operands[0] != value) return false;
       if (node.op->name == "cast") {

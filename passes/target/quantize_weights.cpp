@@ -61,8 +61,9 @@ class Quantizer {
     if (llvm::any_of(skip_, [&](const llvm::Regex& regex) { return regex.match(value.name); })) return false;
     return llvm::all_of(value.users, [&](NodeId user) {
       const Node& node = graph_.node(user);
-      return node.op->name == "linear" && node.operands[1] == state.value &&
-             llvm::count(node.operands, state.value) == 1 && !makes_scores(graph_, node.results[0]);
+      if (llvm::count(node.operands, state.value) != 1) return false;
+      if (node.op->name == "dora_scale") return node.operands[0] == state.value;
+      return node.op->name == "linear" && node.operands[1] == state.value && !makes_scores(graph_, node.results[0]);
     });
   }
 
@@ -102,7 +103,7 @@ class Quantizer {
     if (transposed) attrs.set("transposed", 1);
     for (NodeId reader : readers) {
       const ValueId whole = builder_at(graph_, reader).emit("dequantize", operands, attrs, name + ".dequantized");
-      graph_.set_operand(reader, 1, whole);
+      graph_.set_operand(reader, graph_.node(reader).op->name == "linear" ? 1 : 0, whole);
       if (transposed) {
         Attrs& own = graph_.node(reader).attrs;
         own.set("transpose_w", int64_t{own.get_int("transpose_w") == 0});

@@ -16,7 +16,8 @@
 // LoRA (Hu et al. 2021), as PEFT does it. A layer's result gets the addend B (s A x), in which A and B are new
 // parameters of a low rank. s is alpha / rank, or alpha / sqrt(rank) (Kalajdzievski 2023), and multiplies the few
 // numbers between A and B. With dropout, A reads x through a mask that is the module's own.
-//   linear     two linear layers, the second of which adds the frozen layer's result
+//   linear     two linear layers, the second of which adds the frozen layer's result; with {dora} each output is then
+//              multiplied by its trained magnitude over the norm of its row of W + s B A, before biases
 //   conv       a convolution to as many channels as the rank, like the layer's own, then one of 1 x 1
 //   embedding  a lookup in the transpose of A, then a linear layer; no dropout
 // A layer whose weight several nodes read has one adapter, which each of them reads. B or, of an embedding, A starts
@@ -30,11 +31,12 @@ using Kind = AdaptableLayer::Kind;
 struct Settings {
   int64_t rank = 0;
   double scale = 1, dropout = 0;
+  bool dora = false;
   std::string root;
 };
 
 struct Matrices {
-  ValueId a = ValueId::None, b = ValueId::None;
+  ValueId a = ValueId::None, b = ValueId::None, magnitude = ValueId::None;
 };
 
 Shape ones_like_kernel(const Type& weight) { return Shape(static_cast<size_t>(weight.rank() - 2), 1); }
@@ -53,11 +55,16 @@ class Inserter {
     Result<std::pair<Shape, Shape>> shapes = shapes_of(layer);
     if (!shapes) return shapes.takeError();
     const bool looks_up = layer.kind == Kind::Embedding;
-    const Matrices matrices{
+    if (settings_.dora && layer.kind != Kind::Linear)
+      return usage_error("DoRA is for linear layers, and " + layer.module + " is " +
+                         (looks_up ? "an embedding" : "a convolution") + "; name linear layers alone as targets");
+    Matrices matrices{
         add_parameter(layer, Type(dtype, shapes->first), looks_up ? AdapterMatrix::EmbeddingA : AdapterMatrix::A),
         add_parameter(layer, Type(dtype, shapes->second), looks_up ? AdapterMatrix::EmbeddingB : AdapterMatrix::B)};
+    const int64_t outputs = settings_.dora ? shapes->second[0] : 0;
+    if (settings_.dora) matrices.magnitude = add_parameter(layer, Type(dtype, {outputs}), AdapterMatrix::Magnitude);
     for (NodeId id : layer.nodes) adapt_node(id, layer, matrices);
-    return element_count(shapes->first) + element_count(shapes->second);
+    return element_count(shapes->first) + element_count(shapes->second) + outputs;
   }
 
  private:
@@ -93,6 +100,7 @@ class Inserter {
     const Attrs attrs = graph_.node(id).attrs;
     Builder b = builder_at(graph_, id);
     b.insert_before(graph_.next_node(id));
+    if (settings_.dora) return adapt_with_magnitude(b, id, matrices);
     const DType dtype = graph_.type(y).dtype;
     const ValueId first = b.cast(matrices.a, dtype), second = b.cast(matrices.b, dtype);
     const std::string name = graph_.value(y).name;
@@ -119,6 +127,50 @@ class Inserter {
       }
     }
     read_instead(y, adapted);
+  }
+
+  // As PEFT's DoraLinearLayer: g (W x + s B A x), with g = magnitude / norms, and biases behind it. With dropout the
+  // frozen result is of all of x, and what DoRA changes of it, (g - 1) W x + g s B A x, of what dropout leaves.
+  void adapt_with_magnitude(Builder& b, NodeId id, const Matrices& matrices) {
+    const Node node = graph_.node(id);
+    const ValueId y = node.results[0], x = node.operands[0], w = node.operands[1];
+    const std::string name = graph_.value(y).name;
+    const DType dtype = graph_.type(y).dtype;
+    const int64_t by_outputs = node.attrs.get_int("transpose_w");
+    const Attrs layer{{"transpose_w", by_outputs}}, own{{"transpose_w", 1}};
+    const ValueId factor = b.emit("dora_scale", {weight_behind_casts(w), matrices.a, matrices.b, matrices.magnitude},
+                                  {{"scale", settings_.scale}, {"transpose_w", by_outputs}}, name + ".lora_scale");
+    // A factor near 1 has no room for its changes in 16 bits.
+    const DType wide = b.type(factor).dtype;
+    const auto times = [&](ValueId value, ValueId by) {
+      return b.cast(b.emit("mul", {b.cast(value, wide), by}), dtype);
+    };
+    const ValueId seen = dropped(b, x);
+    const ValueId h = scaled(b, b.emit("linear", {seen, b.cast(matrices.a, dtype)}, own, name + ".lora_A"));
+    const ValueId second = b.cast(matrices.b, dtype);
+    if (seen != x) {
+      const ValueId base = b.emit("linear", {seen, w}, layer, name + ".lora_base"),
+                    change = b.emit("linear", {h, second}, own, name + ".lora_B"),
+                    less = b.emit("sub", {factor, b.scalar(1, wide)});
+      const ValueId all = b.emit("add", {times(base, less), times(change, factor)});
+      return read_instead(y, b.emit("add", {y, all}, {}, name + ".lora"));
+    }
+    const ValueId base = b.emit("linear", {x, w}, layer, name + ".base");
+    ValueId adapted = times(b.emit("linear", {h, second, ValueId::None, base}, own, name + ".lora"), factor);
+    for (size_t i = 2; i < node.operands.size(); ++i)  // a bias, an addend
+      if (node.operands[i] != ValueId::None) adapted = b.emit("add", {adapted, node.operands[i]});
+    graph_.replace_uses(y, adapted);
+    graph_.erase_node(id);
+    graph_.rename(adapted, name + ".dora");
+  }
+
+  // Norms are of the weight as it is stored.
+  ValueId weight_behind_casts(ValueId w) const {
+    for (;;) {
+      const NodeId producer = graph_.value(w).producer;
+      if (producer == NodeId::None || graph_.node(producer).op->name != "cast") return w;
+      w = graph_.node(producer).operands[0];
+    }
   }
 
   // All readers of `y` read `adapted`, but for what adds the one to the other.
@@ -181,13 +233,13 @@ void decide(PassContext& context, llvm::ArrayRef<AdaptableLayer> layers, llvm::A
                                  layers_named(layers, Kind::Conv, "convolution"),
                                  layers_named(layers, Kind::Embedding, "embedding")};
   llvm::erase_if(kinds, [](const std::string& kind) { return kind.empty(); });
-  context.decide("adapters", "rank " + std::to_string(settings.rank),
-                 std::to_string(layers.size()) + (layers.size() == 1 ? " module" : " modules") + " (" +
-                     llvm::join(kinds, ", ") + ") with " + format_count(total) + " numbers, beside " +
-                     format_count(frozen) + " of the model; " +
-                     format_share(static_cast<double>(total) / static_cast<double>(std::max<int64_t>(frozen, 1))) +
-                     ", scale " + llvm::to_string(llvm::format("%g", settings.scale)) +
-                     (settings.root.empty() ? "" : "; paths are those behind " + settings.root));
+  context.decide(
+      "adapters", "rank " + std::to_string(settings.rank),
+      std::to_string(layers.size()) + (layers.size() == 1 ? " module" : " modules") + " (" + llvm::join(kinds, ", ") +
+          ") with " + format_count(total) + " numbers, beside " + format_count(frozen) + " of the model; " +
+          format_share(static_cast<double>(total) / static_cast<double>(std::max<int64_t>(frozen, 1))) + ", scale " +
+          llvm::to_string(llvm::format("%g", settings.scale)) + (settings.dora ? ", with magnitudes (DoRA)" : "") +
+          (settings.root.empty() ? "" : "; paths are those behind " + settings.root));
   struct Like {
     int64_t modules = 0, numbers = 0;
   };
@@ -210,7 +262,7 @@ Result<bool> run(Graph& graph, PassContext& context) {
   if (!dropout) return dropout.takeError();
   const auto rank = static_cast<double>(context.number("rank"));
   const Settings settings{context.number("rank"), *alpha / (context.number("rslora") != 0 ? std::sqrt(rank) : rank),
-                          *dropout, context.text("root")};
+                          *dropout, context.number("dora") != 0, context.text("root")};
   std::vector<std::string> patterns;
   const std::string targets = context.text("targets");
   for (llvm::StringRef pattern : llvm::split(targets, ' ')) patterns.push_back(pattern.str());
@@ -239,6 +291,7 @@ constexpr PassOption options[] = {
     {"rank", 8, "rows of A and columns of B", 1},
     {"alpha", "8", "the scale times the rank, or with rslora times its root"},
     {"rslora", 0, "1: the scale is alpha over the root of the rank", 0, 1},
+    {"dora", 0, "1: norms of adapted weights' rows are trained apart (DoRA)", 0, 1},
     {"dropout", "0", "share of an adapter's inputs that a step drops"},
     {"targets", "all-linear", "patterns over paths of modules, with spaces between"},
     {"root", "", "what names of weights begin with and paths do not"},

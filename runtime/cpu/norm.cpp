@@ -1,5 +1,6 @@
 #include "kernels/cpu/norm/norm.h"
 #include "kernels/cpu/norm/channel_norm.h"
+#include "kernels/cpu/norm/dora_scale.h"
 #include "runtime/cpu/kernels.h"
 #include "runtime/kernels/norm.h"
 
@@ -151,6 +152,25 @@ bool accepts_group_norm(const OpCall& call, llvm::ArrayRef<Type> results) {
   return all_f32(call, results) && !call.get_int("channels_last");
 }
 
+bool accepts_dora_scale(const OpCall& call, llvm::ArrayRef<Type>) { return call["a"].dtype == DType::F32; }
+
+Status launch_dora_scale(const CpuCall& k) {
+  const llvm::ArrayRef<int64_t> a = k.in_shape("a");
+  cpu::dora_scale({.outputs = k.in_shape("b")[0],
+                   .inputs = a[1],
+                   .rank = a[0],
+                   .by_outputs = k.call.get_int("transpose_w") != 0,
+                   .scale = static_cast<float>(k.call.get_float("scale")),
+                   .w = k.in("w"),
+                   .w_type = k.in_scalar("w"),
+                   .a = k.in<float>("a"),
+                   .b = k.in<float>("b"),
+                   .magnitude = k.in<float>("magnitude"),
+                   .y = k.out<float>("y"),
+                   .norms = k.out<float>("norms")});
+  return Status::success();
+}
+
 constexpr CpuKernel kernels[] = {
     {op_layer_norm, "rows", all_f32, launch_layer_norm},
     {op_layer_norm_grad, "rows", all_f32, launch_layer_norm_grad},
@@ -165,6 +185,7 @@ constexpr CpuKernel kernels[] = {
     {op_batch_norm_dx, "channels", all_f32, launch_batch_norm_dx},
     {op_group_norm, "groups", accepts_group_norm, launch_group_norm},
     {op_group_norm_grad, "groups", accepts_group_norm, launch_group_norm_grad},
+    {op_dora_scale, "rows", accepts_dora_scale, launch_dora_scale},
 };
 
 }  // namespace

@@ -71,6 +71,8 @@ int64_t group_norm_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>, cons
   return 2 * shape.batch * shape.channels * float_bytes;
 }
 
+bool accepts_dora_scale(const OpCall& call, llvm::ArrayRef<Type>) { return call["a"].dtype == DType::F32; }
+
 constexpr CudaCandidate candidates[] = {
     {op_layer_norm, "rows", accepts_row_norm},
     {op_layer_norm_grad, "rows", accepts_row_norm, row_norm_grad_workspace},
@@ -88,6 +90,7 @@ constexpr CudaCandidate candidates[] = {
     {op_group_norm_grad, "groups", accepts_group_norm, group_norm_grad_workspace},
     {op_lrn, "elements", one_float_type},
     {op_lrn_grad, "elements", one_float_type},
+    {op_dora_scale, "rows", accepts_dora_scale},
 };
 
 }  // namespace

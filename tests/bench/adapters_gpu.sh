@@ -4,14 +4,14 @@
 # Usage: adapters_gpu.sh BUILD MODEL.onnx [SEQUENCE]
 #
 # BUILD is a build folder with CUDA, MODEL an export of a language model with an open dimension "batch". First every kernel
-# against its reference, then dequantize beside a copy, then a line for each job: tokens per second, and the memory that
+# against its reference, then those of codes and magnitudes beside a copy, then a line for each job: tokens per second, and the memory that
 # the process holds. Weights are drawn, since neither depends on them.
 set -e
 build=$1 model=$2 sequence=${3:-512}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 "$build/bin/plimsoll_cuda_tests" --test-case='*kernel*'
-"$build/bin/cuda_kernel_speeds" dequantize
+"$build/bin/cuda_kernel_speeds" dequantize dequantize_linear dora_scale
 python3 - "$folder/tokens.bin" <<'PYTHON'
 import random, struct, sys
 random.seed(1)
@@ -36,3 +36,5 @@ job "QLoRA r 8, 24 GiB, batch 16 x $sequence" --dim batch=16 --budget 24GiB $lor
 job "QLoRA r 8, 14 GiB, batch 6 x $sequence" --dim batch=6 --budget 14GiB $lora --quantize nf4
 job "QLoRA r 8, 12 GiB, batch 6 x $sequence" --dim batch=6 --budget 12GiB $lora --quantize nf4
 job "int8 base, 24 GiB, batch 16 x $sequence" --dim batch=16 --budget 24GiB $lora --quantize int8
+job "DoRA r 8, 24 GiB, batch 16 x $sequence" --dim batch=16 --budget 24GiB $lora --dora
+job "QDoRA r 8, 14 GiB, batch 6 x $sequence" --dim batch=6 --budget 14GiB $lora --dora --quantize nf4

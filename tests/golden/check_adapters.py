@@ -18,9 +18,10 @@ import tempfile
 
 from check_golden import FOLDER, LIMITS, OPTIMIZER_OPTIONS, execute, load_floats, relative, unpack
 
-CASES = ["llama_gqa", "gpt2", "unet", "quantised", "peft_llama", "peft_llama_dropout", "peft_net", "peft_net_torchscript", "peft_net_folded"]
+CASES = ["llama_gqa", "gpt2", "unet", "dora_llama", "dora_gpt2", "quantised", "peft_llama", "peft_llama_dropout", "peft_net", "peft_net_torchscript", "peft_net_folded"]
 # Archives of cases that have a model of their own.
 ARCHIVES = {"quantised": "quantised", **{case: "peft_exports" for case in CASES if case.startswith("peft_")}}
+MODELS = {"dora_llama": "llama_gqa", "dora_gpt2": "gpt2"}  # of other cases
 GRADIENT_LIMIT, LOSS_LIMIT = LIMITS["fp32"][:2]
 LAST_DIGITS = 2e-6  # of f32 losses whose sums run in another order
 
@@ -30,7 +31,7 @@ def losses_of(metrics):
 
 
 def unpack_adapter(case, folder):
-    with tarfile.open(FOLDER / "adapters.tar.xz") as archive:
+    with tarfile.open(FOLDER / ("dora.tar.xz" if case.startswith("dora_") else "adapters.tar.xz")) as archive:
         for member in archive.getmembers():
             if member.name.startswith(case + "/"):
                 archive.extract(member, folder / "adapters")
@@ -51,7 +52,7 @@ class Case:
         if name in ARCHIVES:
             self.base = self.adapter = unpack_own(name, pathlib.Path(folder))
         else:
-            self.base, self.adapter = unpack(name, folder), unpack_adapter(name, pathlib.Path(folder))
+            self.base, self.adapter = unpack(MODELS.get(name, name), folder), unpack_adapter(name, pathlib.Path(folder))
         self.trained = self.base / "trained"  # what is saved here
         self.expected = json.loads((self.adapter / "expected.json").read_text())
         self.model, self.plan = self.base / "model.onnx", self.base / "adapted.plan"
@@ -96,7 +97,7 @@ def check_training(case):
 def check_config(case):
     ours = json.loads((case.trained / "adapter_config.json").read_text())
     theirs = json.loads((case.adapter / "after" / "adapter_config.json").read_text())
-    keys = ["peft_type", "use_rslora", "lora_dropout", "bias"]
+    keys = ["peft_type", "use_rslora", "use_dora", "lora_dropout", "bias"]
     if "frozen_loss" not in case.expected:  # such files say nothing of how a layer keeps its weight
         keys.append("fan_in_fan_out")
     mixed = theirs["rank_pattern"] or theirs["alpha_pattern"]  # which number is most modules' own is a choice
@@ -109,7 +110,7 @@ def check_going_on(case):
     whole = case.run(case.expected["steps"] + 1, "--adapter", case.adapter / "init")[-1]
     differences = [first_loss_differs(case.run(1, "--adapter", case.trained), whole)]
     # Other formats have no room for adapters of embeddings and for whole parameters.
-    only_peft = any("lora_embedding" in key or ".lora_" not in key for key in load_floats(case.trained / "adapter_model.safetensors")[1])
+    only_peft = any("lora_embedding" in key or "magnitude" in key or ".lora_" not in key for key in load_floats(case.trained / "adapter_model.safetensors")[1])
     for format in [] if only_peft else ["diffusers", "kohya"]:
         file = case.base / f"{format}.safetensors"
         case.run(0, "--adapter", case.trained, "--save-adapter", file, "--adapter-format", format)
@@ -126,6 +127,8 @@ def check_quantised(case):
     """A model whose file has codes: without adapters its loss is ONNX Runtime's, its codes are not trained, and nothing is merged
     into them. What is trained beside the adapters leaves the codes as they were."""
     plan, saved = case.base / "frozen.plan", case.base / "saved.onnx"
+    case.compile("--lora-rank", "2", "--dora", plan=plan)  # magnitudes start as the norms
+    with_magnitudes = case.run(1, plan=plan)
     case.compile("--train", "bias", plan=plan)
     loss = case.run(1, "--save", saved, plan=plan)[0]
     job = [case.program, "compile", case.model, "-o", plan, "--device", "cpu"]
@@ -135,7 +138,8 @@ def check_quantised(case):
     wrong = [text for command, text in wanted if text not in refusal(command)]
     if wrong:
         raise RuntimeError(f"not said: {wrong}")
-    return [("frozen", first_loss_differs([loss], case.expected["frozen_loss"]), LOSS_LIMIT)]
+    return [("frozen", first_loss_differs([loss], case.expected["frozen_loss"]), LOSS_LIMIT),
+            ("with magnitudes", first_loss_differs(with_magnitudes, case.expected["frozen_loss"]), LOSS_LIMIT)]
 
 
 def check_exported(case):

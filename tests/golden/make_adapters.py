@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Write golden cases of adapters: what PEFT trains beside the frozen weights of a golden model.
 
-Usage: make_adapters.py OUT_DIR
+Usage: make_adapters.py OUT_DIR [adapters] [dora]
 
 Needs torch, onnx, safetensors, transformers and peft; make_golden.py has the models, and the archives here their weights.
-Everything runs on the CPU in float32 without dropout. Also packs the cases into adapters.tar.xz.
+Everything runs on the CPU in float32 without dropout. Also packs the cases into adapters.tar.xz
+and dora.tar.xz.
 
 Each case is one folder:
   init/                 the adapter before the first step, as PEFT saves it; B is drawn too, so that A has a gradient
@@ -50,7 +51,14 @@ CASES = {
              ["--lora-rank", "3", "--lora-alpha", "6", "--rslora", "--lora-targets", "c_attn", "--lora-targets", "c_fc"]),
     "unet": (TinyUNet, None, dict(r=2, lora_alpha=3, target_modules=r"e1\.0|d1|d2|mid\.0|head"),
              ["--lora-rank", "2", "--lora-alpha", "3", "--lora-targets", r"e1\.0|d1|d2|mid\.0", "--lora-targets", "head"]),
+    "dora_llama": (llama, CausalLM, dict(r=4, lora_alpha=8, use_dora=True, target_modules=r".*_proj"),
+                   ["--lora-rank", "4", "--lora-alpha", "8", "--dora"]),
+    "dora_gpt2": (gpt2, CausalLM, dict(r=3, lora_alpha=6, use_dora=True, target_modules=["c_attn", "c_fc"], fan_in_fan_out=True),
+                  ["--lora-rank", "3", "--lora-alpha", "6", "--dora", "--lora-targets", "c_attn", "--lora-targets", "c_fc"]),
 }
+# Which cases of make_golden.py have the models of others than their own name, and which archives the cases are in.
+MODELS = {"dora_llama": "llama_gqa", "dora_gpt2": "gpt2"}
+ARCHIVES = {case: "dora" if case.startswith("dora_") else "adapters" for case in CASES}
 
 
 def load_weights(model, path, prefix):
@@ -71,7 +79,8 @@ def load_weights(model, path, prefix):
 
 def key_of(name):
     """What PEFT's files call a parameter."""
-    return name.replace(".modules_to_save.default", "").replace(".default", "")
+    name = name.replace(".modules_to_save.default", "").replace(".default", "")
+    return name.replace(".lora_magnitude_vector.weight", ".lora_magnitude_vector")
 
 
 def train_adapter(adapted, wrapper, batch, folder):
@@ -102,7 +111,7 @@ def train_adapter(adapted, wrapper, batch, folder):
 def make(case, folder):
     build, wrapper, settings, options = CASES[case]
     with tempfile.TemporaryDirectory() as base:
-        golden = unpack(case, base)
+        golden = unpack(MODELS.get(case, case), base)
         model = build()
         load_weights(model, golden / "model.onnx", "m." if wrapper else "")
         batch = load_file(golden / "batch.safetensors")
@@ -112,12 +121,12 @@ def make(case, folder):
 
 
 def main():
-    out = pathlib.Path(sys.argv[1])
-    archive = tarfile.open(pathlib.Path(__file__).parent / "adapters.tar.xz", "w:xz")
-    for case in CASES:
-        make(case, out / case)
-        archive.add(out / case, arcname=case)
-    archive.close()
+    out, wanted = pathlib.Path(sys.argv[1]), sys.argv[2:] or sorted(set(ARCHIVES.values()))
+    for name in wanted:
+        with tarfile.open(pathlib.Path(__file__).parent / f"{name}.tar.xz", "w:xz") as archive:
+            for case in (case for case in CASES if ARCHIVES[case] == name):
+                make(case, out / case)
+                archive.add(out / case, arcname=case)
 
 
 if __name__ == "__main__":

@@ -257,9 +257,16 @@ TEST_SUITE("e2e") {
   TEST_CASE("packed weights: a step over them is one over the numbers they stand for") {
     RandomValues values;
     values.add_for(parsed(model));
-    for (const std::string precision : {"exported", "bf16"})
+    // With magnitudes (DoRA), which start as norms of the numbers that the codes stand for.
+    const auto request_of = [](WeightFormat format, const std::string& precision, bool dora) {
+      TrainingRequest request = over(format, precision);
+      request.adapters.dora = dora;
+      return request;
+    };
+    for (const auto& [precision, dora] :
+         {std::pair<std::string, bool>("exported", false), {"bf16", false}, {"exported", true}, {"bf16", true}})
       for (WeightFormat format : {WeightFormat::NF4, WeightFormat::NF4Single, WeightFormat::Int8, WeightFormat::FP8}) {
-        const Plan plan = planned(over(format, precision));
+        const Plan plan = planned(request_of(format, precision, dora));
         const std::vector<PackedWeight> weights = packed_weights_of(plan);
         REQUIRE(weights.size() == 2);
         CHECK(weights[0].source == "a.weight");
@@ -275,7 +282,7 @@ TEST_SUITE("e2e") {
             for (int64_t c = 0; c < columns; ++c)
               stored.view().set(weight.transposed ? c * rows + r : r * columns + c, back.get(r * columns + c));
         }
-        const Plan plain = planned(over(WeightFormat::AsTrained, precision));
+        const Plan plain = planned(request_of(WeightFormat::AsTrained, precision, dora));
         const std::vector<double> want = losses_of(*started(plain, rounded), rounded, 3);
         for (size_t i = 0; i < want.size(); ++i)
           CHECK(packed[i] == doctest::Approx(want[i]).epsilon(precision == "bf16" ? 1e-3 : 1e-6));

@@ -1,5 +1,6 @@
 #include "runtime/kernels/norm.h"
 #include "kernels/cuda/norm/batch_norm.h"
+#include "kernels/cuda/norm/dora_scale.h"
 #include "kernels/cuda/norm/group_norm.h"
 #include "kernels/cuda/norm/row_norm.h"
 #include "runtime/cuda/backend/launcher.h"
@@ -226,6 +227,23 @@ Status launch_lrn_grad(const CudaCall& k) {
   return launched(k, cuda::lrn_grad(response_of(k), k.in_scalar("x"), k.out("dx"), k.in("x"), k.in("dy"), k.stream));
 }
 
+Status launch_dora_scale(const CudaCall& k) {
+  const llvm::ArrayRef<int64_t> a = k.in_shape("a");
+  return launched(k, cuda::dora_scale({.outputs = k.in_shape("b")[0],
+                                       .inputs = a[1],
+                                       .rank = a[0],
+                                       .by_outputs = k.call.get_int("transpose_w") != 0,
+                                       .scale = static_cast<float>(k.call.get_float("scale")),
+                                       .w = k.in("w"),
+                                       .w_type = k.in_scalar("w"),
+                                       .a = k.in<float>("a"),
+                                       .b = k.in<float>("b"),
+                                       .magnitude = k.in<float>("magnitude"),
+                                       .y = k.out<float>("y"),
+                                       .norms = k.out<float>("norms")},
+                                      k.stream));
+}
+
 constexpr CudaLauncher launchers[] = {
     {op_layer_norm, "rows", launch_layer_norm},
     {op_layer_norm_grad, "rows", launch_layer_norm_grad},
@@ -243,6 +261,7 @@ constexpr CudaLauncher launchers[] = {
     {op_group_norm_grad, "groups", launch_group_norm_grad},
     {op_lrn, "elements", launch_lrn},
     {op_lrn_grad, "elements", launch_lrn_grad},
+    {op_dora_scale, "rows", launch_dora_scale},
 };
 
 }  // namespace
