@@ -2,6 +2,8 @@
 
 #include "passes/rewrite/match.h"
 
+#include <cstring>
+
 namespace plimsoll {
 namespace {
 
@@ -66,14 +68,17 @@ class BatchResizer {
     return infer(OpCall(*node.op, node.attrs, after));
   }
 
-  // Gives this node its own resized copy of each expand that it reads and whose leading dim was the old batch.
+  // Gives this node its own resized copy of each operand whose leading dim was the old batch and whose rows are equal:
+  // an expand, or a constant, such as token types that are all zero.
   bool repeat_operands(NodeId id) {
     bool any = false;
     for (size_t i = 0; i < graph_.node(id).operands.size(); ++i) {
       ValueId operand = graph_.node(id).operands[i];
       if (operand == ValueId::None || changed(operand)) continue;
       NodeId producer = graph_.value(operand).producer;
-      if (producer == NodeId::None || graph_.node(producer).op->name != "expand") continue;
+      if (producer == NodeId::None) continue;
+      if (graph_.node(producer).op->name == "constant") any = repeat_constant(id, i, producer) || any;
+      if (graph_.node(producer).op->name != "expand") continue;
       ValueId source = graph_.node(producer).operands[0];
       Shape shape = graph_.type(operand).shape;
       bool repeats = !shape.empty() && shape[0] == from_ &&
@@ -86,6 +91,24 @@ class BatchResizer {
       any = true;
     }
     return any;
+  }
+
+  bool repeat_constant(NodeId id, size_t operand, NodeId constant) {
+    const Tensor& old = *graph_.node(constant).attrs.get_tensor("value");
+    Type type = old.type();
+    if (type.shape.empty() || type.shape[0] != from_) return false;
+    const auto row_bytes = static_cast<size_t>(type.bytes() / from_);
+    const auto* first = static_cast<const char*>(old.data());
+    for (int64_t row = 1; row < from_; ++row)
+      if (std::memcmp(first, first + static_cast<size_t>(row) * row_bytes, row_bytes) != 0) return false;
+    type.shape[0] = to_;
+    Tensor resized(type);
+    for (int64_t row = 0; row < to_; ++row)
+      std::memcpy(static_cast<char*>(resized.data()) + static_cast<size_t>(row) * row_bytes, first, row_bytes);
+    Builder b(graph_, id);
+    b.origin = graph_.node(constant).origin;
+    graph_.set_operand(id, operand, b.constant(std::move(resized)));
+    return true;
   }
 
   Status refuse(NodeId id, llvm::StringRef why) const {
