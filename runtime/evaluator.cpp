@@ -166,8 +166,8 @@ Status Evaluator::remove_repeats(int64_t repeats, Sums& sums, std::vector<Tensor
   return add_outputs(*run, -static_cast<double>(repeats) / static_cast<double>(batch()), sums);
 }
 
-int64_t Evaluator::own_samples(int64_t samples) const {
-  return std::clamp<int64_t>(samples - session_->rows_of_rank(0).rank * batch(), 0, batch());
+int64_t Evaluator::samples_of(int64_t data_rank, int64_t samples) const {
+  return std::clamp<int64_t>(samples - data_rank * batch(), 0, batch());
 }
 
 bool Evaluator::waits_for_other_rows() const {
@@ -215,14 +215,14 @@ Status Evaluator::add_over_ranks(Sums& sums) {
 }
 
 Status Evaluator::hand_out(int64_t first, int64_t samples, RowSink rows) {
-  for (const PlanOutput* output : this->rows()) {
-    Type type = type_of(*output);
-    type.shape[0] = samples;
+  const auto samples_of_rank = [&](int64_t data_rank) { return samples_of(data_rank, samples); };
+  for (const PlanOutput* output : this->rows())
     if (Status s = session_->executor().read(output->slot, [&](const TensorView& view) {
-          return rows(*output, first, {type, view.data});
+          return session_->collect_rows(view, samples_of_rank, [&](int64_t data_rank, const TensorView& of_rank) {
+            return rows(*output, first + data_rank * batch(), of_rank);
+          });
         }))
       return s;
-  }
   return Status::success();
 }
 
@@ -238,8 +238,8 @@ Result<EvaluationResult> Evaluator::run(BatchSource& data, int64_t batches, RowS
   EvaluationResult result;
   const int64_t full = batch() * session_->plan().mesh[MeshAxis::Data];
   for (int64_t n = 0; n < there->batches; ++n) {
-    const int64_t of_all = n + 1 < there->batches ? full : there->in_last, samples = own_samples(of_all),
-                  repeats = batch() - samples;
+    const int64_t of_all = n + 1 < there->batches ? full : there->in_last,
+                  samples = samples_of(session_->rows_of_rank(0).rank, of_all), repeats = batch() - samples;
     result.samples += of_all;
     if (samples == 0 && !waits) continue;  // of the last batch the other ranks have all
     const bool runs_again = waits ? of_all < full : repeats > 0;
@@ -257,7 +257,7 @@ Result<EvaluationResult> Evaluator::run(BatchSource& data, int64_t batches, RowS
     if (!run) return run.takeError();
     if (Status s = add_outputs(*run, 1, sums)) return s;
     if (rows)
-      if (Status s = hand_out(result.samples - of_all, samples, rows)) return s;
+      if (Status s = hand_out(result.samples - of_all, of_all, rows)) return s;
     if (runs_again)
       if (Status s = remove_repeats(repeats, sums, std::move(kept))) return s;
   }

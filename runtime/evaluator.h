@@ -41,7 +41,8 @@ class Evaluator {
   // The metrics then say nothing.
   void feed_predictions_only();
 
-  // `rows` are those of an output for samples [first, first + rows.type.shape[0]).
+  // `rows` are those of an output for samples [first, first + rows.type.shape[0]). Of several ranks the first one gets
+  // those of all.
   using RowSink = llvm::function_ref<Status(const PlanOutput& output, int64_t first, const TensorView& rows)>;
   // Of several ranks each evaluates its rows of every batch, all of them call this, and each gets the result for all.
   // Reads one epoch of the data from its start, or `batches` batches where that is not 0 or the data have no epochs.
@@ -67,13 +68,13 @@ class Evaluator {
     int64_t batches, in_last;
   };
   Result<Samples> samples_in(const BatchSource& data, int64_t batches);
-  // Of the samples of a batch of all ranks, how many are this rank's.
-  int64_t own_samples(int64_t samples) const;
+  // Of the samples of a batch of all ranks, how many are those of a rank along the axis data.
+  int64_t samples_of(int64_t data_rank, int64_t samples) const;
   Status add_over_ranks(Sums& sums);
   // Do the function's calls wait for those of ranks with other rows, which have pieces of the weights?
   bool waits_for_other_rows() const;
   Status remove_repeats(int64_t repeats, Sums& sums, std::vector<Tensor> first_sample);
-  Status hand_out(int64_t first, int64_t samples, RowSink rows);
+  Status hand_out(int64_t first, int64_t samples, RowSink rows);  // of a batch of all ranks
   double sum_of(llvm::StringRef output, const Sums& sums, double otherwise) const;
   Result<std::vector<Metric>> metrics(const Sums& sums, int64_t samples) const;
 

@@ -19,8 +19,6 @@
 namespace plimsoll {
 namespace {
 
-Status without_words(Status failure) { return llvm::make_error<Diag>(take_diag(std::move(failure)).fault(), ""); }
-
 // Ranks with different plans would wait for each other for ever, and those of different builds might compute other
 // bits.
 Status find_difference(const Plan& plan, Communicator* ranks) {
@@ -120,11 +118,10 @@ Status Session::watch_ranks(const ExecutorOptions& options) {
   watch.describe = [this](int32_t function, int32_t instruction) { return describe_place(function, instruction); };
   watch.interrupt = [this] {
     ranks_->interrupt();
-    if (Executor* executor = interruptible_) executor->interrupt();
+    interrupt();
   };
   watch.tell = options.tell;
   watch.give_up = options.give_up;
-  one_rank_tells_ = static_cast<bool>(options.tell);
   Result<std::unique_ptr<RankWatch>> started = RankWatch::start(*ranks_, progress_, std::move(watch));
   if (!started) return started.takeError();
   watch_ = std::move(*started);
@@ -140,30 +137,13 @@ std::string Session::describe_place(int32_t function, int32_t instruction) const
 }
 
 Status Session::agreed(Status status) {
-  if (!watch_) return status;
-  if (Status lost = watch_->failure()) {
-    llvm::consumeError(std::move(status));
-    return one_rank_tells_ ? without_words(std::move(lost)) : std::move(lost);
-  }
-  if (!status) return status;
-  // A rank whose peer is gone may notice before the watch does.
-  Diag failure = take_diag(std::move(status));
-  if (failure.fault() == Fault::System)
-    for (int waits = 0; waits < 100; ++waits) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-      if (Status lost = watch_->failure()) return one_rank_tells_ ? without_words(std::move(lost)) : std::move(lost);
-    }
-  return abandoned(llvm::make_error<Diag>(std::move(failure)));
+  return watch_ ? watch_->agreed(std::move(status), [this] { interrupt(); }) : std::move(status);
 }
 
-Status Session::abandoned(Status failure) {
-  if (!watch_) return failure;
-  Diag own = take_diag(std::move(failure));
-  if (own.text().empty()) return llvm::make_error<Diag>(std::move(own));
-  watch_->report_own_failure(own.fault());
+Status Session::abandoned(Status failure) { return agreed(std::move(failure)); }
+
+void Session::interrupt() {
   if (Executor* executor = interruptible_) executor->interrupt();
-  const bool is_told = one_rank_tells_ && !watch_->tells_own_failure();
-  return llvm::make_error<Diag>(own.fault(), is_told ? "" : own.text());
 }
 
 Session::Session(Plan plan, std::vector<WholeState> whole_states, Communicator* ranks)
@@ -193,6 +173,33 @@ Status Session::add_over_ranks(llvm::MutableArrayRef<double> numbers) {
   for (size_t i = 0; i < numbers.size(); ++i) {
     numbers[i] = 0;
     for (size_t at = i; at < all.size(); at += numbers.size()) numbers[i] += all[at];
+  }
+  return Status::success();
+}
+
+// Ranks along the axis tensor have the same rows, and so have all stages: the first of them sends.
+Status Session::collect_rows(const TensorView& own, llvm::function_ref<int64_t(int64_t data_rank)> count,
+                             llvm::function_ref<Status(int64_t data_rank, const TensorView& rows)> use) {
+  const Mesh& mesh = plan_.mesh;
+  const auto rows_of = [&](int64_t data_rank, void* data) {
+    TensorView rows{own.type, data};
+    rows.type.shape[0] = count(data_rank);
+    return rows;
+  };
+  if (rank_ != 0) {
+    const int64_t data_rank = mesh.coordinate(rank_, MeshAxis::Data);
+    const bool sends = mesh.group_of(0, MeshAxis::Data)[static_cast<size_t>(data_rank)] == rank_;
+    const TensorView rows = rows_of(data_rank, own.data);
+    return sends && count(data_rank) > 0 ? agreed(ranks_->transfer({0, rows.data, rows.type.bytes()}, {}))
+                                         : Status::success();
+  }
+  if (Status s = count(0) > 0 ? use(0, rows_of(0, own.data)) : Status::success()) return s;
+  std::vector<char> received(ranks_ ? static_cast<size_t>(own.type.bytes()) : 0);
+  for (int64_t data_rank = 1; data_rank < mesh[MeshAxis::Data] && count(data_rank) > 0; ++data_rank) {
+    const TensorView rows = rows_of(data_rank, received.data());
+    const int64_t from = mesh.group_of(0, MeshAxis::Data)[static_cast<size_t>(data_rank)];
+    if (Status s = agreed(ranks_->transfer({}, {from, rows.data, rows.type.bytes()}))) return s;
+    if (Status s = use(data_rank, rows)) return s;
   }
   return Status::success();
 }

@@ -134,6 +134,10 @@ class Session {
   Result<int64_t> number_of_first_rank(int64_t number);
   // Adds each number up over the ranks, in their order; all of them call it.
   Status add_over_ranks(llvm::MutableArrayRef<double> numbers);
+  // Of `own` rows of a batch, hands those of each rank along the axis data to `use` on the first rank, in their order.
+  // All ranks call it; those without rows need not.
+  Status collect_rows(const TensorView& own, llvm::function_ref<int64_t(int64_t data_rank)> count,
+                      llvm::function_ref<Status(int64_t data_rank, const TensorView& rows)> use);
   // The bits that any rank has set; all of them call it.
   Result<int64_t> bits_of_all_ranks(int64_t bits);
 
@@ -168,6 +172,7 @@ class Session {
   Result<StepMetrics> finish_step();
   // Of several ranks: a failure that a lost rank caused is named as that, and one of our own ends the others.
   Status agreed(Status status);
+  void interrupt();
   const PlanState* find_state(llvm::StringRef name) const;
   // Reads elements of one state, from `first` on.
   using RangeLoader = llvm::function_ref<Status(int64_t first, const TensorView& into)>;
@@ -205,7 +210,6 @@ class Session {
   int64_t steps_done_ = 0;
   RankProgress progress_;
   std::atomic<Executor*> interruptible_{nullptr};  // executor_ once it exists, for the watch's thread
-  bool one_rank_tells_ = false;                    // failures of the others have no words
   std::unique_ptr<RankWatch> watch_;               // the last member: its thread uses the others
 };
 

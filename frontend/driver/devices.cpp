@@ -1,6 +1,6 @@
 #include "frontend/api/machine.h"
 #include "frontend/api/measure_links.h"
-#include "frontend/driver/commands.h"
+#include "frontend/driver/job_ranks.h"
 #include "frontend/inspect/text_table.h"
 #include "ir/support/units.h"
 
@@ -30,22 +30,21 @@ Status print_measured(Console& console) {
 }
 
 // The first rank prints.
-Status print_links(Communicator& ranks, const DevicesOptions& options, Console& console) {
-  if (ranks.rank() == 0) console.progress.phase("measure");
+Status print_links(JobRanks& ranks, const DevicesOptions& options, Console& console) {
+  if (ranks.is_first()) console.progress.phase("measure");
   Result<DeviceDescription> device = find_device(options.device, options.device_file);
-  if (!device) return device.takeError();
-  Result<ClusterDescription> cluster = measure_links(ranks, *device);
+  if (Status s = ranks.agreed(device ? Status::success() : device.takeError())) return s;
+  Result<ClusterDescription> cluster = measure_links(*ranks.communicator(), *device);
   if (!cluster) return cluster.takeError();
   console.progress.finish();
-  if (ranks.rank() == 0) console.out << to_json(*cluster);
+  if (ranks.is_first()) console.out << to_json(*cluster);
   return Status::success();
 }
 
 Status measure(const DevicesOptions& options, Console& console) {
-  Result<std::unique_ptr<Communicator>> ranks = connect_ranks();
-  if (!ranks) return ranks.takeError();
-  if (!*ranks || (*ranks)->ranks() == 1) return print_measured(console);
-  return print_links(**ranks, options, console);
+  return JobRanks::run(console, default_patience_s, [&](JobRanks& ranks) {
+    return ranks.are_several() ? print_links(ranks, options, console) : print_measured(console);
+  });
 }
 
 }  // namespace

@@ -1,12 +1,11 @@
 #include "frontend/api/adapters.h"
 #include "frontend/api/job.h"
-#include "frontend/driver/commands.h"
+#include "frontend/driver/job_ranks.h"
 #include "frontend/driver/run_evaluation.h"
 #include "ir/plan/check.h"
 #include "ir/plan/serialize.h"
 #include "ir/support/output_file.h"
 #include "ir/support/units.h"
-#include "runtime/comm/communicator.h"
 #include "runtime/data/safetensors.h"
 
 #include "llvm/Support/FormatVariadic.h"
@@ -21,17 +20,30 @@ namespace plimsoll {
 
 namespace {
 
-Result<std::unique_ptr<Session>> open_session(const EvaluateOptions& options, Communicator* ranks, Console& console) {
-  console.progress.phase("load");
+// What each rank finds by itself.
+struct Opened {
+  Plan plan;
+  Weights weights;
+};
+
+Result<Opened> open_files(const EvaluateOptions& options) {
   Result<Plan> plan = load_plan(options.plan);
   if (!plan) return plan.takeError();
   if (Status s = check_plan(*plan)) return in_context(options.plan, std::move(s));
-  Result<std::unique_ptr<Session>> session =
-      Session::create(std::move(*plan), {.threads = options.threads, .poison = options.poison, .ranks = ranks});
-  if (!session) return session.takeError();
   Result<Weights> weights = open_weights(options.weights);
   if (!weights) return weights.takeError();
-  if (Status s = (*session)->initialise(weights->load, options.seed, weights->load_range, weights->type_of)) return s;
+  return Opened{std::move(*plan), std::move(*weights)};
+}
+
+Result<Session*> open_session(const EvaluateOptions& options, JobRanks& ranks, Console& console) {
+  console.progress.phase("load");
+  Result<Opened> opened = open_files(options);
+  if (Status s = ranks.agreed(opened ? Status::success() : opened.takeError())) return s;
+  Result<Session*> session =
+      ranks.open_session(std::move(opened->plan), {.threads = options.threads, .poison = options.poison});
+  if (!session) return session;
+  const Weights& weights = opened->weights;
+  if (Status s = (*session)->initialise(weights.load, options.seed, weights.load_range, weights.type_of)) return s;
   if (options.adapter.empty() && adapters_of((*session)->plan()))
     return usage_error(options.plan + ": has adapters; give those that were trained with --adapter");
   if (!options.adapter.empty())
@@ -102,12 +114,8 @@ class Predictions {
   std::map<std::string, Collected> outputs_;
 };
 
-}  // namespace
-
-Status evaluate_command(const EvaluateOptions& options, Console& console) {
-  Result<std::unique_ptr<Communicator>> ranks = connect_ranks();
-  if (!ranks) return ranks.takeError();
-  Result<std::unique_ptr<Session>> session = open_session(options, ranks->get(), console);
+Status evaluate(const EvaluateOptions& options, JobRanks& ranks, Console& console) {
+  Result<Session*> session = open_session(options, ranks, console);
   if (!session) return session.takeError();
   Result<Evaluator> evaluator = Evaluator::create(**session);
   if (!evaluator) return in_context(options.plan, evaluator.takeError());
@@ -119,7 +127,7 @@ Status evaluate_command(const EvaluateOptions& options, Console& console) {
   Result<EvaluationResult> result = evaluator->run(**data, options.batches);
   if (!result) return in_context(options.data, result.takeError());
   console.progress.finish();
-  if (*ranks && (*ranks)->rank() > 0) return Status::success();
+  if (!ranks.is_first()) return Status::success();
   console.out << format_count(result->samples) << (result->samples == 1 ? " sample in " : " samples in ")
               << format_us(1e6 * result->seconds) << "\n";
   for (const Metric& metric : result->metrics)
@@ -127,8 +135,8 @@ Status evaluate_command(const EvaluateOptions& options, Console& console) {
   return write_metrics(options.output, *result);
 }
 
-Status predict_command(const EvaluateOptions& options, Console& console) {
-  Result<std::unique_ptr<Session>> session = open_session(options, nullptr, console);
+Status predict(const EvaluateOptions& options, JobRanks& ranks, Console& console) {
+  Result<Session*> session = open_session(options, ranks, console);
   if (!session) return session.takeError();
   Result<Evaluator> evaluator = Evaluator::create(**session);
   if (!evaluator) return in_context(options.plan, evaluator.takeError());
@@ -146,10 +154,21 @@ Status predict_command(const EvaluateOptions& options, Console& console) {
       **data, options.batches,
       [&](const PlanOutput& output, int64_t, const TensorView& rows) { return predictions.add(output, rows); });
   if (!result) return in_context(options.data, result.takeError());
+  if (!ranks.is_first()) return Status::success();
   if (Status s = predictions.write(options.output)) return s;
   console.progress.finish();
   console.out << "wrote " << options.output << ": " << predictions.describe() << "\n";
   return Status::success();
+}
+
+}  // namespace
+
+Status evaluate_command(const EvaluateOptions& options, Console& console) {
+  return JobRanks::run(console, default_patience_s, [&](JobRanks& ranks) { return evaluate(options, ranks, console); });
+}
+
+Status predict_command(const EvaluateOptions& options, Console& console) {
+  return JobRanks::run(console, default_patience_s, [&](JobRanks& ranks) { return predict(options, ranks, console); });
 }
 
 }  // namespace plimsoll

@@ -1,7 +1,7 @@
 #include "frontend/api/adapters.h"
 #include "frontend/api/save_states.h"
 #include "frontend/driver/checkpoints.h"
-#include "frontend/driver/commands.h"
+#include "frontend/driver/job_ranks.h"
 #include "frontend/driver/machine_needs.h"
 #include "frontend/driver/profile.h"
 #include "frontend/driver/run_data.h"
@@ -16,16 +16,13 @@
 #include "ir/support/units.h"
 #include "runtime/bad_result.h"
 #include "runtime/checkpoint/saved_states.h"
-#include "runtime/comm/communicator.h"
 #include "runtime/data/safetensors.h"
 
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/MemoryBuffer.h"
-#include "llvm/Support/Signals.h"
 
-#include <unistd.h>
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -67,44 +64,19 @@ Status write_gradients(llvm::StringRef path, std::vector<NamedGradient> gradient
 
 class Run {
  public:
-  Run(const RunOptions& options, Console& console, const PlanMaker& make_plan)
+  Run(const RunOptions& options, Console& console, const PlanMaker& make_plan, JobRanks& ranks)
       : options_(options),
         console_(console),
         make_plan_(make_plan),
+        ranks_(ranks),
         checkpoints_(options.checkpoints, console),
         evaluation_(options) {}
 
-  // A rank that fails says so and ends the others, which would wait for it. They say nothing, and give it time to.
-  Status execute() {
-    Result<std::unique_ptr<Communicator>> ranks = connect_ranks(std::max(options_.patience_s, default_patience_s));
-    if (!ranks) return ranks.takeError();
-    ranks_ = std::move(*ranks);
-    Status result = train_and_save();
-    if (!result || !ranks_ || ranks_->ranks() == 1) return result;
-    if (session_) result = session_->abandoned(std::move(result));
-    console_.after_error = [ranks = ranks_] { ranks->abort(); };
-    Diag failure = take_diag(std::move(result));
-    if (failure.text().empty()) {
-      std::this_thread::sleep_for(time_to_tell);
-      return llvm::make_error<Diag>(std::move(failure));
-    }
-    const bool named = starts_with(failure.text(), own_name() + ": ");
-    Status told = llvm::make_error<Diag>(std::move(failure));
-    return named ? std::move(told) : in_context(own_name(), std::move(told));
-  }
+  // A rank that fails says so before its files are closed, which may take a while: the others would wait for it.
+  Status execute() { return ranks_.abandoned(train_and_save()); }
 
  private:
-  static constexpr std::chrono::seconds time_to_tell{1};
-
-  std::string own_name() const { return "rank " + std::to_string(ranks_->rank()); }
-
-  // For a rank that a lost one keeps from ending: on a GPU it may not come back from the device.
-  [[noreturn]] static void give_up() {
-    llvm::sys::RunInterruptHandlers();  // takes unfinished files away
-    _exit(exit_code(Fault::System));
-  }
-
-  bool is_first_rank() const { return !ranks_ || ranks_->rank() == 0; }
+  bool is_first_rank() const { return ranks_.is_first(); }
 
   Status train_and_save() {
     if (Status s = prepare()) return s;
@@ -121,7 +93,7 @@ class Run {
 
   Status profile_and_save() {
     if (!options_.profile.empty())
-      if (Status s = profile_step(*session_, ranks_.get(), options_.profile, console_)) return s;
+      if (Status s = profile_step(*session_, ranks_.communicator(), options_.profile, console_)) return s;
     if (const std::string& log = options_.log.folder; !options_.profile.empty() && !log.empty() && is_first_rank())
       if (std::error_code failure = llvm::sys::fs::copy_file(options_.profile, path_in_log(log, log_times_file)))
         return system_error(log + ": " + failure.message());
@@ -143,7 +115,6 @@ class Run {
   Status check_host_budget(const Plan& own, int64_t cache_bytes, int64_t snapshot_bytes) const;
   Status check_disk_for(llvm::ArrayRef<WholeState> states, int64_t snapshot_bytes);
   Result<Plan> own_plan();
-  Status agreed(Status own) const;
   Status prepare();
   Status explain_bad_step(const StepMetrics& metrics);
   Status train();
@@ -161,8 +132,8 @@ class Run {
   const RunOptions& options_;
   Console& console_;
   const PlanMaker& make_plan_;
-  std::shared_ptr<Communicator> ranks_;  // null: this process is the only one
-  std::unique_ptr<Session> session_;
+  JobRanks& ranks_;
+  Session* session_ = nullptr;  // that of ranks_
   RunData data_;
   Checkpoints checkpoints_;
   RunEvaluation evaluation_;
@@ -238,7 +209,7 @@ Status Run::check_outputs() const {
 
 // Before the device's memory is taken and weights are read. Every rank counts its own.
 Status Run::check_machine(const Plan& plan) {
-  const int64_t stage = ranks_ ? plan.mesh.coordinate(ranks_->rank(), MeshAxis::Stage) : 0;
+  const int64_t stage = plan.mesh.coordinate(ranks_.rank(), MeshAxis::Stage);
   const Plan& own = *plan.stages()[static_cast<size_t>(stage)];
   const std::vector<WholeState> states = whole_states_of(plan);
   const bool takes_snapshots = is_first_rank() && !options_.checkpoints.folder.empty();
@@ -293,37 +264,21 @@ Result<Plan> Run::own_plan() {
     return known.takeError();
   Result<Plan> plan = make_plan_(is_first_rank());
   if (!plan) return plan;
+  if (plan->mesh.ranks() > 1 && !options_.dump_gradients.empty())
+    return usage_error("--dump-gradients: a plan for several ranks has no whole gradients; compile it for one");
   if (Status s = check_machine(*plan)) return s;
   return plan;
 }
 
-// Of ranks that fail, the first one says why.
-Status Run::agreed(Status own) const {
-  if (!ranks_ || ranks_->ranks() == 1) return own;
-  constexpr int8_t fine = -1;
-  Diag failure = own ? take_diag(std::move(own)) : Diag(Fault::System, "");
-  const int8_t said = failure.text().empty() ? fine : static_cast<int8_t>(failure.fault());
-  std::vector<int8_t> all(static_cast<size_t>(ranks_->ranks()));
-  if (Status s = ranks_->gather_all(&said, all.data(), sizeof said)) return s;
-  const auto first = llvm::find_if(all, [](int8_t each) { return each != fine; });
-  if (first == all.end()) return Status::success();
-  if (first - all.begin() == ranks_->rank()) return llvm::make_error<Diag>(std::move(failure));
-  return llvm::make_error<Diag>(static_cast<Fault>(*first), "");
-}
-
 Status Run::prepare() {
   Result<Plan> plan = own_plan();
-  if (Status s = agreed(plan ? Status::success() : plan.takeError())) return s;
+  if (Status s = ranks_.agreed(plan ? Status::success() : plan.takeError())) return s;
   console_.progress.phase("load");
-  if (plan->mesh.ranks() > 1 && !options_.dump_gradients.empty())
-    return usage_error("--dump-gradients: a plan for several ranks has no whole gradients; compile it for one");
-  ExecutorOptions executor{.threads = options_.threads, .poison = options_.poison, .ranks = ranks_.get()};
+  ExecutorOptions executor{.threads = options_.threads, .poison = options_.poison};
   executor.patience_s = options_.patience_s;
-  executor.tell = [this](const std::string& failure) { print_error(own_name() + ": " + failure); };
-  executor.give_up = [] { give_up(); };
-  Result<std::unique_ptr<Session>> session = Session::create(std::move(*plan), executor);
+  Result<Session*> session = ranks_.open_session(std::move(*plan), executor);
   if (!session) return session.takeError();
-  session_ = std::move(*session);
+  session_ = *session;
   if (!options_.save_ema.empty() && !has_mean_weights(*session_))
     return usage_error(
         "--save-ema: the plan keeps no running mean of the weights; compile it with --ema, such as 0.999");
@@ -335,7 +290,7 @@ Status Run::prepare() {
         "--save: what a plan with adapters trains is saved with --save-adapter; `plimsoll merge` adds it to "
         "the weights");
   if (Status s = checkpoints_.open(*session_, options_.seed)) return s;
-  if (Status s = data_.open(options_, checkpoints_.start(), *session_, ranks_.get())) return s;
+  if (Status s = data_.open(options_, checkpoints_.start(), *session_, ranks_.communicator())) return s;
   if (const std::string note = data_.source().note(); is_first_rank() && !note.empty())
     llvm::errs() << "plimsoll: note: " << printable(note) << "\n";
   if (Status s = evaluation_.open(*session_, checkpoints_.start())) return s;
@@ -507,7 +462,8 @@ void Run::report() const {
 }  // namespace
 
 Status run_plan(const RunOptions& options, Console& console, const PlanMaker& make) {
-  return Run(options, console, make).execute();
+  return JobRanks::run(console, std::max(options.patience_s, default_patience_s),
+                       [&](JobRanks& ranks) { return Run(options, console, make, ranks).execute(); });
 }
 
 Status run_command(const RunOptions& options, Console& console) {

@@ -1,6 +1,6 @@
 #include "frontend/api/compare_onnxruntime.h"
 
-#include "frontend/driver/commands.h"
+#include "frontend/driver/job_ranks.h"
 #include "frontend/inspect/text_table.h"
 #include "ir/plan/adapters.h"
 #include "ir/plan/check.h"
@@ -216,6 +216,13 @@ class Verification {
 
 }  // namespace
 
-Status verify_command(const VerifyOptions& options, Console& console) { return Verification(options, console).run(); }
+Status verify_command(const VerifyOptions& options, Console& console) {
+  return JobRanks::run(console, default_patience_s, [&](JobRanks& ranks) {
+    return ranks.are_several()
+               ? ranks.agreed(usage_error("verify compares the step of one process; " + llvm::Twine(ranks.count()) +
+                                          " are running; start it without a launcher"))
+               : Verification(options, console).run();
+  });
+}
 
 }  // namespace plimsoll

@@ -131,6 +131,9 @@ class SocketWatch : public RankWatch {
     return end_.kind == Kind::Alive || tells(end_);
   }
 
+ protected:
+  bool one_rank_tells() const override { return static_cast<bool>(options_.tell); }
+
  private:
   static Status listen(Socket& listener, Address& own) {
     listener = Socket(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -399,6 +402,32 @@ class SocketWatch : public RankWatch {
 };
 
 }  // namespace
+
+Status without_words(Status failure) { return llvm::make_error<Diag>(take_diag(std::move(failure)).fault(), ""); }
+
+Status RankWatch::agreed(Status status, llvm::function_ref<void()> interrupt) {
+  const auto lost_rank = [this] {
+    Status lost = failure();
+    return lost && one_rank_tells() ? without_words(std::move(lost)) : std::move(lost);
+  };
+  if (Status lost = lost_rank()) {
+    llvm::consumeError(std::move(status));
+    return lost;
+  }
+  if (!status) return status;
+  Diag own = take_diag(std::move(status));
+  if (own.text().empty()) return llvm::make_error<Diag>(std::move(own));
+  // A rank whose peer is gone may notice before the watch does.
+  if (own.fault() == Fault::System)
+    for (int waits = 0; waits < 100; ++waits) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      if (Status lost = lost_rank()) return lost;
+    }
+  report_own_failure(own.fault());
+  interrupt();
+  const bool is_told = one_rank_tells() && !tells_own_failure();
+  return llvm::make_error<Diag>(own.fault(), is_told ? "" : own.text());
+}
 
 Result<std::unique_ptr<RankWatch>> RankWatch::start(Communicator& ranks, const RankProgress& progress,
                                                     WatchOptions options) {

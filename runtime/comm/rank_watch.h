@@ -10,6 +10,8 @@
 
 #include "runtime/comm/communicator.h"
 
+#include "llvm/ADT/STLFunctionalExtras.h"
+
 #include <atomic>
 #include <functional>
 #include <string>
@@ -51,12 +53,25 @@ class RankWatch {
 
   // Why others have ended the job; success while it goes on.
   virtual Status failure() const = 0;
+  // What the rank's `status` means for the job: a failure that a lost rank caused is named as that, and one of its own
+  // ends the others; `interrupt` then ends what this rank still waits for. Where another rank tells people why the job
+  // ends, the failure keeps its fault and loses its words.
+  Status agreed(
+      Status status, llvm::function_ref<void()> interrupt = [] {});
+
   // Tells the others that this rank has failed on its own.
   virtual void report_own_failure(Fault fault) = 0;
   // After a failure of its own: is this rank the one that tells it? Of several that fail at once rank 0 hears of one
   // first, and that one does. Waits a little for what rank 0 says.
   virtual bool tells_own_failure() = 0;
+
+ protected:
+  // Does WatchOptions::tell say it on one rank?
+  virtual bool one_rank_tells() const = 0;
 };
+
+// The same failure where another rank says it: its fault alone.
+Status without_words(Status failure);
 
 // Much longer than a step is predicted to take, and than the host is ever busy with something else.
 double default_watch_patience_s(double predicted_step_us);

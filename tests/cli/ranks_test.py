@@ -5,71 +5,18 @@ Usage: ranks_test.py PLIMSOLL [--cards N [--times 20]]
 
 With --cards it only kills and stops one of N ranks on as many GPUs, at random moments.
 """
-import argparse
 import json
-import math
 import os
 import pathlib
 import random
 import shlex
-import shutil
 import signal
-import socket
 import struct
 import subprocess
-import sys
 import tempfile
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "golden"))
-from check_golden import unpack  # noqa: E402
-
-parser = argparse.ArgumentParser()
-parser.add_argument("program")
-parser.add_argument("--cards", type=int)
-parser.add_argument("--times", type=int, default=20)
-arguments = parser.parse_args()
-MODELS = pathlib.Path(__file__).resolve().parent / "models"
-PROGRAM, DEVICE = arguments.program, "auto" if arguments.cards else "cpu"
-checks = 0
-
-
-def check(condition, what):
-    global checks
-    checks += 1
-    if not condition:
-        sys.exit(f"ranks_test: {what}")
-
-
-def free_port():
-    """Below the ports that a system gives to connections, one of which might start before rank 0 listens."""
-    while True:
-        port = random.SystemRandom().randrange(15000, 32000)
-        with socket.socket() as found:
-            try:
-                found.bind(("", port))
-            except OSError:
-                continue
-        return str(port)
-
-
-def compile_plan(case, mesh):
-    plan = case / f"{mesh}.plan"
-    subprocess.run([PROGRAM, "compile", case / "model.onnx", "-o", plan, "--device", DEVICE, "--mesh", mesh], check=True, capture_output=True)
-    return plan
-
-
-def words(case, plan, steps, *more, weights=None):
-    return list(map(str, [PROGRAM, "run", plan, "--weights", weights or case / "model.onnx", "--data", case / "batch.safetensors", "--steps", steps, "--threads", 1, *more]))
-
-
-def start(command, rank, ranks, port):
-    environment = {**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def losses(path):
-    return [json.loads(line)["loss"] for line in path.read_text().splitlines()]
+from started_ranks import LONGEST, MODELS, PROGRAM, arguments, check, check_one_tells, checks_made, compile_plan, free_port, launchers, losses, outputs_of, start, unpack, words
 
 
 def run_by_environment(case, plan, ranks, metrics, *more):
@@ -82,7 +29,6 @@ def run_by_environment(case, plan, ranks, metrics, *more):
 
 
 PATIENCE = 10 if arguments.cards else 3  # seconds; a first step on a card connects the ranks, which takes some
-LONGEST = 300  # seconds until a rank counts as hung, on a machine that does much else
 
 
 def seconds_to_end():
@@ -191,16 +137,11 @@ def fail_on_ranks(case, plan, launchers):
     # Before the ranks meet a file is missing, after that it cannot be read.
     for weights, data, failing, text in ((None, case / "broken.safetensors", {2}, "rank 2: "), (None, case / "broken.safetensors", {0, 1, 2, 3}, "broken.safetensors"),
                                          (case / "none.onnx", case / "batch.safetensors", {0, 1, 2, 3}, "none.onnx")):
-        port, commands = free_port(), [words_of(rank, data, failing) for rank in range(4)]
+        commands = [words_of(rank, data, failing) for rank in range(4)]
         if weights:
             for command in commands:
                 command[command.index("--weights") + 1] = str(weights)
-        processes = [start(command, rank, 4, port) for rank, command in enumerate(commands)]
-        outputs = [process.communicate(timeout=LONGEST)[1] for process in processes]
-        said = [line for output in outputs for line in output.splitlines() if "error" in line]
-        check(len(said) == 1 and text in said[0], f"{failing} of four ranks fail: {said}")
-        codes = {process.returncode for process in processes}
-        check(len(codes) == 1 and 0 not in codes, f"{failing} of four ranks exit {codes}")
+        check_one_tells(*outputs_of(commands), text, f"{failing} of four ranks fail")
     own = "if [ ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} = 1 ]; then exec %s; else exec %s; fi"
     failing, other = (" ".join(map(shlex.quote, words_of(rank, case / "broken.safetensors", {1}))) for rank in (1, 0))
     for mpirun in launchers:
@@ -278,75 +219,6 @@ def show_ranks(case, plan):
     table = subprocess.check_output([PROGRAM, "fit", case / "model.onnx", "--device", "cpu", "--cards", "4", "--zero", "1"], text=True)
     rows = [line.split() for line in table.splitlines() if line.strip()[:1].isdigit()]
     check([row[0] for row in rows] == ["1", "2", "4"] and all("yes" in row for row in rows), f"fit --cards: {table}")
-
-
-def count_hosts(case):
-    """What the ranks of a host hold of its memory is added up by host, and a plan is within it."""
-    def compile_on(memory):
-        file, plan = case / "hosts.json", case / "hosts.plan"
-        file.write_text(json.dumps({"hosts": 2, "cards": 2, "host_memory_bytes": memory, "network": {"base_us": 60, "gb_per_s": 40}}))
-        command = [PROGRAM, "compile", case / "model.onnx", "-o", plan, "--device", "cpu", "--mesh", "data=4", "--cluster", file]
-        return plan, subprocess.run(command, capture_output=True, text=True)
-
-    plan, done = compile_on(1 << 30)
-    check(done.returncode == 0, done.stderr)
-    host = json.loads(subprocess.check_output([PROGRAM, "inspect", plan, "--json"]))["memory"]["host"]
-    check([(each["first_rank"], each["ranks"], each["held_bytes"]) for each in host["hosts"]] == [(rank, 2, 2 * host["held_bytes"]) for rank in (0, 2)], f"{host}")
-    check((host["host_memory_bytes"], host["held_budget_bytes"]) == (1 << 30, 1 << 29), f"{host}")
-    report = subprocess.check_output([PROGRAM, "inspect", plan], text=True)
-    check("hosts 0 to 1, each 2 ranks" in report and "of 1 GiB" in report, report)
-    _, done = compile_on(2 * host["held_bytes"] - 1)
-    check(done.returncode == 4 and "of host memory" in done.stderr, f"a host that is too small: {done.stderr}")
-
-
-def write_samples(path, samples):
-    """Rows of three numbers and a class of two."""
-    body = struct.pack(f"<{3 * samples}f", *[math.sin(i) for i in range(3 * samples)])
-    header = {"x": {"dtype": "F32", "shape": [samples, 3], "data_offsets": [0, len(body)]},
-              "labels": {"dtype": "I64", "shape": [samples], "data_offsets": [len(body), len(body) + 8 * samples]}}
-    head = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(head)) + head + body + struct.pack(f"<{samples}q", *[i * i % 3 % 2 for i in range(samples)]))
-    return path
-
-
-def evaluate_on_ranks(folder):
-    """Each of two ranks evaluates its share; of the last batch they have 2 and 1 samples, or 1 and none."""
-    model, plans = MODELS / "no_loss.onnx", {}
-    for mesh in ("data=1", "data=2"):
-        plans[mesh] = folder / f"evaluate.{mesh}.plan"
-        subprocess.run([PROGRAM, "compile", model, "-o", plans[mesh], "--device", "cpu", "--loss", "cross-entropy:logits:labels", "--mesh", mesh, "--lr", "0.1",
-                        "--metric", "accuracy", "--metric", "f1"], check=True, capture_output=True)
-    for samples in (11, 9):
-        data, saved, metrics = write_samples(folder / f"{samples}.safetensors", samples), folder / "evaluated.safetensors", folder / f"{samples}.jsonl"
-        train = [PROGRAM, "run", plans["data=2"], "--weights", model, "--data", data, "--steps", "3", "--evaluate-data", data, "--save", saved, "--metrics", metrics]
-        again = [PROGRAM, "evaluate", plans["data=2"], "--weights", saved, "--data", data, "--metrics", folder / "ranks.json"]
-        for command in (train, again):
-            port = free_port()
-            processes = [start(list(map(str, command)), rank, 2, port) for rank in range(2)]
-            outputs = [process.communicate(timeout=LONGEST) for process in processes]
-            check(all(process.returncode == 0 for process in processes), f"evaluation on two ranks: {outputs}")
-        subprocess.run([PROGRAM, "evaluate", plans["data=1"], "--weights", saved, "--data", data, "--metrics", folder / "alone.json"], check=True, capture_output=True)
-        alone, ranks = (json.loads((folder / name).read_text()) for name in ("alone.json", "ranks.json"))
-        during = [json.loads(line) for line in metrics.read_text().splitlines()][-1]["evaluation"]
-        for name in ("loss", "accuracy", "f1"):
-            check(all(abs(each[name] - alone[name]) < 1e-6 for each in (ranks, during)), f"{name} of {samples} samples: {alone}, {ranks}, {during}")
-        check(ranks["samples"] == alone["samples"] == samples, f"{ranks['samples']} samples")
-
-
-def evaluate_on_meshes(case):
-    """Ranks with parts of the weights, or with pieces of them, find what one rank finds, for any number of samples."""
-    found = {}
-    for name, mesh in (("alone", ["--mesh", "data=1"]), ("tensor", ["--mesh", "tensor=2"]), ("zero", ["--mesh", "data=2", "--zero", "3"])):
-        plan, result = case / f"evaluate.{name}.plan", case / f"evaluate.{name}.json"
-        subprocess.run([PROGRAM, "compile", case / "model.onnx", "-o", plan, "--device", "cpu", "--evaluate-batch", "2", "--metric", "accuracy", *mesh], check=True, capture_output=True)
-        command = list(map(str, [PROGRAM, "evaluate", plan, "--weights", case / "model.onnx", "--data", case / "batch.safetensors", "--metrics", result, "--threads", 1]))
-        port, ranks = free_port(), 1 if name == "alone" else 2
-        processes = [start(command, rank, ranks, port) for rank in range(ranks)]
-        outputs = [process.communicate(timeout=120) for process in processes]
-        check(all(process.returncode == 0 for process in processes), f"evaluation on {mesh}: {outputs}")
-        found[name] = json.loads(result.read_text())
-    for name in ("tensor", "zero"):
-        check(all(abs(found[name][key] - found["alone"][key]) < 1e-5 for key in ("loss", "accuracy", "samples")), f"{found}")
 
 
 def train_with_lengths(folder):
@@ -481,30 +353,24 @@ def main():
         refuse_other_ranks(case, two)
         measure_links(case)
         show_ranks(case, two)
-        count_hosts(case)
         for lost, stop in ((1, False), (2, True), (0, False), (0, True)):
             lose_a_rank(case, four, 4, lost, stop)
             lose_a_rank(case, stages, 4, lost, stop)
         suspend_all_ranks(case, two, 2)
         share_uneven_rows(case)
         run_stages(case)
-        evaluate_on_ranks(case)
-        evaluate_on_meshes(case)
         refuse_options(case)
         train_with_lengths(case)
         plan_unlike(case)
-        launchers = (("mpirun.openmpi", ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]), ("mpirun.mpich", []))
-        libraries = pathlib.Path(PROGRAM).parent.parent / "lib"
-        launchers = [each for each in launchers if shutil.which(each[0]) and (libraries / f"libplimsoll_{each[0].split('.')[1]}.so").exists()]
-        fail_on_ranks(case, four, [[mpirun, *options] for mpirun, options in launchers])
-        for mpirun, options in launchers:
+        fail_on_ranks(case, four, launchers())
+        for mpirun, *options in launchers():
             metrics = case / f"{mpirun}.jsonl"
             done = subprocess.run([mpirun, *options, "-n", "2", *words(case, two, 4, "--metrics", metrics)], capture_output=True, text=True, timeout=LONGEST)
             check(done.returncode == 0, f"{mpirun}: {done.stderr}")
             check(losses(metrics) == by_environment, f"{mpirun}: {losses(metrics)}, not {by_environment}")
             for stop in (False, True):
                 lose_a_rank_of_mpi(case, four, [mpirun, *options], stop)
-    print(f"{checks} checks")
+    print(f"{checks_made()} checks")
 
 
 if __name__ == "__main__":

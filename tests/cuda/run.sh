@@ -67,12 +67,12 @@ ranks() {
   python3 -B tests/bench/ranks_gpu.py "$plimsoll" gpt2_b16 gpt2_xl_b8
 }
 
-# Ranks killed and stopped at random moments end the others.
+# Ranks killed and stopped at random moments end the others, and ranks that share the samples predict what one does.
 lost_ranks() {
   local cards
   cards=$(nvidia-smi --list-gpus | wc -l)
   [ "$cards" -ge 2 ] || { echo "one card"; return 0; }
-  python3 -B tests/cli/ranks_test.py "$plimsoll" --cards "$cards"
+  python3 -B tests/cli/ranks_commands_test.py "$plimsoll" --cards "$cards" && python3 -B tests/cli/ranks_test.py "$plimsoll" --cards "$cards"
 }
 
 golden() {
