@@ -158,7 +158,8 @@ class BatchDivider {
       note_inputs(node, [&](size_t i) { return claim->cut[i]; });
       return make_rows(node, *claim);
     }
-    if (llvm::any_of(node.operands, [&](ValueId operand) { return must_gather(operand); })) return refuse(node);
+    const bool some_count = llvm::any_of(node.operands, [&](ValueId operand) { return must_gather(operand); });
+    if (some_count && (!node.op->across_ranks || statistics_ == Statistics::OfOwnRows)) return refuse(node);
     if (node.op->across_ranks) {
       note_inputs(node, [&](size_t i) { return is_divided(node.operands[i]); });
       return make_across(node);
@@ -326,12 +327,21 @@ class BatchDivider {
     for (ValueId& operand : local.operands)
       if (!is_whole(operand)) operand = divided(operand);
     use_as_rows(node);
-    const llvm::SmallVector<ValueId, 4> results = node.op->across_ranks(b_, local, ranks_, statistics_);
+    const llvm::SmallVector<ValueId, 4> results =
+        filled_ ? across_counting(local) : node.op->across_ranks(b_, local, ranks_, statistics_);
+    if (results.empty()) return refuse(node);
     for (size_t i = 0; i < results.size(); ++i) {
       const bool rows = graph_.type(results[i]) != old_type(node.results[i]);
       set(node.results[i], rows ? &Forms::divided : &Forms::whole, results[i]);
     }
     return Status::success();
+  }
+
+  // Of a batch that was filled up: `local` has the rank's rows, all of which some operand has.
+  llvm::SmallVector<ValueId, 4> across_counting(const Node& local) {
+    const int64_t rows = graph_.type(local.operands[0]).shape[0];
+    if (rows % filled_->rows_of_rank != 0) return {};
+    return across_counting_rows(b_, local, {counting(rows), filled_->samples, filled_->rows_of_rank}, ranks_);
   }
 
   // A loss that the ranks hold alike is as good as a summand of one part in `ranks` on each.

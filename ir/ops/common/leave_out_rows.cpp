@@ -1,6 +1,7 @@
 #include "ir/ops/common/leave_out_rows.h"
 
 #include "ir/ops/common/support.h"
+#include "ir/ops/norm/norm_batch.h"
 
 namespace plimsoll {
 namespace {
@@ -38,6 +39,12 @@ bool leave_out_rows(Builder& b, const OpDef& op, ValueId counts, llvm::MutableAr
   if (&op != &op_reduce_sum && &op != &op_reduce_mean) return false;
   clear(b, counts, operands[0]);
   return true;
+}
+
+llvm::SmallVector<ValueId, 4> across_counting_rows(Builder& b, const Node& node, const CountingRows& rows,
+                                                   int64_t ranks) {
+  return node.op == &op_batch_norm ? batch_norm_of_counting_rows(b, node, rows, ranks)
+                                   : llvm::SmallVector<ValueId, 4>();
 }
 
 }  // namespace plimsoll

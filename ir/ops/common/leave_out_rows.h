@@ -5,11 +5,23 @@
 
 #include "ir/builder.h"
 
+#include <algorithm>
+
 namespace plimsoll {
 
 // Changes the operands and attributes of a call of `op` so that the rows of dimension 0 whose `counts`, a bool for
 // each, is false add nothing to the results that chunks of the batch make together. Returns false where the op knows no
 // such change.
 bool leave_out_rows(Builder& b, const OpDef& op, ValueId counts, llvm::MutableArrayRef<ValueId> operands, Attrs& attrs);
+
+// Rows of ranks along the data axis that do not divide evenly: the last ranks have fewer that count.
+struct CountingRows {
+  ValueId counts = ValueId::None;    // on this rank, a bool for each row
+  int64_t samples = 0, of_rank = 0;  // of all ranks, and what each would have with all of its rows
+  int64_t counting_on(int64_t rank) const { return std::clamp<int64_t>(samples - rank * of_rank, 0, of_rank); }
+};
+// As OpDef::across_ranks with the statistics of all ranks' rows that count. Empty where the op knows none.
+llvm::SmallVector<ValueId, 4> across_counting_rows(Builder& b, const Node& node, const CountingRows& rows,
+                                                   int64_t ranks);
 
 }  // namespace plimsoll

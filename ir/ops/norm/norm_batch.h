@@ -3,6 +3,7 @@
 // Batch norms of one rank (norm_batch.cpp) and of several (norm_batch_ranks.cpp) share this: x is [N, C, ...], or
 // [N, ..., C] with {channels_last}.
 
+#include "ir/ops/common/leave_out_rows.h"
 #include "ir/ops/norm/norm.h"
 
 namespace plimsoll {
@@ -20,5 +21,8 @@ std::vector<double> passed_gradient(const ReferenceCall& call, const NormOperand
 // See OpDef::across_ranks.
 llvm::SmallVector<ValueId, 4> batch_norm_across_ranks(Builder& b, const Node& node, int64_t ranks,
                                                       Statistics statistics);
+// See across_counting_rows().
+llvm::SmallVector<ValueId, 4> batch_norm_of_counting_rows(Builder& b, const Node& node, const CountingRows& rows,
+                                                          int64_t ranks);
 
 }  // namespace plimsoll

@@ -129,7 +129,9 @@ Status batch_norm_given_gradient(GradContext& g) {
   const ValueId dz = relu && residual ? local[3] : g.out_grad();
   if (g.wants("x")) {
     const int64_t ranks = g.attrs().get_int("ranks");
-    const ValueId sums = g.b.emit("reduce_all", {local[0]}, data_axis(ranks));
+    ValueId sums = g.b.emit("reduce_all", {local[0]}, data_axis(ranks));
+    // batch_norm_dx divides by the number of all rows.
+    if (g.attrs().has("counting")) sums = Expr{&g.b, sums} * (1 / g.attrs().get_float("counting"));
     attrs.set("ranks", ranks);
     llvm::SmallVector<ValueId, 7> parts{g["x"], dz, g["scale"], g["mean"], g["var"], sums};
     if (gate != ValueId::None) parts.push_back(gate);
@@ -262,6 +264,61 @@ llvm::SmallVector<ValueId, 4> batch_norm_across_ranks(Builder& b, const Node& no
                                              : normalise_by_all_rows(b, node, ranks);
 }
 
+// Where only `rows` count. The others are first zeros, which makes a mean that needs a factor alone, and then that
+// mean, which adds nothing to the sum of squares about it: no large numbers cancel. What gradient they would get, by
+// the two sums over all ranks, the choice of x takes away.
+llvm::SmallVector<ValueId, 4> batch_norm_of_counting_rows(Builder& b, const Node& node, const CountingRows& rows,
+                                                          int64_t ranks) {
+  const Expr x{&b, operand_of(node, "x")};
+  const Shape shape = x.type().shape;
+  const size_t channel = channel_dim(node.attrs, shape.size());
+  const int64_t channels = shape[channel];
+  Shape by_row(shape.size(), 1), by_channel(shape.size(), 1);
+  by_row[0] = shape[0], by_channel[channel] = channels;
+  const Expr counts = reshape({&b, rows.counts}, by_row), cleared = where(counts, x, 0.0);
+  const Attrs layout = layout_attrs(node.attrs);
+  const DType wide = stat_dtype(x.type().dtype);
+
+  // By rank: all of its rows over those that count, and its share in all that do.
+  Tensor ratios(Type(wide, {ranks})), shares(Type(wide, {ranks, 1}));
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    const auto count = static_cast<double>(rows.counting_on(rank));
+    ratios.view().set(rank, static_cast<double>(rows.of_rank) / count);
+    shares.view().set(rank, count / static_cast<double>(rows.samples));
+  }
+  Attrs own = data_axis(ranks);
+  own.set("shape", Ints{1});
+  const Expr ratio = apply("take_piece", Expr{&b, b.constant(std::move(ratios))}, own);
+  // Means (0) or variances (1) of moments [..., 2, C].
+  const auto statistic = [&](Expr moments, int64_t which, llvm::ArrayRef<int64_t> to) {
+    Ints starts(moments.type().shape.size(), 0), steps(starts.size(), 1),
+        sizes(moments.type().shape.begin(), moments.type().shape.end());
+    starts[starts.size() - 2] = which, sizes[sizes.size() - 2] = 1;
+    return reshape(apply("slice", moments, {{"starts", starts}, {"steps", steps}, {"sizes", sizes}}), to);
+  };
+  const Expr mean = statistic(apply("batch_moments", cleared, layout), 0, {1, channels}) * ratio;
+  const Expr filled = where(counts, x, cast(reshape(mean, by_channel), x.type().dtype));
+  const Expr var = statistic(apply("batch_moments", filled, layout), 1, {1, channels}) * ratio;
+
+  Attrs gather = data_axis(ranks);
+  gather.set("shape", Ints{ranks, 2, channels});
+  const Expr all = apply("gather_pieces", apply("concat", mean, var, {{"axis", int64_t{0}}}), gather);
+  const Expr share{&b, b.constant(std::move(shares))};
+  const auto weighted = [&](Expr of_ranks) {
+    return apply("reduce_sum", of_ranks * share, {{"axes", Ints{0}}, {"keep_dims", int64_t{0}}});
+  };
+  const Expr means = statistic(all, 0, {ranks, channels}), all_mean = weighted(means);
+  const Expr away = means - all_mean, all_var = weighted(statistic(all, 1, {ranks, channels}) + away * away);
+  Attrs attrs = node.attrs;
+  attrs.set("ranks", ranks);
+  attrs.set("counting", static_cast<double>(rows.samples) / static_cast<double>(ranks * rows.of_rank));
+  const ValueId y = b.emit(
+      "batch_norm_given",
+      {cleared, operand_of(node, "scale"), operand_of(node, "bias"), all_mean, all_var, operand_of(node, "residual")},
+      attrs);
+  return {y, all_mean, all_var};
+}
+
 constinit const OpDef op_batch_moments{
     .name = "batch_moments",
     .summary = "mean and biased variance of each channel of x[N, C, ...], as [2, C]; {channels_last}",
@@ -289,9 +346,9 @@ constinit const OpDef op_batch_norm_given{
     .name = "batch_norm_given",
     .summary =
         "batch_norm with mean[C] and var[C] of the rows of all {ranks}; its gradient goes through these to the rows of "
-        "every rank; {eps, activation=none|relu, channels_last}",
+        "every rank, of which the share {counting} counts; {eps, activation=none|relu, channels_last}",
     .operands = {"x", "scale", "bias", "mean", "var", "residual?"},
-    .attrs = {eps_attr, channels_last_attr, {"activation", "none"}, {"ranks", 1}},
+    .attrs = {eps_attr, channels_last_attr, {"activation", "none"}, {"ranks", 1}, {"counting", 1.0}},
     .infer = infer_batch_norm_given,
     .gradient = Gradient::rule(batch_norm_given_gradient),
     .in_place = {{"y", "residual"}, {"y", "x"}},

@@ -170,6 +170,57 @@ graph @images(%x: f64[8,6,4,6], %labels: i64[8]) state(%s: f64[6] parameter trai
     }
   }
 
+  TEST_CASE("statistics of a batch norm leave out the rows behind the end of a batch that does not divide") {
+    // Two norms of which the second has a residual and a ReLU, and running statistics of all samples.
+    const auto model = [](int64_t batch, bool last) {
+      const std::string n = std::to_string(batch), x = last ? n + ",4,6" : n + ",6,4",
+                        layout = last ? ", channels_last=1" : "";
+      return parsed("graph @uneven(%x: f64[" + x + "], %labels: i64[" + n +
+                    "]) state(%s: f64[6] parameter trained, %b: f64[6] parameter trained, %v: f64[24,24] parameter "
+                    "trained, %w: f64[24,3] parameter trained, %rm: f64[6] buffer, %rv: f64[6] buffer) {\n"
+                    "  %y, %ym, %yv = batch_norm(%x, %s, %b) {eps=0.001" +
+                    layout + "} : f64[" + x +
+                    "], f64[6], f64[6]\n"
+                    "  %flat = reshape(%y) {shape=[" +
+                    n + ",24]} : f64[" + n +
+                    ",24]\n"
+                    "  %h = linear(%flat, %v) : f64[" +
+                    n +
+                    ",24]\n"
+                    "  %image = reshape(%h) {shape=[" +
+                    x + "]} : f64[" + x +
+                    "]\n"
+                    "  %u, %um, %uv = batch_norm(%image, %s, %b, %y) {activation=\"relu\", eps=0.001" +
+                    layout + "} : f64[" + x +
+                    "], f64[6], f64[6]\n"
+                    "  %rows = reshape(%u) {shape=[" +
+                    n + ",24]} : f64[" + n +
+                    ",24]\n"
+                    "  %z = linear(%rows, %w) : f64[" +
+                    n +
+                    ",3]\n"
+                    "  %loss, %lse, %weight = cross_entropy(%z, %labels) {reduction=\"mean\"} : f64[], f64[" +
+                    n +
+                    "], f64[]\n"
+                    "  %nm = running_update(%rm, %um) {momentum=0.9} : f64[6]\n"
+                    "  %nv = running_update(%rv, %uv) {count=" +
+                    std::to_string(4 * batch) +
+                    ", momentum=0.9} : f64[6]\n"
+                    "  return loss=%loss\n  update %rm = %nm\n  update %rv = %nv\n}\n");
+    };
+    // Of five samples three ranks have two, two and one; of seven, four ranks two, two, two and one.
+    for (bool last : {false, true})
+      for (const auto& [batch, ranks] : {std::pair(5, 2), {5, 3}, {7, 4}, {7, 2}})
+        for (int zero : {0, 3}) {
+          CAPTURE(batch);
+          CAPTURE(ranks);
+          CAPTURE(zero);
+          TrainingRequest request = request_of(ranks);
+          request.zero = zero;
+          check_divided(model(batch, last), request, 1e-9);
+        }
+  }
+
   TEST_CASE("local batch norms see the rank's own rows, and running statistics are the mean over the ranks") {
     auto model = [](int64_t batch) {
       const std::string rows = std::to_string(batch);
