@@ -2,6 +2,7 @@
 
 #include "ir/plan/check.h"
 #include "ir/plan/snapshot_bytes.h"
+#include "ir/plan/summary.h"
 #include "ir/support/did_you_mean.h"
 #include "passes/add_evaluation.h"
 #include "passes/budget/split_search.h"
@@ -44,18 +45,17 @@ Result<Derived> derive_all_stages(const ForwardModel& forward, const TrainingReq
   return all;
 }
 
-// Loading and the cache may need more of the host's budget than there is, whatever the search finds.
+// Loading and the cache may need more of a host's budget than there is, whatever the search finds.
 void record_host(CompileResult& result, const TrainingRequest& request) {
   HostSummary host;
-  host.budget_bytes = request.host_budget_of_rank(), host.cache_bytes = request.cache_bytes;
+  host.budget_bytes = request.host_budget_of_host(), host.cache_bytes = request.cache_bytes;
   host.memory_bytes = request.host_memory_bytes, host.ranks_per_host = request.ranks_per_host;
   for (Plan* plan : result.plans()) {
     plan->host = host;
     for (Plan& stage : plan->later_stages) stage.host = host;
     if (request.checkpoints && plan->stage == 0) plan->host.snapshot_bytes = snapshot_bytes(*plan);
   }
-  const auto is_above = [&](const Plan* plan) { return plan->host_bytes() > host.budget_bytes; };
-  if (host.budget_bytes > 0 && llvm::any_of(result.plan.stages(), is_above)) result.fits = false;
+  if (host.budget_bytes > 0 && most_on_a_host(result.plan) > host.budget_bytes) result.fits = false;
 }
 
 }  // namespace

@@ -116,21 +116,26 @@ struct TrainingRequest {
   EvaluationRequest evaluation;
   // Plans that take so long or longer are of no use, and what bounds show to be so is not searched.
   double enough_us = std::numeric_limits<double>::infinity();
-  bool is_one_of_many = false;    // meshes that are compared, so long programs of stages are not searched as far
-  double effort = 1;              // search work for rematerialisation and placement, as a multiple of the usual
-  int64_t host_budget_bytes = 0;  // host memory of each rank for that, for loading and for the cache; 0: not limited
-  int64_t cache_bytes = 0;        // host memory in which a run may keep decoded samples
-  bool checkpoints = false;       // hold back host memory for the snapshot of a run with checkpoints
+  bool is_one_of_many = false;  // meshes that are compared, so long programs of stages are not searched as far
+  double effort = 1;            // search work for rematerialisation and placement, as a multiple of the usual
+  // Memory of each host, for all its ranks: for that, for loading and for the cache; 0: not limited.
+  int64_t host_budget_bytes = 0;
+  int64_t cache_bytes = 0;   // host memory in which a run may keep decoded samples
+  bool checkpoints = false;  // hold back host memory for the snapshot of a run with checkpoints
   // Of a cluster: what each host has for its ranks, 0: not limited, and how many of them it holds, 0: all.
   int64_t host_memory_bytes = 0, ranks_per_host = 0;
 
   bool scales_loss() const { return precision == "fp16"; }
-  // What each rank may hold of its host; 0: not limited.
-  int64_t host_budget_of_rank() const {
-    if (host_memory_bytes == 0) return host_budget_bytes;
-    const int64_t sharing = ranks_per_host > 0 ? std::min(ranks_per_host, mesh.ranks()) : mesh.ranks();
-    const int64_t share = std::max<int64_t>(host_memory_bytes / sharing, 1);
-    return host_budget_bytes > 0 ? std::min(host_budget_bytes, share) : share;
+  int64_t ranks_of_host() const { return ranks_per_host > 0 ? std::min(ranks_per_host, mesh.ranks()) : mesh.ranks(); }
+  // What the ranks of a host may hold of it together; 0: not limited.
+  int64_t host_budget_of_host() const {
+    if (host_memory_bytes == 0 || host_budget_bytes == 0) return std::max(host_memory_bytes, host_budget_bytes);
+    return std::min(host_memory_bytes, host_budget_bytes);
+  }
+  // Each of them plans within an equal share of what is left beside a snapshot, which the first rank takes.
+  int64_t host_budget_of_rank(int64_t snapshot_bytes = 0) const {
+    const int64_t of_host = host_budget_of_host();
+    return of_host == 0 ? 0 : std::max<int64_t>(1, (of_host - snapshot_bytes) / ranks_of_host());
   }
   // What each rank of a stage may hold of its device.
   int64_t budget_of_stage(size_t stage, const DeviceDescription& device) const {

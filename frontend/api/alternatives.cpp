@@ -97,7 +97,7 @@ class Alternatives {
   void add(Alternative alternative, const CompileResult& result) {
     const Plan& plan = result.plan;
     add(std::move(alternative), plan.promised_bytes(), plan.predicted_step_us, samples_of(plan));
-    const bool within_host = plan.host.budget_bytes == 0 || plan.host_bytes() <= plan.host.budget_bytes;
+    const bool within_host = plan.host.budget_bytes == 0 || most_on_a_host(plan) <= plan.host.budget_bytes;
     found_.back().fits = result.fits || (found_.back().fits && within_host && is_within_host_budget(plan));
   }
 
@@ -313,6 +313,13 @@ class Alternatives {
 
   bool trains_all() const { return training_.train.empty() && training_.freeze.empty(); }
 
+  // With equal shares each rank of a host has room for what the largest needs.
+  int64_t host_budget_for(const Plan& plan) const {
+    int64_t most = 0;
+    for (const Plan* stage : plan.stages()) most = std::max(most, stage->host_bytes() - stage->host.snapshot_bytes);
+    return most * training_.ranks_of_host() + plan.host.snapshot_bytes;
+  }
+
   // Allows more host memory. Whether copies overlap with computing cannot be estimated, so this is planned even for
   // large jobs.
   void host_memory() {
@@ -326,7 +333,7 @@ class Alternatives {
     std::optional<CompileResult> result = planned(job_, training);
     if (!result || result->plan.arenas.size() == 1) return;
     Alternative more = changed(Change::HostMemory);
-    more.number = round_up_readable(result->plan.host_bytes());
+    more.number = round_up_readable(host_budget_for(result->plan));
     if (now.host_budget_bytes > 0 && more.number > now.host_budget_bytes) {
       training.host_budget_bytes = more.number;
       result = planned(job_, training);

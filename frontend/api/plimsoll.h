@@ -207,7 +207,7 @@ struct CompileOptions {
 
   int64_t budget_bytes = 0;       // device memory each rank may hold; 0: the device's memory
   std::vector<int64_t> budgets;   // the same by rank, each above 0; empty: budget_bytes for all
-  int64_t host_budget_bytes = 0;  // host memory it may pin for offloading; 0: all it wants
+  int64_t host_budget_bytes = 0;  // memory of each host, for all its ranks; 0: not limited
   bool recompute = true;          // compute values again where the budget asks for it
   bool offload = true;            // let states and values wait in host memory where the budget asks for it
   int64_t split = 0;              // chunks of the batch; 0: where the budget asks for it, 1: never split

@@ -182,11 +182,17 @@ void print_needs(const Plan& plan, llvm::raw_ostream& out) {
   out << "needs " << format_bytes(plan.promised_bytes());
   if (has_budget(plan)) out << " of " << format_bytes(plan.arenas.front().budget_bytes);
   out << " on " << plan.device.name;
-  if (plan.arenas.size() > 1 || plan.host.budget_bytes > 0) {
-    out << " and " << format_bytes(plan.host_bytes());
-    if (plan.host.budget_bytes > 0) out << " of " << format_bytes(plan.host.budget_bytes);
-    out << " of host memory";
-  }
+}
+
+// Of all stages together, what their ranks hold of a host.
+void print_host_needs(const Plan& plan, llvm::raw_ostream& out) {
+  const auto waits_there = [](const Plan* stage) { return stage->arenas.size() > 1; };
+  if (plan.host.budget_bytes == 0 && llvm::none_of(plan.stages(), waits_there)) return;
+  out << " and " << format_bytes(most_on_a_host(plan));
+  if (plan.host.budget_bytes > 0) out << " of " << format_bytes(plan.host.budget_bytes);
+  out << " of host memory";
+  if (const int64_t ranks = needs_of_hosts(plan).front().ranks; plan.mesh.ranks() > 1)
+    out << " for the " << format_count(ranks) << (ranks == 1 ? " rank" : " ranks") << " of a host";
 }
 
 void print_result(const CompileOptions& options, const Plan& plan, llvm::raw_ostream& out) {
@@ -200,6 +206,7 @@ void print_result(const CompileOptions& options, const Plan& plan, llvm::raw_ost
     if (shows_all && !plan.later_stages.empty()) out << "stage " << stage->stage << " ";
     print_needs(*stage, out);
   }
+  print_host_needs(plan, out);
   out << ", " << format_count(static_cast<int64_t>(instructions)) << " instructions, predicted "
       << format_us(plan.predicted_step_us) << " per step";
   if (options.job.request.chooses_batch())

@@ -185,9 +185,10 @@ void add_job(CLI::App& command, JobOptions& options) {
   add_option(command, "--split", options.split, "auto|off|N[:VALUE]",
              "run part of the model chunk by chunk of the batch; auto: where the budget needs it (the default, except "
              "with --max-batch and --best-batch); off: never; N: in N chunks; N:VALUE: in N chunks from this value on");
-  add_option(
-      command, "--host-budget", options.host_budget, "BYTES",
-      "host memory of each rank: what --offload pins, batches that are read ahead, and --cache; default: no limit");
+  add_option(command, "--host-budget", options.host_budget, "BYTES",
+             "memory of each host, for all its ranks: what --offload pins, batches that are read ahead, and --cache; "
+             "default: what "
+             "--cluster says, else no limit");
   command.add_flag("--for-checkpoints", options.request.training.checkpoints,
                    "hold back host memory for the copy of all states that run --checkpoint takes");
   add_option(command, "--cache", options.cache, "BYTES",

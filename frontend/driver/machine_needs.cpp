@@ -1,6 +1,5 @@
 #include "frontend/driver/machine_needs.h"
 
-#include "frontend/api/machine.h"
 #include "ir/support/units.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -29,10 +28,9 @@ std::optional<uint64_t> file_system_of(const std::string& folder) {
   return id.getDevice();
 }
 
-template <typename Need>
-std::string list_needs(llvm::ArrayRef<Need> needs) {
+std::string list_needs(llvm::ArrayRef<DiskNeed> needs) {
   std::string list;
-  for (const Need& need : needs)
+  for (const DiskNeed& need : needs)
     if (need.bytes > 0) list += (list.empty() ? "" : ", ") + need.what + " " + format_bytes(need.bytes);
   return list;
 }
@@ -51,19 +49,10 @@ Status check_disk(llvm::ArrayRef<DiskNeed> needs) {
     for (const DiskNeed& need : here) bytes += need.bytes;
     if (bytes > 0 && static_cast<uint64_t>(bytes) > space->available)
       return system_error("the run writes " + format_bytes(bytes) + " to the disk of " + folder + " (" +
-                          list_needs<DiskNeed>(here) + "), " + format_bytes(static_cast<int64_t>(space->available)) +
+                          list_needs(here) + "), " + format_bytes(static_cast<int64_t>(space->available)) +
                           " are free");
   }
   return Status::success();
-}
-
-Status check_host_memory(llvm::ArrayRef<MemoryNeed> needs) {
-  int64_t bytes = 0;
-  for (const MemoryNeed& need : needs) bytes += need.bytes;
-  const int64_t available = available_memory_here();
-  if (bytes <= available) return Status::success();
-  return system_error("the run takes " + format_bytes(bytes) + " of host memory (" + list_needs(needs) + "), " +
-                      format_bytes(available) + " are available");
 }
 
 }  // namespace plimsoll

@@ -1,7 +1,7 @@
 #pragma once
 
-// What a run needs of this machine besides its device: disk for all that it writes, and host memory for its arenas, its
-// data and its checkpoints. It is looked at before the first step, so that no run of hours ends for the lack of it.
+// What a run needs of this machine's disks for all that it writes (of its memory, see host_memory.h). It is looked at
+// before the first step, so that no run of hours ends for the lack of it.
 
 #include "ir/support/status.h"
 
@@ -20,13 +20,5 @@ struct DiskNeed {
 // An error where needs on one file system are more together than it has free: it names them, their sum and what is
 // free.
 Status check_disk(llvm::ArrayRef<DiskNeed> needs);
-
-struct MemoryNeed {
-  std::string what;  // "batches read ahead"
-  int64_t bytes = 0;
-};
-
-// An error where the sum is above what the process may still take: it names the needs, the sum and the limit.
-Status check_host_memory(llvm::ArrayRef<MemoryNeed> needs);
 
 }  // namespace plimsoll

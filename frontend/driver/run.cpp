@@ -1,7 +1,7 @@
 #include "frontend/api/adapters.h"
 #include "frontend/api/save_states.h"
 #include "frontend/driver/checkpoints.h"
-#include "frontend/driver/job_ranks.h"
+#include "frontend/driver/host_memory.h"
 #include "frontend/driver/machine_needs.h"
 #include "frontend/driver/profile.h"
 #include "frontend/driver/run_data.h"
@@ -112,7 +112,7 @@ class Run {
 
   Status check_outputs() const;
   Status check_machine(const Plan& plan);
-  Status check_host_budget(const Plan& own, int64_t cache_bytes, int64_t snapshot_bytes) const;
+  int64_t snapshot_bytes_of(const Plan& plan) const;
   Status check_disk_for(llvm::ArrayRef<WholeState> states, int64_t snapshot_bytes);
   Result<Plan> own_plan();
   Status prepare();
@@ -134,6 +134,7 @@ class Run {
   const PlanMaker& make_plan_;
   JobRanks& ranks_;
   Session* session_ = nullptr;  // that of ranks_
+  RankMemory takes_;
   RunData data_;
   Checkpoints checkpoints_;
   RunEvaluation evaluation_;
@@ -207,38 +208,21 @@ Status Run::check_outputs() const {
   return Status::success();
 }
 
-// Before the device's memory is taken and weights are read. Every rank counts its own.
+// Before the device's memory is taken and weights are read.
 Status Run::check_machine(const Plan& plan) {
-  const int64_t stage = plan.mesh.coordinate(ranks_.rank(), MeshAxis::Stage);
-  const Plan& own = *plan.stages()[static_cast<size_t>(stage)];
-  const std::vector<WholeState> states = whole_states_of(plan);
-  const bool takes_snapshots = is_first_rank() && !options_.checkpoints.folder.empty();
-  const int64_t snapshot_bytes = takes_snapshots ? Snapshot::bytes_for(states) : 0;
-  Result<int64_t> cache = cache_bytes_of_run(options_.cache, own);
+  if (is_first_rank())
+    if (Status s = check_disk_for(whole_states_of(plan), snapshot_bytes_of(plan))) return s;
+  Result<int64_t> cache = cache_bytes_of_run(options_.cache, plan);
   if (!cache) return cache.takeError();
-  if (Status s = check_host_budget(own, *cache, snapshot_bytes)) return s;
-  int64_t arena_bytes = 0;
-  for (const Arena& arena : own.arenas)
-    if (arena.space == MemorySpace::Host || own.device.backend == "cpu") arena_bytes += arena.bytes;
-  if (Status s = check_host_memory({{"arenas", arena_bytes},
-                                    {"batches read ahead", own.loading_bytes()},
-                                    {"cache", *cache},
-                                    {"snapshot for checkpoints", snapshot_bytes}}))
-    return s;
-  return is_first_rank() ? check_disk_for(states, snapshot_bytes) : Status::success();
+  if (plan.mesh.ranks() != ranks_.count()) return Status::success();  // the session will refuse it
+  const int64_t stage = plan.mesh.coordinate(ranks_.rank(), MeshAxis::Stage);
+  takes_ = memory_of_rank(*plan.stages()[static_cast<size_t>(stage)], *cache, snapshot_bytes_of(plan));
+  return Status::success();
 }
 
-// Of the memory that --host-budget gives, checkpoints take what the plan leaves.
-Status Run::check_host_budget(const Plan& own, int64_t cache_bytes, int64_t snapshot_bytes) const {
-  const HostSummary& host = own.host;
-  const int64_t budget = host.budget_bytes,
-                others = own.host_bytes() - host.snapshot_bytes - host.cache_bytes + cache_bytes;
-  if (budget == 0 || snapshot_bytes == 0 || others + snapshot_bytes <= budget) return Status::success();
-  return budget_error("--checkpoint: a snapshot takes " + format_bytes(snapshot_bytes) +
-                      " of host memory, and with the " + format_bytes(others) +
-                      " that the plan pins, reads ahead and caches that is more than its host budget of " +
-                      format_bytes(budget) + "; a plan made with --host-budget " +
-                      format_bytes(others + snapshot_bytes) + " or with --for-checkpoints has room for both");
+// Of the first rank, which writes checkpoints.
+int64_t Run::snapshot_bytes_of(const Plan& plan) const {
+  return is_first_rank() && !options_.checkpoints.folder.empty() ? Snapshot::bytes_for(whole_states_of(plan)) : 0;
 }
 
 Status Run::check_disk_for(llvm::ArrayRef<WholeState> states, int64_t snapshot_bytes) {
@@ -273,6 +257,7 @@ Result<Plan> Run::own_plan() {
 Status Run::prepare() {
   Result<Plan> plan = own_plan();
   if (Status s = ranks_.agreed(plan ? Status::success() : plan.takeError())) return s;
+  if (Status s = check_host_memory(plan->host, takes_, ranks_)) return s;
   console_.progress.phase("load");
   ExecutorOptions executor{.threads = options_.threads, .poison = options_.poison};
   executor.patience_s = options_.patience_s;

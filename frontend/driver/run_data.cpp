@@ -38,13 +38,7 @@ Status read_data_options(const DataRequest& request, DataOptions& options) {
 }
 
 Result<int64_t> cache_bytes_of_run(const std::string& asked, const Plan& plan) {
-  Result<int64_t> bytes = asked.empty() ? plan.host.cache_bytes : size_option("--cache", asked);
-  if (!bytes || *bytes == 0) return bytes;
-  const int64_t others = plan.host_bytes() - plan.host.cache_bytes, budget = plan.host.budget_bytes;
-  if (budget > 0 && others + *bytes > budget)
-    return budget_error("--cache: " + format_bytes(*bytes) + " and the " + format_bytes(others) +
-                        " that the plan pins and reads ahead are more than its host budget of " + format_bytes(budget));
-  return bytes;
+  return asked.empty() ? plan.host.cache_bytes : size_option("--cache", asked);
 }
 
 Status RunData::open(const RunOptions& options, const RunStart& start, const Session& session, Communicator* ranks) {

@@ -12,7 +12,7 @@ namespace plimsoll {
 // Reads the request into options that have the seed and the rank's rows.
 Status read_data_options(const DataRequest& request, DataOptions& options);
 
-// Host memory for decoded samples: what --cache asked for, else what the plan says; an error above the host's budget.
+// Host memory for decoded samples: what --cache asked for, else what the plan says.
 Result<int64_t> cache_bytes_of_run(const std::string& asked, const Plan& plan);
 
 // Where a run begins: at zero, or where a checkpoint was taken.

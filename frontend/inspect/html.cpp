@@ -147,6 +147,11 @@ class HtmlReport {
          << format_bytes(plan_.loading_bytes()) << " of them for batches that are read ahead";
     for (const Arena& other : plan_.arenas)
       if (other.space == MemorySpace::Host) out_ << " and " << format_bytes(other.bytes) << " pinned";
+    if (plan_.mesh.ranks() > 1) {
+      const int64_t ranks = needs_of_hosts(plan_).front().ranks, budget = plan_.host.budget_bytes;
+      out_ << "; the " << ranks << (ranks == 1 ? " rank" : " ranks") << " of a host hold at most "
+           << format_bytes(most_on_a_host(plan_)) << (budget > 0 ? " of " + format_bytes(budget) : "") << " together";
+    }
     out_ << ".</p>\n";
   }
 

@@ -122,10 +122,14 @@ class Report {
         Style::Quiet);
   }
 
-  // What a rank holds of the host beside the program and its checkpoints.
+  // What a rank holds of the host beside the program and its checkpoints, and what all ranks of each host do.
   void host() {
     const HostSummary& limit = plan_.host;
-    table_.heading("host memory", limit.budget_bytes > 0 ? "the budget is " + format_bytes(limit.budget_bytes) : "");
+    const bool alone = plan_.mesh.ranks() == 1;
+    const std::string what = alone ? "the budget is " : "of a rank; the budget of a host is ";
+    table_.heading("host memory", limit.budget_bytes > 0 ? what + format_bytes(limit.budget_bytes)
+                                  : alone                ? ""
+                                                         : "of a rank");
     for (const Arena& arena : plan_.arenas) {
       if (arena.space != MemorySpace::Host) continue;
       SpaceSummary host = summarize_space(plan_, MemorySpace::Host);
@@ -152,7 +156,7 @@ class Report {
       const bool alone = end - first == 1;
       const std::string which = alone ? "host " + std::to_string(first) + ", "
                                       : "hosts " + std::to_string(first) + " to " + std::to_string(end - 1) + ", each ";
-      const int64_t ranks = needs[first].ranks, limit = plan_.host.memory_bytes;
+      const int64_t ranks = needs[first].ranks, limit = plan_.host.budget_bytes;
       row(which + std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks"), needs[first].bytes,
           limit > 0 ? "  of " + format_bytes(limit) : "");
     }

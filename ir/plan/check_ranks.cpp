@@ -254,13 +254,19 @@ Status check_kinds(const Plan& plan) {
   return Status::success();
 }
 
-// What its ranks promise together is within each host's memory.
+// What its ranks promise together is within each host's memory and budget.
 Status check_hosts(const Plan& plan) {
+  for (const Plan& stage : plan.later_stages)
+    if (stage.host.budget_bytes != plan.host.budget_bytes || stage.host.memory_bytes != plan.host.memory_bytes ||
+        stage.host.ranks_per_host != plan.host.ranks_per_host)
+      return model_error("plan check: stage " + llvm::Twine(stage.stage) + " is on other hosts than stage 0");
   for (const HostNeed& host : needs_of_hosts(plan))
-    if (plan.host.memory_bytes > 0 && host.bytes > plan.host.memory_bytes)
-      return model_error("plan check: the host of ranks " + llvm::Twine(host.first_rank) + " to " +
-                         llvm::Twine(host.first_rank + host.ranks - 1) + " holds " + llvm::Twine(host.bytes) +
-                         " bytes for them, its memory is " + llvm::Twine(plan.host.memory_bytes));
+    for (const auto& [what, limit] :
+         {std::pair("memory", plan.host.memory_bytes), std::pair("budget", plan.host.budget_bytes)})
+      if (limit > 0 && host.bytes > limit)
+        return model_error("plan check: the host of ranks " + llvm::Twine(host.first_rank) + " to " +
+                           llvm::Twine(host.first_rank + host.ranks - 1) + " holds " + llvm::Twine(host.bytes) +
+                           " bytes for them, its " + what + " is " + llvm::Twine(limit));
   return Status::success();
 }
 

@@ -219,13 +219,13 @@ struct MeshSearchSummary {
   friend bool operator==(const MeshSearchSummary&, const MeshSearchSummary&) = default;
 };
 
-// The host's memory that a rank may hold while it trains.
+// The memory that the ranks of a host may hold while they train.
 struct HostSummary {
-  int64_t budget_bytes = 0;  // for the pinned arena, loading and the cache; 0: not limited
-  int64_t cache_bytes = 0;   // what the run may keep of decoded samples
+  int64_t budget_bytes = 0;  // of each host, for all its ranks (see Plan::host_bytes) together; 0: not limited
+  int64_t cache_bytes = 0;   // what a rank may keep of decoded samples
   // Held back for the copy of all states that a run with checkpoints takes, of the first stage, whose first rank does.
   int64_t snapshot_bytes = 0;
-  int64_t memory_bytes = 0;    // that each host has for all its ranks; 0: not limited
+  int64_t memory_bytes = 0;    // that each host has, by the cluster's description; 0: not known
   int64_t ranks_per_host = 0;  // ranks fill hosts one after the other; 0: all are on one
   friend bool operator==(const HostSummary&, const HostSummary&) = default;
 };
@@ -272,8 +272,8 @@ struct Plan {
 
   int64_t promised_bytes() const;  // device arena + reserves
   int64_t loading_bytes() const;   // of the host, for the inputs of all functions
-  // Of the host: the pinned arena, loading, the cache and what is held back for a snapshot. Beside them a run holds the
-  // program, and its snapshot where no room was held back.
+  // Of the host, by a rank: the pinned arena, loading, the cache and what is held back for a snapshot. Beside them a
+  // run holds the program, and its snapshot where no room was held back.
   int64_t host_bytes() const;
   // Index of the function of that name; none where the plan has no such function.
   std::optional<size_t> find_function(llvm::StringRef name) const;

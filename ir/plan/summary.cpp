@@ -195,6 +195,12 @@ std::vector<HostNeed> needs_of_hosts(const Plan& plan) {
   return hosts;
 }
 
+int64_t most_on_a_host(const Plan& plan) {
+  int64_t most = 0;
+  for (const HostNeed& host : needs_of_hosts(plan)) most = std::max(most, host.bytes);
+  return most;
+}
+
 bool communicates(const Instruction& instruction) {
   const OpDef* op = find_op(instruction.op);
   return op && op->engine == Engine::Ranks;

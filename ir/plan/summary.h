@@ -50,6 +50,7 @@ struct CollectiveSummary {
   int64_t bytes = 0;  // of the wholes that are summed or gathered
   double us = 0;      // alone, without computing beside them
 };
+
 // What the neighbouring ranks on one host promise of its memory together.
 struct HostNeed {
   int64_t first_rank = 0, ranks = 0;
@@ -57,6 +58,7 @@ struct HostNeed {
 };
 // By host, of all stages: what each rank may hold (Plan::host_bytes), the snapshot on the first rank alone.
 std::vector<HostNeed> needs_of_hosts(const Plan& plan);
+int64_t most_on_a_host(const Plan& plan);
 
 // Does the instruction move bytes between ranks?
 bool communicates(const Instruction& instruction);

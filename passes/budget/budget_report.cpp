@@ -83,6 +83,15 @@ std::string enough_for(llvm::ArrayRef<StageNeed> stages) {
                : "budgets of " + each + " would be enough for the stages";
 }
 
+// Ranks of a host have equal shares of its memory.
+std::string whose_share(const Plan& plan) {
+  const int64_t all = plan.mesh.ranks(), of_host = plan.host.ranks_per_host;
+  const int64_t ranks = of_host > 0 ? std::min(of_host, all) : all;
+  if (plan.host.budget_bytes == 0 || ranks == 1) return "";
+  return ", the share of each of a host's " + std::to_string(ranks) + " ranks in " +
+         format_bytes(plan.host.budget_bytes);
+}
+
 }  // namespace
 
 bool is_within_host_budget(const Plan& plan) {
@@ -121,7 +130,8 @@ Shortfall shortfall_of(const CompileResult& result) {
                 host_bytes = host_budget_bytes > 0 || smallest.arenas.size() > 1 ? smallest.host_bytes() : 0;
   std::string host_needs, host_budget;
   if (host_bytes > 0 || host_budget_bytes > 0) host_needs = " and " + format_bytes(host_bytes) + " of host memory";
-  if (host_budget_bytes > 0) host_budget = " and " + format_bytes(host_budget_bytes) + " of host memory";
+  if (host_budget_bytes > 0)
+    host_budget = " and " + format_bytes(host_budget_bytes) + " of host memory" + whose_share(smallest);
   return {who_needs(smallest) + "needs " + format_bytes(round_up_readable(smallest.promised_bytes())) + " (" +
               std::to_string(smallest.promised_bytes()) + " bytes: arena " + format_bytes(arena.bytes) + ", reserves " +
               format_bytes(smallest.device.reserve_bytes()) + ")" + host_needs + ", the budget" +

@@ -41,18 +41,17 @@ inline int64_t stages_met(const Program& program) {
   return static_cast<int64_t>(peers.size());
 }
 
-// What the pinned arena may take of the host's budget: the rest is for loading, of evaluation at most as much as of a
-// step, for the cache and for a snapshot. 0: the budget is not limited.
+// What the pinned arena may take of a rank's share of its host: the rest is for loading, of evaluation at most as much
+// as of a step, and for the cache. 0: the host's budget is not limited.
 inline int64_t budget_of_host_arena(const TrainingRequest& request, const Program& program,
                                     const DeviceDescription& device, int64_t snapshot_bytes) {
-  const int64_t budget_bytes = request.host_budget_of_rank();
+  const int64_t budget_bytes = request.host_budget_of_rank(snapshot_bytes);
   if (budget_bytes == 0) return 0;
   int64_t input_bytes = 0;
   for (const Graph& function : program.functions)
     for (ValueId input : function.inputs) input_bytes += function.type(input).bytes();
   if (request.evaluation.wanted) input_bytes *= 2;
-  return std::max<int64_t>(
-      1, budget_bytes - request.cache_bytes - snapshot_bytes - loading_bytes(input_bytes, device.backend));
+  return std::max<int64_t>(1, budget_bytes - request.cache_bytes - loading_bytes(input_bytes, device.backend));
 }
 
 // What the first rank holds back for a snapshot of the states of all these programs; 0: nothing is asked for.

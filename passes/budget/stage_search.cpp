@@ -77,8 +77,7 @@ Result<std::vector<Plan>> fit_stages(DerivedStages& derived, const ForwardModel&
   for (const Derived& stage : derived.stages) programs.push_back(&stage.draft.program);
   const int64_t snapshot_bytes = held_for_snapshot(request, programs);
   parallel_for(fitted.size(), [&](size_t i) {
-    fitted[i].emplace(
-        fit_stage(derived.stages[i], i, forward, request, devices.device(i), i == 0 ? snapshot_bytes : 0));
+    fitted[i].emplace(fit_stage(derived.stages[i], i, forward, request, devices.device(i), snapshot_bytes));
   });
   Status failed = Status::success();
   std::vector<Plan> plans;

@@ -183,7 +183,9 @@ class MeshSearch {
     const MeshEstimate& least = candidate.estimate;
     if (least.least_device_bytes > budget_bytes_) return true;
     if (!has_host_) return least.least_bytes > budget_bytes_;
-    const int64_t host_bytes = in_.request.host_budget_of_rank();
+    TrainingRequest request = in_.request;
+    request.mesh = candidate.what.mesh;
+    const int64_t host_bytes = request.host_budget_of_rank();
     return host_bytes > 0 && least.least_bytes > budget_bytes_ + host_bytes;
   }
 

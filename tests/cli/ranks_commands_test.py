@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Ranks that evaluate, predict and measure. Needs Python's standard library alone; parts that need mpirun are left out where it is not installed.
+"""Ranks that evaluate, predict and measure, and hosts that several share. Needs Python's standard library alone; parts that need mpirun are left out where it is not installed.
 
 Usage: ranks_commands_test.py PLIMSOLL [--cards N]
 
@@ -13,7 +13,7 @@ import struct
 import subprocess
 import tempfile
 
-from started_ranks import DEVICE, LONGEST, MODELS, PROGRAM, arguments, check, check_one_tells, checks_made, free_port, launchers, outputs_of, start, unpack, write_samples
+from started_ranks import DEVICE, LONGEST, MODELS, PROGRAM, arguments, check, check_one_tells, checks_made, free_port, launchers, outputs_of, start, unpack, words, write_samples
 
 
 def count_hosts(case):
@@ -28,11 +28,49 @@ def count_hosts(case):
     check(done.returncode == 0, done.stderr)
     host = json.loads(subprocess.check_output([PROGRAM, "inspect", plan, "--json"]))["memory"]["host"]
     check([(each["first_rank"], each["ranks"], each["held_bytes"]) for each in host["hosts"]] == [(rank, 2, 2 * host["held_bytes"]) for rank in (0, 2)], f"{host}")
-    check((host["host_memory_bytes"], host["held_budget_bytes"]) == (1 << 30, 1 << 29), f"{host}")
+    check((host["host_memory_bytes"], host["held_budget_bytes"]) == (1 << 30, 1 << 30), f"{host['hosts']}")
     report = subprocess.check_output([PROGRAM, "inspect", plan], text=True)
     check("hosts 0 to 1, each 2 ranks" in report and "of 1 GiB" in report, report)
     _, done = compile_on(2 * host["held_bytes"] - 1)
     check(done.returncode == 4 and "of host memory" in done.stderr, f"a host that is too small: {done.stderr}")
+    check(", the share of each of a host's 2 ranks in " in done.stderr, f"a host that is too small: {done.stderr}")
+
+
+def share_a_host(case):
+    """--host-budget is that of all ranks of a host: of those that the plan expects there, and of those that are there."""
+    def compile_on(budget, *more):
+        plan = case / "share.plan"
+        command = [PROGRAM, "compile", case / "model.onnx", "-o", plan, "--device", "cpu", "--mesh", "data=2", "--host-budget", budget, *more]
+        return plan, subprocess.run(command, capture_output=True, text=True)
+
+    plan, _ = compile_on("1GiB")
+    held = json.loads(subprocess.check_output([PROGRAM, "inspect", plan, "--json"]))["memory"]["host"]["held_bytes"]
+    _, done = compile_on(str(2 * held - 1))
+    check(done.returncode == 4 and ", the share of each of a host's 2 ranks in " in done.stderr, done.stderr)
+    plan, done = compile_on(str(2 * held))
+    check(done.returncode == 0 and " of host memory for the 2 ranks of a host" in done.stdout, f"{done}")
+    codes, outputs = outputs_of([words(case, plan, 1)] * 2)
+    check(codes == [0, 0], f"{outputs}")
+    # A plan for ranks on two hosts, started on one.
+    hosts = case / "two_hosts.json"
+    hosts.write_text(json.dumps({"hosts": 2, "cards": 1, "network": {"base_us": 60, "gb_per_s": 40}}))
+    plan, done = compile_on(str(held), "--cluster", hosts)
+    check(done.returncode == 0, done.stderr)
+    codes, outputs = outputs_of([words(case, plan, 1)] * 2)
+    check(codes == [4, 4], f"{codes}: {outputs}")
+    check_one_tells(codes, outputs, "the 2 ranks here take ", "two ranks where one was planned")
+    check("more than the plan's budget of " in outputs[0][1] and "it counts on 1 rank for each host" in outputs[0][1], f"{outputs}")
+    # Each rank's cache fits into this machine, both do not.
+    with open("/proc/meminfo") as meminfo:
+        free = next(int(line.split()[1]) for line in meminfo if line.startswith("MemAvailable:")) << 10
+    limit = pathlib.Path("/sys/fs/cgroup/memory.max")
+    if limit.exists() and limit.read_text().strip() != "max":
+        free = min(free, int(limit.read_text()) - int(pathlib.Path("/sys/fs/cgroup/memory.current").read_text()))
+    plan, _ = compile_on("1TiB")
+    codes, outputs = outputs_of([words(case, plan, 1, "--cache", f"{free * 6 // 10 >> 20}MiB")] * 2)
+    check(codes == [5, 5], f"{codes}: {outputs}")
+    check_one_tells(codes, outputs, "the 2 ranks here take ", "two ranks with too large a cache")
+    check(" of host memory (arenas " in outputs[0][1] and " are available" in outputs[0][1], f"{outputs}")
 
 
 def evaluate_on_ranks(folder):
@@ -131,6 +169,7 @@ def main():
         if arguments.cards:
             return predict_on_ranks(case, arguments.cards)
         count_hosts(case)
+        share_a_host(case)
         evaluate_on_ranks(case)
         evaluate_on_meshes(case)
         predict_on_ranks(case)

@@ -67,7 +67,7 @@ graph @two_layers(%x: f32[512,64]) state(%w: f32[64,256] parameter trained, %v: 
     CHECK(hosts[0].bytes == 2 * (first.loading_bytes() + 1000) + first.host.snapshot_bytes);
     CHECK(hosts[1].bytes == 2 * (second.loading_bytes() + 1000));
     CHECK(hosts[1].first_rank == 2);
-    CHECK(first.host.budget_bytes == 1 << 19);
+    CHECK(first.host.budget_bytes == 1 << 20);
     const Plan read = llvm::cantFail(plan_from_bytes(llvm::cantFail(plan_to_bytes(plan))));
     CHECK(read.host == plan.host);
     // Three ranks a host do not come out even.
@@ -75,12 +75,39 @@ graph @two_layers(%x: f32[512,64]) state(%w: f32[64,256] parameter trained, %v: 
     CHECK(needs_of_hosts(plan).back().ranks == 1);
     plan.host.ranks_per_host = 2;
     plan.host.memory_bytes = hosts[0].bytes;
+    for (Plan& stage : plan.later_stages) stage.host = plan.host, stage.host.snapshot_bytes = 0;
     CHECK_FALSE(bool(check_plan(plan)));
-    --plan.host.memory_bytes;
-    check_refused(plan, "the host of ranks 0 to 1 holds " + std::to_string(hosts[0].bytes) + " bytes for them");
+    const std::string holds =
+        "the host of ranks 0 to 1 holds " + std::to_string(hosts[0].bytes) + " bytes for them, its ";
+    Plan small = plan, tight = plan, elsewhere = plan;
+    --small.host.memory_bytes;
+    for (Plan& stage : small.later_stages) --stage.host.memory_bytes;
+    check_refused(small, holds + "memory is ");
+    tight.host.budget_bytes = hosts[0].bytes - 1;
+    for (Plan& stage : tight.later_stages) stage.host.budget_bytes = tight.host.budget_bytes;
+    check_refused(tight, holds + "budget is ");
+    ++elsewhere.later_stages.front().host.budget_bytes;
+    check_refused(elsewhere, "stage 1 is on other hosts than stage 0");
     // Four ranks on one host.
-    plan.host.ranks_per_host = 0;
+    plan.host.ranks_per_host = plan.later_stages.front().host.ranks_per_host = 0;
     check_refused(plan, "the host of ranks 0 to 3 holds " + std::to_string(hosts[0].bytes + hosts[1].bytes));
+  }
+
+  TEST_CASE("the budget of a host is that of all its ranks") {
+    TrainingRequest request = on_mesh("data=2", 1);
+    const Plan plan = plan_for(parsed(tied_attention), request);
+    const int64_t rank_bytes = plan.host_bytes();
+    REQUIRE(rank_bytes > 0);
+    const auto fits = [&](int64_t budget, int64_t ranks_per_host) {
+      request.host_budget_bytes = budget, request.ranks_per_host = ranks_per_host;
+      return llvm::cantFail(compile_training(parsed(tied_attention), request, cpu_device(), CpuCatalog())).fits;
+    };
+    CHECK(fits(2 * rank_bytes, 0));
+    CHECK_FALSE(fits(2 * rank_bytes - 1, 0));
+    CHECK(fits(rank_bytes, 1));
+    // The lesser of both limits holds.
+    request.host_memory_bytes = rank_bytes;
+    CHECK_FALSE(fits(2 * rank_bytes, 2));
   }
 
   TEST_CASE("what is held back for a snapshot holds it, whatever ranks divide") {
