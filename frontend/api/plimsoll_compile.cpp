@@ -50,7 +50,12 @@ plimsoll::ParameterGroup internal_group(const ParameterGroup& from) {
 }
 
 AdapterRequest internal_adapters(const Adapters& from) {
-  return {from.rank, from.alpha, from.rslora, from.dropout, from.targets, from.root};
+  return {.rank = from.rank,
+          .alpha = from.alpha,
+          .rslora = from.rslora,
+          .dropout = from.dropout,
+          .targets = from.targets,
+          .root = from.root};
 }
 
 CompileRequest internal_request(const CompileOptions& from) {
