@@ -118,7 +118,7 @@ struct TrainingRequest {
   double enough_us = std::numeric_limits<double>::infinity();
   bool is_one_of_many = false;  // meshes that are compared, so long programs of stages are not searched as far
   double effort = 1;            // search work for rematerialisation and placement, as a multiple of the usual
-  // Memory of each host, for all its ranks: for that, for loading and for the cache; 0: not limited.
+  // Memory of each host, for all its ranks: what waits there, loading and the cache; 0: not limited.
   int64_t host_budget_bytes = 0;
   int64_t cache_bytes = 0;   // host memory in which a run may keep decoded samples
   bool checkpoints = false;  // hold back host memory for the snapshot of a run with checkpoints

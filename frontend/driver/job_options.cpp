@@ -187,8 +187,7 @@ void add_job(CLI::App& command, JobOptions& options) {
              "with --max-batch and --best-batch); off: never; N: in N chunks; N:VALUE: in N chunks from this value on");
   add_option(command, "--host-budget", options.host_budget, "BYTES",
              "memory of each host, for all its ranks: what --offload pins, batches that are read ahead, and --cache; "
-             "default: what "
-             "--cluster says, else no limit");
+             "default: what --cluster says, else no limit");
   command.add_flag("--for-checkpoints", options.request.training.checkpoints,
                    "hold back host memory for the copy of all states that run --checkpoint takes");
   add_option(command, "--cache", options.cache, "BYTES",
