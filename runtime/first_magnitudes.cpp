@@ -21,19 +21,22 @@ class WeightFollower {
       if (Status s = load_(state->init.source, whole.view())) return s;
       return whole;
     }
+    for (const PlanConstant& constant : plan_.constants)
+      if (constant.slot == slot) return *constant.value;
     const Instruction* maker = maker_of(slot);
-    if (!maker) return model_error("nothing makes %" + plan_.slots[static_cast<size_t>(slot)].name);
+    if (!maker) return view_of(slot);
     const OpDef& op = get_op(maker->op);
     const bool carries = op.engine != Engine::Compute || maker->op == "identity" || maker->op == "copy";
     if (carries) return value_of(maker->operands[0]);
-    std::vector<Tensor> operands;
-    for (SlotId operand : maker->operands) {
-      Result<Tensor> value = value_of(operand);
+    std::vector<Tensor> operands(maker->operands.size());
+    std::vector<const Tensor*> read(maker->operands.size());
+    for (size_t i = 0; i < operands.size(); ++i) {
+      if (maker->operands[i] < 0) continue;  // absent
+      Result<Tensor> value = value_of(maker->operands[i]);
       if (!value) return value;
-      operands.push_back(std::move(*value));
+      operands[i] = std::move(*value);
+      read[i] = &operands[i];
     }
-    std::vector<const Tensor*> read;
-    for (const Tensor& operand : operands) read.push_back(&operand);
     Result<std::vector<Tensor>> made = evaluate_node(op, maker->attrs, read);
     if (!made) return made.takeError();
     for (size_t i = 0; i < maker->results.size(); ++i)
@@ -51,6 +54,17 @@ class WeightFollower {
   }
 
  private:
+  // No instruction makes a view of all elements in another shape.
+  Result<Tensor> view_of(SlotId slot) const {
+    const Slot& view = plan_.slots[static_cast<size_t>(slot)];
+    const SlotId stored = plan_.storage_of(slot);
+    if (stored == slot || plan_.slots[static_cast<size_t>(stored)].type.elements() != view.type.elements())
+      return model_error("nothing makes %" + view.name);
+    Result<Tensor> whole = value_of(stored);
+    if (!whole) return whole;
+    return whole->reshaped(view.type.shape);
+  }
+
   const Instruction* maker_of(SlotId slot) const {
     for (const Instruction& instruction : function_.instructions)
       for (SlotId result : instruction.results)

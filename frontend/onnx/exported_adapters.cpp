@@ -208,6 +208,20 @@ bool reads_transpose(const onnx::NodeProto& node) {
          });
 }
 
-Result<ExportedAdapters> find_exported_adapters(const onnx::GraphProto& graph) { return Finder(graph).find(); }
+// Most models have no adapters, and scopes of all nodes take longer to read than to search.
+static bool may_have_adapters(const onnx::GraphProto& graph) {
+  constexpr llvm::StringLiteral name = "base_layer";
+  return llvm::any_of(graph.node(), [&](const onnx::NodeProto& node) {
+    return llvm::StringRef(node.name()).contains(name) ||
+           llvm::any_of(node.metadata_props(), [&](const onnx::StringStringEntryProto& entry) {
+             return entry.key() == "pkg.torch.onnx.name_scopes" && llvm::StringRef(entry.value()).contains(name);
+           });
+  });
+}
+
+Result<ExportedAdapters> find_exported_adapters(const onnx::GraphProto& graph) {
+  if (!may_have_adapters(graph)) return ExportedAdapters();
+  return Finder(graph).find();
+}
 
 }  // namespace plimsoll
