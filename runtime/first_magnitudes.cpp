@@ -7,8 +7,8 @@
 namespace plimsoll {
 namespace {
 
-// Follows a weight from the instruction that reads it back to states, and does
-// to their numbers what is done on the way: casts, transposes, dequantisation.
+// Follows a weight from the instruction that reads it back to states, and does to their numbers what is done on the
+// way: casts, transposes, dequantisation.
 class WeightFollower {
  public:
   WeightFollower(const Plan& plan, const PlanFunction& function, const LoadWhole& load)

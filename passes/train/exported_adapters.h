@@ -16,7 +16,7 @@ struct ExportedAdapter {
 };
 
 // By module; empty where the graph has none, or where they were inserted here. The graph may be as imported or clean.
-// Errors: an adapter of which half is missing, or whose result is scaled twice in different ways.
+// Errors: an adapter of which half is missing, or that no layer reads.
 Result<std::vector<ExportedAdapter>> exported_adapters_of(const Graph& graph);
 
 // Is the state of an adapter, or of a module saved with it, that the model's file has? Its name ends in PEFT's key,

@@ -3,9 +3,8 @@
 
 #include <cmath>
 
-// dora_scale: what the results of a layer with an adapter are multiplied by in
-// DoRA (Liu et al. 2024). The norms are numbers of the step: no gradient passes
-// through them, neither to the adapter nor to the weight, as the paper has it.
+// dora_scale: what the results of a layer with an adapter are multiplied by in DoRA (Liu et al. 2024). The norms are
+// numbers of the step: no gradient passes through them, neither to the adapter nor to the weight, as the paper has it.
 
 namespace plimsoll {
 namespace {
@@ -73,10 +72,8 @@ std::vector<Sample> dora_scale_samples() {
 constinit const OpDef op_dora_scale{
     .name = "dora_scale",
     .summary =
-        "y = magnitude / norms, where norms are those of the rows of w "
-        "+ {scale} b a; with {transpose_w} 1 w is "
-        "[outputs, inputs] as those are, else its transpose. For "
-        "adapters with magnitudes (DoRA)",
+        "y = magnitude / norms, where norms are those of the rows of w + {scale} b a; with {transpose_w} 1 w is "
+        "[outputs, inputs] as those are, else its transpose. For adapters with magnitudes (DoRA)",
     .operands = {"w", "a", "b", "magnitude"},
     .results = {"y", "norms"},
     .attrs = {{"scale", AttrKind::Float}, {"transpose_w", 0}},
