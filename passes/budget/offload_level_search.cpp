@@ -538,7 +538,8 @@ Result<Plan> OffloadLevelSearch::chosen_plan(int64_t budget_bytes, [[maybe_unuse
   for (size_t f = 0; f < functions_.size(); ++f)
     assert((meets_stages(draft_->program.functions[f]) || is_time_of(*plan, f, functions_[f].chosen.us)) &&
            "more budget may mean more time");
-  assert(is_within_budget(*plan) == fits && "the functions were measured as they are laid out");
+  // A layout whose copies could give way was not searched to its end, and may turn out lower than it was measured.
+  assert((is_within_budget(*plan) || !fits) && "the functions were measured as they are laid out");
   return explained(std::move(*plan));
 }
 
