@@ -21,7 +21,7 @@ job() {
   name=$1
   shift
   if "$build/bin/plimsoll" compile "$model" -o "$folder/job.plan" --device auto --precision bf16 "$@" >"$folder/compile.log" 2>&1; then
-    "$build/bin/plimsoll" run "$folder/job.plan" --init 0 --data "$folder/tokens.bin" --steps 12 --lr 2e-4 >"$folder/run.log" 2>&1 || true
+    "$build/bin/plimsoll" run "$folder/job.plan" --init 0 --init-std 0.02 --data "$folder/tokens.bin" --steps 12 --lr 2e-4 >"$folder/run.log" 2>&1 || true
     echo "$name: $(grep -h 'steps, loss' "$folder/run.log" || tail -1 "$folder/run.log")"
     grep -h '^promised' "$folder/run.log" || true
   else
