@@ -1,5 +1,7 @@
 #include "runtime/checkpoint/record.h"
 
+#include "ir/support/json_text.h"
+
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/JSON.h"
@@ -114,7 +116,7 @@ std::string to_json(const CheckpointRecord& record) {
 }
 
 Result<CheckpointRecord> parse_checkpoint_record(llvm::StringRef text) {
-  Result<Value> json = llvm::json::parse(text);
+  Result<Value> json = parse_json(text);
   if (!json) return model_error("is no JSON: " + llvm::toString(json.takeError()));
   const Object* object = json->getAsObject();
   if (!object) return model_error("is no JSON object");

@@ -1,3 +1,4 @@
+#include "ir/support/json_text.h"
 #include "ir/support/strings.h"
 #include "runtime/data/image_files.h"
 #include "runtime/data/input_file.h"
@@ -56,7 +57,7 @@ Result<LabelTexts> read_csv(llvm::StringRef path) {
 Result<LabelTexts> read_json(llvm::StringRef path) {
   Result<std::string> text = read_text(path);
   if (!text) return text.takeError();
-  Result<llvm::json::Value> json = llvm::json::parse(*text);
+  Result<llvm::json::Value> json = parse_json(*text);
   if (!json) return model_error(path + ": " + llvm::toString(json.takeError()));
   const llvm::json::Object* object = json->getAsObject();
   if (!object) return model_error(path + ": is not an object of file names and labels");
@@ -136,7 +137,7 @@ Result<std::string> label_of(llvm::StringRef shard, const InputFile& file, const
   std::string text(static_cast<size_t>(member.bytes), '\0');
   if (Status s = file.read_at(member.offset, text.data(), member.bytes)) return s;
   if (!ends_with(member.name, ".json")) return llvm::StringRef(text).trim().str();
-  Result<llvm::json::Value> json = llvm::json::parse(text);
+  Result<llvm::json::Value> json = parse_json(text);
   if (!json) return model_error(shard + ": " + member.name + ": " + llvm::toString(json.takeError()));
   if (const llvm::json::Object* object = json->getAsObject())
     for (llvm::StringRef key : {"label", "cls"})

@@ -5,6 +5,7 @@ Usage: hostile_test.py PLIMSOLL [TEST ...]
 
 Needs Python's standard library alone. Prints one line per test and `N passed, N failed`.
 """
+import io
 import json
 import os
 import pathlib
@@ -13,6 +14,7 @@ import stat
 import struct
 import subprocess
 import sys
+import tarfile
 import time
 import zipfile
 
@@ -200,6 +202,21 @@ def test_deep_json(folder):
     for option in ("--device-file", "--timings", "--cluster"):
         path = save(folder / "deep.json", deep.encode())
         refuse(USAGE, ["deep.json"], "compile", MODELS / "linear.onnx", "-o", folder / "p.plan", option, path)
+    images = folder / "images"
+    images.mkdir()
+    save(images / "a.png", b"")
+    save(images / "labels.json", ('{"a.png": ' + deep + "}").encode())
+    refuse(MODEL, ["labels.json", "nested"], "data", images)
+    with tarfile.open(folder / "shard.tar", "w") as shard:
+        for name, content in (("a.png", b""), ("a.json", deep.encode())):
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            shard.addfile(member, io.BytesIO(content))
+    refuse(MODEL, ["shard.tar", "a.json", "nested"], "data", folder / "shard.tar")
+    checkpoint = folder / "checkpoints" / "step-000001"
+    checkpoint.mkdir(parents=True)
+    save(checkpoint / "checkpoint.json", deep.encode())
+    refuse(MODEL, ["checkpoint.json", "nested"], *run_linear(folder, plan, batch(folder), "--resume", checkpoint))
 
 
 def test_devices_with_absurd_numbers(folder):
