@@ -151,7 +151,8 @@ const Folder folders[] = {
      {"runtime/", "runtime/comm/", "runtime/kernels/", "kernels/", "kernels/cpu/", "ir/", "ir/machine/", "ir/ops/",
       "ir/support/", "llvm/"}},
     {"runtime/cuda/",
-     {"runtime/", "runtime/comm/", "runtime/kernels/", "ir/machine/", "ir/plan/", "ir/support/", "llvm/"}},
+     {"runtime/", "runtime/comm/", "runtime/data/", "runtime/kernels/", "ir/machine/", "ir/plan/", "ir/support/",
+      "llvm/"}},
     {"runtime/cuda/backend/",
      {"runtime/", "runtime/comm/", "runtime/kernels/", "runtime/cuda/", "kernels/", "kernels/cuda/", "ir/",
       "ir/machine/", "ir/ops/", "ir/plan/", "ir/support/", "llvm/", "cuda", "cublas", "cudnn", "nccl"}},
@@ -182,8 +183,8 @@ const Folder folders[] = {
       "llvm/"}},
     {"frontend/driver/",
      {"frontend/api/", "frontend/inspect/", "frontend/log/", "passes/budget/", "passes/mesh/", "passes/target/",
-      "passes/train/", "runtime/", "runtime/comm/", "runtime/data/", "runtime/checkpoint/", "ir/", "ir/machine/",
-      "ir/plan/", "ir/support/", "llvm/", "CLI/"}},
+      "passes/train/", "runtime/", "runtime/comm/", "runtime/cuda/", "runtime/data/", "runtime/checkpoint/", "ir/",
+      "ir/machine/", "ir/plan/", "ir/support/", "llvm/", "CLI/"}},
 };
 
 const Folder* folder_of(std::string_view file) {

@@ -4,6 +4,7 @@
 #include "frontend/onnx/open_dims.h"
 #include "frontend/onnx/provenance.h"
 #include "ir/machine/cluster.h"
+#include "ir/machine/image_decoding.h"
 #include "ir/plan/check_ranks.h"
 #include "runtime/cpu/cpu_catalog.h"
 #include "runtime/cuda/cuda_catalog.h"
@@ -42,6 +43,7 @@ std::unique_ptr<KernelCatalog> kernel_catalog_for(const DeviceDescription& devic
 }
 
 static Result<KnownDevice> with_kernels(DeviceDescription device, const CompileRequest& request) {
+  if (request.decodes_images) device = with_decoding(std::move(device));
   std::unique_ptr<KernelCatalog> catalog = kernel_catalog_for(device, request.any_order);
   if (!request.timings.empty()) {
     Result<TimingCache> times = TimingCache::load(request.timings);

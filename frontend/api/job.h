@@ -30,9 +30,10 @@ struct CompileRequest {
   // The open dimension along which samples differ in length; `import` binds it to the longest. Empty: there is none.
   std::string length_dim;
   std::vector<int64_t> shorter_lengths;  // ascending, each of which gets a step of its own
-  std::string cluster;     // how the devices of several ranks hang together (ir/machine/cluster.h); empty: unknown
-  bool any_order = false;  // allow faster kernels whose sums run in another order every time
-  std::string timings;     // measured times of kernels (ir/machine/timing_cache.h); empty: none
+  std::string cluster;          // how the devices of several ranks hang together (ir/machine/cluster.h); empty: unknown
+  bool decodes_images = false;  // the card also decodes JPEGs while it trains, for which it keeps bytes back
+  bool any_order = false;       // allow faster kernels whose sums run in another order every time
+  std::string timings;          // measured times of kernels (ir/machine/timing_cache.h); empty: none
 
   bool chooses_batch() const { return max_batch || best_batch || global_batch > 0; }
   bool has_unlike_devices() const { return std::set<std::string>(devices.begin(), devices.end()).size() > 1; }

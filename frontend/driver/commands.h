@@ -81,6 +81,7 @@ struct DataRequest {
   int threads = 0;              // 0: by the data
   int64_t document_end = -1;    // token that ends a document; -1: none
   std::string labels = "auto";  // what a token file gives them
+  std::string decode = "auto";  // of JPEGs; of a run alone
 };
 
 // How the learning rate goes on, as text where it may be a number or a multiple.

@@ -22,13 +22,16 @@ struct HostMemory {
   int64_t ranks = 0, free_bytes = 0;
   RankMemory takes;
 
-  int64_t counted_bytes() const { return takes.pinned_bytes + takes.loading_bytes + takes.cache_bytes; }
+  int64_t counted_bytes() const {
+    return takes.pinned_bytes + takes.loading_bytes + takes.cache_bytes + takes.decoding_bytes;
+  }
   std::string who() const { return ranks == 1 ? "the run takes " : "the " + format_count(ranks) + " ranks here take "; }
   std::string list(int64_t arena_bytes) const {
     std::string text;
     for (const auto& [what, bytes] :
          {std::pair("arenas", arena_bytes), std::pair("batches read ahead", takes.loading_bytes),
-          std::pair("cache", takes.cache_bytes), std::pair("snapshot for checkpoints", takes.snapshot_bytes)})
+          std::pair("cache", takes.cache_bytes), std::pair("JPEG decoding", takes.decoding_bytes),
+          std::pair("snapshot for checkpoints", takes.snapshot_bytes)})
       if (bytes > 0) text += (text.empty() ? "" : ", ") + std::string(what) + " " + format_bytes(bytes);
     return text;
   }
@@ -52,6 +55,7 @@ Result<HostMemory> memory_of_host(const RankMemory& takes, JobRanks& ranks) {
     host.takes.loading_bytes += each.takes.loading_bytes;
     host.takes.cache_bytes += each.takes.cache_bytes;
     host.takes.snapshot_bytes += each.takes.snapshot_bytes;
+    host.takes.decoding_bytes += each.takes.decoding_bytes;
   }
   return host;
 }
@@ -70,6 +74,10 @@ Status check_budget(const HostMemory& host, const HostSummary& planned) {
                                        (planned.ranks_per_host == 1 ? " rank" : " ranks") + " for each host"
                                  : ""));
   }
+  if (counted > budget && host.takes.decoding_bytes > 0)
+    return budget_error("--decode gpu: pins " + format_bytes(host.takes.decoding_bytes) + ", and with the " +
+                        format_bytes(counted - host.takes.decoding_bytes) +
+                        " that the plan pins, reads ahead and caches that is more than " + limit);
   if (counted > budget)
     return budget_error("--cache: " + format_bytes(host.takes.cache_bytes) + " and the " +
                         format_bytes(counted - host.takes.cache_bytes) +
@@ -81,8 +89,8 @@ Status check_budget(const HostMemory& host, const HostSummary& planned) {
 }
 
 Status check_free(const HostMemory& host) {
-  const int64_t bytes =
-      host.takes.arena_bytes + host.takes.loading_bytes + host.takes.cache_bytes + host.takes.snapshot_bytes;
+  const int64_t bytes = host.takes.arena_bytes + host.takes.loading_bytes + host.takes.cache_bytes +
+                        host.takes.decoding_bytes + host.takes.snapshot_bytes;
   if (bytes <= host.free_bytes) return Status::success();
   return system_error(host.who() + format_bytes(bytes) + " of host memory (" + host.list(host.takes.arena_bytes) +
                       "), " + format_bytes(host.free_bytes) + " are available");

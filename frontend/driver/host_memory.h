@@ -13,6 +13,7 @@ struct RankMemory {
   int64_t loading_bytes = 0;
   int64_t cache_bytes = 0;
   int64_t snapshot_bytes = 0;
+  int64_t decoding_bytes = 0;  // pinned, for JPEGs that a GPU decodes
 };
 // Of the rank's own stage.
 RankMemory memory_of_rank(const Plan& own, int64_t cache_bytes, int64_t snapshot_bytes);

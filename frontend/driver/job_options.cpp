@@ -190,6 +190,8 @@ void add_job(CLI::App& command, JobOptions& options) {
              "default: what --cluster says, else no limit");
   command.add_flag("--for-checkpoints", options.request.training.checkpoints,
                    "hold back host memory for the copy of all states that run --checkpoint takes");
+  command.add_flag("--for-gpu-decoding", options.request.decodes_images,
+                   "hold back device memory for JPEGs that run --decode gpu decodes there");
   add_option(command, "--cache", options.cache, "BYTES",
              "host memory in which a run keeps decoded images, so that later epochs do not decode them again");
   add_setting(command, "--precision", options.request.training.precision, "NAME",

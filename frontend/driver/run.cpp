@@ -77,6 +77,8 @@ class Run {
 
  private:
   bool is_first_rank() const { return ranks_.is_first(); }
+  // The plan's promise, with what JPEG decoding takes beside it.
+  int64_t promised_bytes() const { return session_->plan().promised_bytes() + data_.decoding_bytes(); }
 
   Status train_and_save() {
     if (Status s = prepare()) return s;
@@ -135,6 +137,7 @@ class Run {
   JobRanks& ranks_;
   Session* session_ = nullptr;  // that of ranks_
   RankMemory takes_;
+  DecodeChoice decode_;
   RunData data_;
   Checkpoints checkpoints_;
   RunEvaluation evaluation_;
@@ -216,7 +219,12 @@ Status Run::check_machine(const Plan& plan) {
   if (!cache) return cache.takeError();
   if (plan.mesh.ranks() != ranks_.count()) return Status::success();  // the session will refuse it
   const int64_t stage = plan.mesh.coordinate(ranks_.rank(), MeshAxis::Stage);
-  takes_ = memory_of_rank(*plan.stages()[static_cast<size_t>(stage)], *cache, snapshot_bytes_of(plan));
+  const Plan& own = *plan.stages()[static_cast<size_t>(stage)];
+  Result<DecodeChoice> decode = choose_decoder(options_, own, *cache);
+  if (!decode) return decode.takeError();
+  decode_ = std::move(*decode);
+  takes_ = memory_of_rank(own, *cache, snapshot_bytes_of(plan));
+  takes_.decoding_bytes = decode_.pinned_bytes;
   return Status::success();
 }
 
@@ -275,7 +283,8 @@ Status Run::prepare() {
         "--save: what a plan with adapters trains is saved with --save-adapter; `plimsoll merge` adds it to "
         "the weights");
   if (Status s = checkpoints_.open(*session_, options_.seed)) return s;
-  if (Status s = data_.open(options_, checkpoints_.start(), *session_, ranks_.communicator())) return s;
+  if (Status s = data_.open(options_, checkpoints_.start(), *session_, decode_, ranks_.communicator())) return s;
+  if (is_first_rank() && !data_.decoding_note().empty()) console_.progress.note(data_.decoding_note());
   if (const std::string note = data_.source().note(); is_first_rank() && !note.empty())
     llvm::errs() << "plimsoll: note: " << printable(note) << "\n";
   if (Status s = evaluation_.open(*session_, checkpoints_.start())) return s;
@@ -294,6 +303,10 @@ Status Run::prepare() {
   Result<MemoryUse> use = session_->executor().memory_use();
   if (!use) return use.takeError();
   device_bytes_ = use->process_bytes > 0 ? use->process_bytes : use->arena_bytes + use->other_bytes;
+  if (decode_.on_gpu && use->process_bytes > promised_bytes())
+    return budget_error("before the first step the process holds " + format_bytes(use->process_bytes) +
+                        " of device memory, " + format_bytes(promised_bytes()) +
+                        " are promised with JPEG decoding; --decode cpu takes less");
   if (!is_first_rank()) return Status::success();
   if (options_.states_job) state_job();
   return log_.open(options_.log, checkpoints_.start().steps, fields_of(session_->plan()),
@@ -312,7 +325,7 @@ void Run::state_job() const {
   const std::string batch = plan.training.batch > 0 ? " of " + std::to_string(plan.training.accumulate) + " x " +
                                                           std::to_string(plan.training.batch) + " samples"
                                                     : "";
-  console_.progress.note("holds " + format_bytes(plan.promised_bytes()) + " on " + plan.device.name + "; " +
+  console_.progress.note("holds " + format_bytes(promised_bytes()) + " on " + plan.device.name + "; " +
                          format_count(left) + (left == 1 ? " step" : " steps") + batch + ", predicted " +
                          format_us(plan.predicted_step_us) + " each, " + describe_duration(seconds) +
                          " in all, until " + local_time_in(seconds));
@@ -406,14 +419,14 @@ Status Run::check_promise() {
   if (use->process_bytes == 0) return Status::success();
   device_bytes_ = use->process_bytes;
   if (is_first_rank()) {
-    console_.out << "promised " << format_bytes(plan.promised_bytes()) << ", held " << format_bytes(use->process_bytes)
+    console_.out << "promised " << format_bytes(promised_bytes()) << ", held " << format_bytes(use->process_bytes)
                  << " (" << use->source << "), of it arenas " << format_bytes(use->arena_bytes);
     for (const Arena& arena : plan.arenas)
       if (arena.space == MemorySpace::Host) console_.out << "; pinned on the host " << format_bytes(arena.bytes);
     console_.out << "\n";
   }
-  if (use->process_bytes <= plan.promised_bytes()) return Status::success();
-  return budget_error("the promise is broken: the plan promised " + format_bytes(plan.promised_bytes()) +
+  if (use->process_bytes <= promised_bytes()) return Status::success();
+  return budget_error("the promise is broken: the plan promised " + format_bytes(promised_bytes()) +
                       ", the process holds " + format_bytes(use->process_bytes) + "; outside the arenas it holds " +
                       format_bytes(use->other_bytes) + ", the plan reserves " +
                       format_bytes(plan.device.reserve_bytes()));
@@ -422,7 +435,7 @@ Status Run::check_promise() {
 std::string Run::describe(const StepMetrics& metrics, double items_per_s) const {
   return llvm::formatv("loss {0:f4}  ", metrics.loss).str() + format_us(1e3 * metrics.step_ms) + "  " +
          format_count(std::llround(items_per_s)) + " " + data_.item_name().str() + "/s  holds " +
-         format_bytes(device_bytes_) + " of " + format_bytes(session_->plan().promised_bytes());
+         format_bytes(device_bytes_) + " of " + format_bytes(promised_bytes());
 }
 
 void Run::report() const {
@@ -442,6 +455,7 @@ void Run::report() const {
                << llvm::formatv(": {0:f2} times the prediction\n", 1e3 * typical_ms / predicted_us);
   if (const std::string wait = data_.describe_wait(); !wait.empty()) console_.out << wait << "\n";
   if (const std::string cache = data_.describe_cache(); !cache.empty()) console_.out << cache << "\n";
+  if (const std::string decoding = data_.describe_decoding(); !decoding.empty()) console_.out << decoding << "\n";
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 #include "frontend/driver/run_data.h"
 
 #include "frontend/driver/transforms_file.h"
+#include "ir/machine/image_decoding.h"
 #include "ir/support/units.h"
 #include "runtime/comm/communicator.h"
+#include "runtime/cuda/card_decoder.h"
 
 #include <algorithm>
 #include <thread>
@@ -41,13 +43,29 @@ Result<int64_t> cache_bytes_of_run(const std::string& asked, const Plan& plan) {
   return asked.empty() ? plan.host.cache_bytes : size_option("--cache", asked);
 }
 
-Status RunData::open(const RunOptions& options, const RunStart& start, const Session& session, Communicator* ranks) {
+Status RunData::open(const RunOptions& options, const RunStart& start, const Session& session,
+                     const DecodeChoice& decode, Communicator* ranks) {
   DataOptions data_options = session.rows_of_rank(start.seed);
   if (Status s = read_data_options(options.data_request, data_options)) return s;
   Result<int64_t> cache = cache_bytes_of_run(options.cache, session.plan());
   if (!cache) return cache.takeError();
   data_options.cache_bytes = *cache;
   data_options.shorter = session.shorter_inputs();
+  decoding_note_ = decode.note;
+  if (decode.on_gpu) {
+    Result<std::shared_ptr<ImageDecoder>> decoder = open_card_decoder();
+    if (!decoder && decode.was_asked) return in_context("--decode gpu", decoder.takeError());
+    if (decoder) {
+      data_options.decoder = std::move(*decoder);
+      decoding_bytes_ = decode.device_bytes;
+      decoding_note_ = "JPEGs are decoded on the GPU, in " + format_bytes(ImageDecodingMemory::device_bytes()) +
+                       " of its memory " +
+                       (decoding_bytes_ > 0 ? "beside the plan's promise" : "that the plan reserves") + " and " +
+                       format_bytes(decode.pinned_bytes) + " pinned on the host";
+    } else {
+      decoding_note_ = "JPEGs are decoded by the processor: " + take_diag(decoder.takeError()).text();
+    }
+  }
   Result<std::unique_ptr<BatchSource>> source = open_data(options.data, session.inputs(), data_options);
   if (!source) return source.takeError();
   source_ = std::move(*source);
@@ -56,7 +74,11 @@ Status RunData::open(const RunOptions& options, const RunStart& start, const Ses
   Result<int64_t> steps = count_steps(options, start, plan, ranks);
   if (!steps) return steps.takeError();
   steps_ = *steps;
-  return start.batches > 0 ? source_->seek(start.batches) : Status::success();
+  if (start.batches > 0)
+    if (Status s = source_->seek(start.batches)) return s;
+  // By the end of its first batch nvJPEG holds what it will hold, so that the promise can be looked at.
+  if (data_options.decoder) source_->wait();
+  return Status::success();
 }
 
 // A stage of a pipeline without inputs does not know the epochs; the ranks that have inputs agree.

@@ -4,6 +4,7 @@
 
 #include "frontend/api/save_states.h"
 #include "frontend/driver/commands.h"
+#include "frontend/driver/decode_choice.h"
 
 #include <deque>
 
@@ -24,7 +25,8 @@ struct RunStart {
 class RunData {
  public:
   // Every rank calls this; `ranks` may be null for one.
-  Status open(const RunOptions& options, const RunStart& start, const Session& session, Communicator* ranks);
+  Status open(const RunOptions& options, const RunStart& start, const Session& session, const DecodeChoice& decode,
+              Communicator* ranks);
 
   BatchSource& source() { return *source_; }
   int64_t steps() const { return steps_; }  // that the run takes, with those before it
@@ -40,12 +42,19 @@ class RunData {
   // Share of the time since then that steps waited for data, and what to do about it; empty below 1 %.
   std::string describe_wait() const;
   std::string describe_cache() const { return source_->describe_cache(); }
+  std::string describe_decoding() const { return source_->describe_decoding(); }
+  // Where JPEGs are decoded, in words; empty: by the processor, as usual.
+  const std::string& decoding_note() const { return decoding_note_; }
+  // Device memory for decoding that is no part of the plan's promise.
+  int64_t decoding_bytes() const { return decoding_bytes_; }
 
  private:
   Result<int64_t> count_steps(const RunOptions& options, const RunStart& start, const Plan& plan,
                               Communicator* ranks) const;
 
   std::unique_ptr<BatchSource> source_;
+  std::string decoding_note_;
+  int64_t decoding_bytes_ = 0;
   int64_t steps_ = 0;
   int64_t data_ranks_ = 1;
   int64_t items_counted_ = 0;      // of this rank

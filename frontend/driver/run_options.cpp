@@ -111,6 +111,9 @@ void add_training(CLI::App& command, RunOptions& run) {
       ->needs(init);
   add_option(command, "--data", run.data, "PATH", data_help)->required();
   add_data(command, run.data_request);
+  add_setting(command, "--decode", run.data_request.decode, "WHERE",
+              "where JPEGs are decoded: cpu, gpu (by nvJPEG), or auto: on the GPU where the processor's cores are too "
+              "slow for the predicted step and the budget has room");
   add_setting(command, "--on-bad-loss", run.on_bad_loss, "WHAT",
               "when the loss is NaN or infinite: stop, name the first op whose result is bad and save nothing, or "
               "continue");

@@ -122,6 +122,7 @@ Status train_command(const TrainOptions& options, Console& console) {
   const bool evaluates = !run.evaluation.data.empty() || run.evaluation.every > 0;
   bool& wants_evaluation = compile_options.job.request.training.evaluation.wanted;
   wants_evaluation |= evaluates;
+  compile_options.job.request.decodes_images |= run.data_request.decode == "gpu";
   compile_options.job.request.training.checkpoints |= !run.checkpoints.folder.empty();
   const PlanMaker compile = [&](bool is_first_rank) {
     return make_plan(compile_options, console, is_first_rank ? Prints::Search : Prints::Nothing);

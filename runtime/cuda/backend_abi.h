@@ -4,9 +4,11 @@
 // data, and failures taken apart, cross here; both sides come from one build.
 
 #include "ir/plan/plan.h"
+#include "runtime/data/image_decoder.h"
 #include "runtime/executor.h"
 
 #include <array>
+#include <memory>
 
 namespace plimsoll {
 
@@ -58,6 +60,13 @@ struct CudaRanks {
   std::array<CudaGroup, mesh_axis_count> groups;
 };
 
+// Decodes JPEGs beside whatever runs on the card, as ImageDecoder says; after its making it takes no more memory.
+class CudaJpegDecoder {
+ public:
+  virtual ~CudaJpegDecoder() = default;
+  virtual CudaOutcome decode(ImageSize shown, llvm::MutableArrayRef<JpegJob> jobs) = 0;
+};
+
 class CudaBackend {
  public:
   virtual ~CudaBackend() = default;
@@ -91,6 +100,9 @@ class CudaBackend {
   virtual CudaOutcome memory_use(MemoryUse& use) = 0;
   // Ends kernels that wait for other ranks, by any thread.
   virtual void interrupt() = 0;
+
+  // Needs no prepare(), and may outlive the backend. Fails where nvJPEG or memory is missing.
+  virtual CudaOutcome make_jpeg_decoder(int card, std::unique_ptr<CudaJpegDecoder>& decoder) = 0;
 
   // The first card of this machine; neither needs prepare(). Measuring takes seconds and a few GiB.
   virtual CudaOutcome identify_card(CudaCard& card) = 0;

@@ -45,9 +45,10 @@ void add_folder(Folders& folders, const llvm::Twine& path) {
   if (fs::is_directory(path)) folders.push_back(path.str());
 }
 
-// nvidia/<package>/lib under one site-packages folder.
+// nvidia/<package>/lib under one site-packages folder, and the libraries that torchvision's wheel brings along.
 void add_wheels(Folders& folders, const llvm::Twine& site_packages) {
   std::error_code error;
+  add_folder(folders, site_packages + "/torchvision.libs");
   for (fs::directory_iterator at(site_packages + "/nvidia", error), end; at != end && !error; at.increment(error))
     add_folder(folders, at->path() + "/lib");
 }
@@ -83,13 +84,26 @@ Folders places() {
   return folders;
 }
 
+// Python's wheels put a hash into the names of libraries that they bring along: libnvjpeg.4a0b5c81.so.13.
+std::string file_of(const std::string& folder, llvm::StringRef name) {
+  const std::string path = folder + "/" + name.str();
+  if (fs::exists(path) || !ends_with(folder, ".libs")) return path;
+  const auto [stem, version] = name.split(".so.");
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; at != end && !error; at.increment(error)) {
+    const llvm::StringRef file = llvm::sys::path::filename(at->path());
+    if (starts_with(file, (stem + ".").str()) && ends_with(file, (".so." + version).str())) return at->path();
+  }
+  return path;
+}
+
 // Opened for the whole process and kept open.
 bool open_library(const Library& library, const Folders& folders) {
   llvm::SmallVector<llvm::StringRef, 2> names;
   library.sonames.split(names, ' ');
   for (llvm::StringRef name : names) {
     for (const std::string& folder : folders) {
-      std::string path = folder + "/" + name.str();
+      const std::string path = file_of(folder, name);
       if (fs::exists(path) && dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL)) return true;
     }
     if (dlopen(name.str().c_str(), RTLD_NOW | RTLD_GLOBAL)) return true;
@@ -98,6 +112,8 @@ bool open_library(const Library& library, const Folders& folders) {
 }
 
 }  // namespace
+
+void open_nvjpeg() { open_library({"nvJPEG", "libnvjpeg.so.13 libnvjpeg.so.12", false}, places()); }
 
 Result<std::unique_ptr<CudaBackend>> load_cuda_backend(bool to_run) {
   if (to_run && !dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL))

@@ -11,4 +11,8 @@ namespace plimsoll {
 // Without `to_run` the driver may be missing: enough to ask which kernels there are.
 Result<std::unique_ptr<CudaBackend>> load_cuda_backend(bool to_run = true);
 
+// Makes nvJPEG known to the process, so that a backend finds it by its name. Looks in the same places, and beside
+// torchvision, which brings its own. Whether it was found the backend says.
+void open_nvjpeg();
+
 }  // namespace plimsoll

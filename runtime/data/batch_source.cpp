@@ -32,7 +32,8 @@ Result<std::unique_ptr<BatchSource>> open_data(llvm::StringRef path, llvm::Array
   if (options.document_end >= 0 && (is_images || is_tensors))
     return usage_error(path + ": is no file of token numbers, which --document-end is for");
   Result<std::unique_ptr<Dataset>> data =
-      is_images    ? open_images(path, inputs, options.transforms.value_or(ImageTransforms()), options.cache_bytes)
+      is_images    ? open_images(path, inputs, options.transforms.value_or(ImageTransforms()), options.cache_bytes,
+                                 options.decoder)
       : is_tensors ? open_tensor_files(path, inputs)
                    : open_token_files(path, inputs, options);
   if (!data) return data.takeError();

@@ -13,6 +13,8 @@
 
 namespace plimsoll {
 
+class ImageDecoder;  // runtime/data/image_decoder.h
+
 // A graph input as the plan wants it.
 struct InputSpec {
   std::string name;
@@ -27,6 +29,8 @@ class BatchSource {
 
   // The length of the batch that next() gives, of DataOptions::shorter; none: that of the longest inputs.
   virtual std::optional<int64_t> next_length() const { return std::nullopt; }
+  // Returns once the next batch is read; its failure is next()'s.
+  virtual void wait() {}
   // Copies the next batch, one tensor an input in the order of the specs, into `inputs`. Allocates nothing.
   virtual Status next(llvm::ArrayRef<TensorView> inputs) = 0;
   // The following next() gives the batch of this number, counted from 0 over all epochs: what a batch holds depends on
@@ -50,6 +54,8 @@ class BatchSource {
   virtual std::string note() const { return ""; }
   // What the cache of decoded samples did so far, for people; empty: there is none.
   virtual std::string describe_cache() const { return ""; }
+  // How many images DataOptions::decoder decoded so far, for people; empty: there is no decoder.
+  virtual std::string describe_decoding() const { return ""; }
 };
 
 // What becomes of samples that are left over when an epoch is no whole number of batches.
@@ -106,9 +112,10 @@ struct DataOptions {
   std::vector<ShorterInputs> shorter;
   std::optional<ImageTransforms> transforms;  // of images; without them the center is shown, in [0, 1]
   std::optional<Padding> padding;             // of samples of differing lengths; without it as Padding() says
-  int64_t document_end = -1;  // token that ends a document: no window of a token file crosses it; -1: none
-  int64_t cache_bytes = 0;    // of memory, in which decoded images are kept from epoch to epoch
-  int threads = 0;            // that read; 0: one, or as many as there are cores where samples are decoded
+  int64_t document_end = -1;              // token that ends a document: no window of a token file crosses it; -1: none
+  int64_t cache_bytes = 0;                // of memory, in which decoded images are kept from epoch to epoch
+  std::shared_ptr<ImageDecoder> decoder;  // of JPEGs; null: the threads that read decode them
+  int threads = 0;                        // that read; 0: one, or as many as there are cores where samples are decoded
   LabelTokens labels = LabelTokens::ByModel;
 };
 

@@ -5,7 +5,7 @@
 
 #include "ir/support/philox.h"
 #include "runtime/data/batch_source.h"
-#include "runtime/data/image.h"
+#include "runtime/data/image_decoder.h"
 
 namespace plimsoll {
 
@@ -21,6 +21,15 @@ struct ReadBuffers {
   std::vector<uint8_t> file, sample;
   Image image;
   std::vector<float> row, planes;
+  std::vector<std::vector<uint8_t>> files;  // of samples that are read together
+  std::vector<JpegJob> jobs;
+};
+
+// A row of a batch: which sample it shows, and where its bytes go.
+struct SampleRow {
+  int64_t sample = 0;
+  RandomStream random;
+  TensorView into;
 };
 
 // PyTorch's losses ignore this label unless they are told otherwise.
@@ -54,6 +63,15 @@ class Dataset {
   virtual Status read(int64_t sample, size_t field, const TensorView& into, const RandomStream& random,
                       ReadBuffers& buffers) const = 0;
 
+  // The same of several rows, of samples that a data set may read together more quickly than one by one.
+  virtual Status read_rows(size_t field, llvm::ArrayRef<SampleRow> rows, ReadBuffers& buffers) const {
+    for (const SampleRow& row : rows)
+      if (Status s = read(row.sample, field, row.into, row.random, buffers)) return s;
+    return Status::success();
+  }
+  // How many rows read_rows() likes to be given.
+  virtual int64_t rows_together() const { return 1; }
+
   // Called once all rows of a batch are read, with a tensor per input in the order in which the set was opened for
   // them: what a transform does with several samples at once.
   virtual void mix(llvm::ArrayRef<TensorView> batch, const RandomStream& random) const {}
@@ -61,6 +79,9 @@ class Dataset {
   virtual bool makes_labels() const { return false; }
   // What the cache of decoded samples did, for people; empty: there is none.
   virtual std::string describe_cache() const { return ""; }
+  virtual std::string describe_decoding() const { return ""; }  // as BatchSource's
+  // How many threads should read; 0: as is_computed() says.
+  virtual int threads_wanted() const { return 0; }
   // Whether a sample takes so long to read that every core should help.
   virtual bool is_computed() const { return false; }
 };

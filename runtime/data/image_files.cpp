@@ -1,12 +1,16 @@
 #include "runtime/data/image_files.h"
 
+#include "ir/support/units.h"
 #include "runtime/data/image_cache.h"
+#include "runtime/data/image_decoder.h"
 #include "runtime/data/input_file.h"
+#include "runtime/data/jpeg_header.h"
 #include "runtime/data/match_inputs.h"
 
 #include "llvm/ADT/StringMap.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 
@@ -34,13 +38,15 @@ std::optional<Feed> feed_of(const InputSpec& input) {
 class ImageFiles : public Dataset {
  public:
   ImageFiles(std::string path, ImageList list, llvm::StringMap<InputFile> shards, std::vector<Field> fields,
-             std::vector<Feed> feeds, const ImageTransforms& transforms, int64_t cache_bytes)
+             std::vector<Feed> feeds, const ImageTransforms& transforms, int64_t cache_bytes,
+             std::shared_ptr<ImageDecoder> decoder)
       : path_(std::move(path)),
         list_(std::move(list)),
         shards_(std::move(shards)),
         fields_(std::move(fields)),
         feeds_(std::move(feeds)),
-        transforms_(transforms) {
+        transforms_(transforms),
+        decoder_(std::move(decoder)) {
     if (cache_bytes > 0) cache_ = std::make_unique<ImageCache>(samples() * image_fields(), cache_bytes);
   }
 
@@ -55,6 +61,18 @@ class ImageFiles : public Dataset {
     const ImageItem& item = list_.items[static_cast<size_t>(sample)];
     if (feeds_[field] == Feed::Class || feeds_[field] == Feed::OneHot) return read_label(item, feeds_[field], into);
     return read_image(sample, field, into, random, buffers);
+  }
+
+  Status read_rows(size_t field, llvm::ArrayRef<SampleRow> rows, ReadBuffers& buffers) const override {
+    return decoder_ && is_image(feeds_[field]) ? decode_rows(field, rows, buffers)
+                                               : Dataset::read_rows(field, rows, buffers);
+  }
+  int64_t rows_together() const override { return decoder_ ? decoder_->images_at_once() : 1; }
+  int threads_wanted() const override { return decoder_ ? decoder_->threads() : 0; }
+  std::string describe_decoding() const override {
+    if (!decoder_) return "";
+    return "the GPU decoded " + format_count(decoded_there_) + " of " + format_count(decoded_there_ + decoded_here_) +
+           " images" + (decoded_here_ > 0 ? ", the CPU those that are no plain JPEG or too large" : "");
   }
 
   std::string describe_cache() const override { return cache_ ? cache_->describe() : ""; }
@@ -175,24 +193,70 @@ class ImageFiles : public Dataset {
     return Status::success();
   }
 
+  // How an input of images is laid out.
+  struct Shown {
+    bool planar, in_place;  // in_place: the input itself is three planes of f32
+    int64_t channels;
+    ImageSize size;
+    Shown(Feed feed, const Type& type) : planar(feed == Feed::PlanarImage), channels(type.shape[planar ? 0 : 2]) {
+      size = {type.shape[planar ? 2 : 1], type.shape[planar ? 1 : 0]};
+      in_place = planar && channels == 3 && type.dtype == DType::F32;
+    }
+    int64_t pixels() const { return size.width * size.height; }
+    size_t floats() const { return static_cast<size_t>(3 * pixels()); }
+  };
+
   Status read_image(int64_t sample, size_t field, const TensorView& into, const RandomStream& random,
                     ReadBuffers& buffers) const {
-    const llvm::ArrayRef<int64_t> shape = into.type.shape;
-    const bool planar = feeds_[field] == Feed::PlanarImage;
-    const int64_t channels = planar ? shape[0] : shape[2];
-    const ImageSize size{planar ? shape[2] : shape[1], planar ? shape[1] : shape[0]};
-    const int64_t pixels = size.width * size.height;
-    const bool in_place = planar && channels == 3 && into.type.dtype == DType::F32;
-    if (!in_place) buffers.planes.resize(static_cast<size_t>(3 * pixels));
-    float* planes = in_place ? into.as<float>() : buffers.planes.data();
-    if (Status s = show(sample, field, size, random, buffers, planes)) return s;
-    if (in_place) return Status::success();
-    for (int64_t c = 0; c < channels; ++c)
-      for (int64_t i = 0; i < pixels; ++i) {
-        const float value = channels == 3 ? planes[c * pixels + i] : gray(planes, pixels, i);
-        write(into, planar ? c * pixels + i : i * channels + c, value);
-      }
+    const Shown shown(feeds_[field], into.type);
+    if (!shown.in_place) buffers.planes.resize(shown.floats());
+    float* planes = shown.in_place ? into.as<float>() : buffers.planes.data();
+    if (Status s = show(sample, field, shown.size, random, buffers, planes)) return s;
+    write_planes(shown, planes, into);
     return Status::success();
+  }
+
+  // The decoder gives the shown part of each image; what it leaves undone, and all that follows, is done here.
+  Status decode_rows(size_t field, llvm::ArrayRef<SampleRow> rows, ReadBuffers& buffers) const {
+    const Shown shown(feeds_[field], rows.front().into.type);
+    if (!shown.in_place) buffers.planes.resize(rows.size() * shown.floats());
+    if (buffers.files.size() < rows.size()) buffers.files.resize(rows.size());
+    buffers.jobs.assign(rows.size(), JpegJob());
+    for (size_t i = 0; i < rows.size(); ++i) {
+      JpegJob& job = buffers.jobs[i];
+      if (Status s = read_bytes(item_of(rows[i]), buffers.files[i])) return s;
+      job.planes = shown.in_place ? rows[i].into.as<float>() : buffers.planes.data() + i * shown.floats();
+      const std::optional<ImageSize> size = size_of_plain_jpeg(buffers.files[i]);
+      if (!size) continue;
+      job.bytes = buffers.files[i];
+      job.size = *size;
+      job.region = choose_region(*size, transforms_, shown.size, rows[i].random);
+      job.mirrored = is_mirrored(transforms_, rows[i].random);
+    }
+    if (Status s = decoder_->decode(shown.size, buffers.jobs)) return s;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const JpegJob& job = buffers.jobs[i];
+      if (job.is_done)
+        change_colors(transforms_, rows[i].random, shown.pixels(), job.planes);
+      else if (Status s = show_image(item_of(rows[i]).path, buffers.files[i], transforms_, shown.size, rows[i].random,
+                                     buffers.image, buffers.row, job.planes))
+        return s;
+      ++(job.is_done ? decoded_there_ : decoded_here_);
+      write_planes(shown, job.planes, rows[i].into);
+    }
+    return Status::success();
+  }
+
+  const ImageItem& item_of(const SampleRow& row) const { return list_.items[static_cast<size_t>(row.sample)]; }
+
+  static void write_planes(const Shown& shown, const float* planes, const TensorView& into) {
+    if (shown.in_place) return;
+    const int64_t pixels = shown.pixels();
+    for (int64_t c = 0; c < shown.channels; ++c)
+      for (int64_t i = 0; i < pixels; ++i) {
+        const float value = shown.channels == 3 ? planes[c * pixels + i] : gray(planes, pixels, i);
+        write(into, shown.planar ? c * pixels + i : i * shown.channels + c, value);
+      }
   }
 
   static float gray(const float* planes, int64_t pixels, int64_t i) {
@@ -225,7 +289,9 @@ class ImageFiles : public Dataset {
   std::vector<Field> fields_;
   std::vector<Feed> feeds_;  // of each field
   ImageTransforms transforms_;
-  std::unique_ptr<ImageCache> cache_;  // null: every epoch decodes
+  std::unique_ptr<ImageCache> cache_;      // null: every epoch decodes
+  std::shared_ptr<ImageDecoder> decoder_;  // null: each image is decoded here
+  mutable std::atomic<int64_t> decoded_there_ = 0, decoded_here_ = 0;
 };
 
 Result<llvm::StringMap<InputFile>> open_shards(const ImageList& list) {
@@ -242,7 +308,8 @@ Result<llvm::StringMap<InputFile>> open_shards(const ImageList& list) {
 }  // namespace
 
 Result<std::unique_ptr<Dataset>> open_images(llvm::StringRef path, llvm::ArrayRef<InputSpec> inputs,
-                                             const ImageTransforms& transforms, int64_t cache_bytes) {
+                                             const ImageTransforms& transforms, int64_t cache_bytes,
+                                             std::shared_ptr<ImageDecoder> decoder) {
   std::vector<Field> fields;
   std::vector<Feed> feeds;
   for (const InputSpec& input : inputs) {
@@ -264,7 +331,7 @@ Result<std::unique_ptr<Dataset>> open_images(llvm::StringRef path, llvm::ArrayRe
   Result<llvm::StringMap<InputFile>> shards = open_shards(*list);
   if (!shards) return shards.takeError();
   return std::make_unique<ImageFiles>(path.str(), std::move(*list), std::move(*shards), std::move(fields),
-                                      std::move(feeds), transforms, cache_bytes);
+                                      std::move(feeds), transforms, cache_bytes, std::move(decoder));
 }
 
 }  // namespace plimsoll

@@ -5,6 +5,8 @@
 #include "runtime/data/dataset.h"
 #include "runtime/data/image_transforms.h"
 
+#include <memory>
+
 namespace plimsoll {
 
 // An image and its class.
@@ -31,8 +33,10 @@ bool has_images(llvm::StringRef path);
 
 // Feeds inputs of [rows, 3 or 1, height, width] or [rows, height, width, 3 or 1] with the image, floats with the
 // transformed values and u8 with 255 times the untransformed ones; and integer inputs of [rows] with the class, or
-// float ones of [rows, classes] with 1 at the class. Decoded images are kept in up to `cache_bytes` of memory.
+// float ones of [rows, classes] with 1 at the class. Decoded images are kept in up to `cache_bytes` of memory. With a
+// `decoder`, which excludes the cache, JPEGs of the common kind are decoded there.
 Result<std::unique_ptr<Dataset>> open_images(llvm::StringRef path, llvm::ArrayRef<InputSpec> inputs,
-                                             const ImageTransforms& transforms, int64_t cache_bytes = 0);
+                                             const ImageTransforms& transforms, int64_t cache_bytes = 0,
+                                             std::shared_ptr<ImageDecoder> decoder = nullptr);
 
 }  // namespace plimsoll

@@ -93,6 +93,15 @@ double draw_beta(double strength, const RandomStream& random, int64_t first_draw
 
 }  // namespace
 
+bool is_mirrored(const ImageTransforms& transforms, const RandomStream& random) {
+  return transforms.flip > 0 && random.uniform(FlipDraw) < transforms.flip;
+}
+
+void change_colors(const ImageTransforms& transforms, const RandomStream& random, int64_t pixels, float* planes) {
+  jitter(transforms, random, pixels, planes);
+  normalise(transforms, pixels, planes);
+}
+
 BatchMix choose_mix(const ImageTransforms& transforms, const RandomStream& random) {
   constexpr int64_t beta_draws = 4;
   BatchMix mix;
@@ -135,10 +144,8 @@ Region smallest_region(ImageSize image, const ImageTransforms& transforms, Image
 
 void show_region(const Image& image, const Region& region, const ImageTransforms& transforms, ImageSize size,
                  const RandomStream& random, std::vector<float>& row, float* planes) {
-  const bool mirrored = transforms.flip > 0 && random.uniform(FlipDraw) < transforms.flip;
-  sample_image(image, region, size, mirrored, row, planes);
-  jitter(transforms, random, size.width * size.height, planes);
-  normalise(transforms, size.width * size.height, planes);
+  sample_image(image, region, size, is_mirrored(transforms, random), row, planes);
+  change_colors(transforms, random, size.width * size.height, planes);
 }
 
 }  // namespace

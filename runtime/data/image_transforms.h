@@ -32,6 +32,10 @@ struct ImageTransforms {
   std::array<double, 3> mean = {0, 0, 0}, deviation = {1, 1, 1};
 };
 
+// Of a sample: whether it is mirrored, and what follows decoding and scaling, in place: colors, mean and deviation.
+bool is_mirrored(const ImageTransforms& transforms, const RandomStream& random);
+void change_colors(const ImageTransforms& transforms, const RandomStream& random, int64_t pixels, float* planes);
+
 // Decodes the image and writes it to planes[3][height][width].
 Status show_image(llvm::StringRef where, llvm::ArrayRef<uint8_t> bytes, const ImageTransforms& transforms,
                   ImageSize size, const RandomStream& random, Image& image, std::vector<float>& row, float* planes);

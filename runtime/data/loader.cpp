@@ -69,7 +69,8 @@ class Loader : public BatchSource {
         first_row_(options.rank * rows_),
         hides_labels_(options.last_batch == LastBatch::Pad),
         padding_mask_(padding_mask_of(inputs_)),
-        rows_per_task_(data_->is_computed() ? 1 : (rows_ + threads - 1) / threads) {
+        rows_per_task_(data_->is_computed() ? std::min(rows_, data_->rows_together())
+                                            : (rows_ + threads - 1) / threads) {
     for (const ShorterInputs& shorter : options.shorter) lengths_.push_back(shorter.length);
     for (RingBatch& batch : ring_) {
       for (const InputSpec& input : inputs_) batch.tensors.emplace_back(input.type);
@@ -90,6 +91,11 @@ class Loader : public BatchSource {
   std::optional<int64_t> next_length() const override {
     const size_t length = order_.length_of(next_);
     return length < lengths_.size() ? std::optional(lengths_[length]) : std::nullopt;
+  }
+
+  void wait() override {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return ring_of(next_).is_ready || failure_; });
   }
 
   Status next(llvm::ArrayRef<TensorView> inputs) override {
@@ -139,6 +145,7 @@ class Loader : public BatchSource {
   }
   std::string note() const override { return data_->note(); }
   std::string describe_cache() const override { return data_->describe_cache(); }
+  std::string describe_decoding() const override { return data_->describe_decoding(); }
   int threads() const override { return static_cast<int>(workers_.size()); }
   int64_t items_read() const override { return items_read_; }
   llvm::StringRef item_name() const override { return counts_tokens(inputs_) ? "tokens" : "samples"; }
@@ -154,20 +161,26 @@ class Loader : public BatchSource {
   struct Task {
     int64_t batch, row, rows;
   };
+  // What one reading thread reuses from task to task.
+  struct Scratch {
+    ReadBuffers buffers;
+    std::vector<Tensor> tensors;  // by input, of the data's dtype where it is not the plan's
+    std::vector<SampleRow> rows;
+  };
 
   RingBatch& ring_of(int64_t batch) { return ring_[static_cast<size_t>(batch % batches_read_ahead)]; }
 
   void work() {
-    ReadBuffers buffers;
-    std::vector<Tensor> scratch;  // of the data's dtype, where it is not the plan's
-    for (const Feed& feed : feeds_) scratch.emplace_back(data_->fields()[feed.field].type);
+    Scratch scratch;
+    for (const Feed& feed : feeds_) scratch.tensors.emplace_back(data_->fields()[feed.field].type);
+    scratch.rows.reserve(static_cast<size_t>(rows_per_task_));
     std::unique_lock lock(mutex_);
     for (;;) {
       changed_.wait(lock, [&] { return stop_ || has_task(); });
       if (stop_) return;
       const Task task = take_task();
       lock.unlock();
-      Status status = read(task, scratch, buffers);
+      Status status = read(task, scratch);
       lock.lock();
       if (!status)
         finish_rows(task, lock);
@@ -230,20 +243,30 @@ class Loader : public BatchSource {
     return task;
   }
 
-  Status read(const Task& task, std::vector<Tensor>& scratch, ReadBuffers& buffers) {
+  Status read(const Task& task, Scratch& scratch) {
+    for (size_t i = 0; i < feeds_.size(); ++i)
+      if (Status s = read_input(task, i, scratch)) return s;
+    return Status::success();
+  }
+
+  Status read_input(const Task& task, size_t input, Scratch& scratch) {
+    const Feed& feed = feeds_[input];
     const size_t length = order_.length_of(task.batch);
-    const int64_t samples = order_.samples_in(task.batch);
+    scratch.rows.clear();
     for (int64_t row = task.row; row < task.row + task.rows; ++row) {
+      if (!feed.per_sample && row > 0) continue;
       const int64_t of_all = first_row_ + row;
-      const int64_t sample = order_.sample(task.batch, of_all % samples_);
-      const RandomStream random{static_cast<int64_t>(seed_), task.batch, of_all % samples_};
-      for (size_t i = 0; i < feeds_.size(); ++i) {
-        if (!feeds_[i].per_sample && row > 0) continue;
-        const TensorView into = row_of(i, row, ring_of(task.batch), length);
-        if (Status s = read_input(i, into, sample, random, scratch[i], buffers)) return s;
-        if (hides_labels_ && of_all >= samples) hide_label(feeds_[i], into);
-      }
+      scratch.rows.push_back({order_.sample(task.batch, of_all % samples_),
+                              {static_cast<int64_t>(seed_), task.batch, of_all % samples_},
+                              row_of(input, row, ring_of(task.batch), length)});
     }
+    if (scratch.rows.empty()) return Status::success();
+    if (Status s = read_rows(input, scratch)) return s;
+    for (const SampleRow& row : scratch.rows)
+      if (Status s = check_numbers(inputs_[input], row.into, [&] { return data_->where_is(row.sample); })) return s;
+    const int64_t samples = order_.samples_in(task.batch);
+    for (size_t i = 0; hides_labels_ && i < scratch.rows.size(); ++i)
+      if (first_row_ + task.row + static_cast<int64_t>(i) >= samples) hide_label(feed, scratch.rows[i].into);
     return Status::success();
   }
 
@@ -254,16 +277,18 @@ class Loader : public BatchSource {
     return {type, batch.tensors[input].view().as<char>() + (feed.per_sample ? row * type.bytes() : 0)};
   }
 
-  Status read_input(size_t input, const TensorView& into, int64_t sample, const RandomStream& random, Tensor& scratch,
-                    ReadBuffers& buffers) const {
+  Status read_rows(size_t input, Scratch& scratch) const {
     const size_t field = feeds_[input].field;
-    const TensorView own{Type(scratch.type().dtype, into.type.shape), scratch.data()};
-    const bool is_same = into.type.dtype == own.type.dtype;
-    if (Status s = data_->read(sample, field, is_same ? into : own, random, buffers)) return s;
-    if (!is_same)
-      if (Status s = convert(own, into))
-        return in_context(data_->where_is(sample) + ": input '" + inputs_[input].name + "'", std::move(s));
-    return check_numbers(inputs_[input], into, [&] { return data_->where_is(sample); });
+    const Tensor& own_dtype = scratch.tensors[input];
+    if (own_dtype.type().dtype == inputs_[input].type.dtype)
+      return data_->read_rows(field, scratch.rows, scratch.buffers);
+    for (const SampleRow& row : scratch.rows) {
+      const TensorView own{Type(own_dtype.type().dtype, row.into.type.shape), own_dtype.view().data};
+      if (Status s = data_->read(row.sample, field, own, row.random, scratch.buffers)) return s;
+      if (Status s = convert(own, row.into))
+        return in_context(data_->where_is(row.sample) + ": input '" + inputs_[input].name + "'", std::move(s));
+    }
+    return Status::success();
   }
 
   static void hide_label(const Feed& feed, const TensorView& row) {
@@ -297,7 +322,9 @@ class Loader : public BatchSource {
 
 int thread_count(const Dataset& data, const DataOptions& options) {
   if (options.threads > 0) return options.threads;
-  return data.is_computed() ? std::max(1, static_cast<int>(std::thread::hardware_concurrency())) : 1;
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  if (data.threads_wanted() > 0) return data.threads_wanted();
+  return data.is_computed() ? cores : 1;
 }
 
 Type row_type(const Type& input, bool per_sample) {

@@ -20,17 +20,22 @@ from cli_test import BUDGET, DONE, LABELS, MODELS, X, expect, run, succeed, writ
 NVIDIA = ["libcuda.so.1", "libcublasLt.so.13", "libcudnn.so.9"]
 
 
+def put_stand_in(folder, plimsoll, stand_in):
+    """Makes the tests' program one that takes `stand_in` for the CUDA backend and NVIDIA's libraries."""
+    program = folder / "plimsoll"
+    shutil.copy(plimsoll, program)
+    for name in ["libplimsoll_cuda.so", *NVIDIA]:
+        (folder / name).symlink_to(stand_in)
+    cli_test.PROGRAM = str(program)
+    os.environ["LD_LIBRARY_PATH"] = os.environ["PLIMSOLL_CUDA_PATH"] = str(folder)
+
+
 def train_on_stand_in(folder, held_share, *options):
     """Trains two steps while the driver counts `held_share` of what the plan promised."""
-    program = folder / "plimsoll"
-    shutil.copy(PLIMSOLL, program)
-    for name in ["libplimsoll_cuda.so", *NVIDIA]:
-        (folder / name).symlink_to(STAND_IN)
-    cli_test.PROGRAM = str(program)
+    put_stand_in(folder, PLIMSOLL, STAND_IN)
     plan, model = folder / "linear.plan", MODELS / "linear.onnx"
     succeed("compile", model, "-o", plan, "--device", "h200")
     promised = json.loads(succeed("inspect", plan, "--json"))["memory"]["device"]["promised_bytes"]
-    os.environ["LD_LIBRARY_PATH"] = os.environ["PLIMSOLL_CUDA_PATH"] = str(folder)
     os.environ["PLIMSOLL_STAND_IN_HELD_BYTES"] = str(int(held_share * promised))
     data = write_safetensors(folder / "batch.safetensors", {"x": X, "labels": LABELS})
     return run("run", plan, "--weights", model, "--data", data, "--steps", "2", *options)

@@ -1,5 +1,6 @@
 #include "runtime/data/dataset.h"
 #include "runtime/data/image_files.h"
+#include "runtime/data/jpeg_header.h"
 #include "runtime/data/numpy.h"
 #include "runtime/data/padding.h"
 #include "runtime/data/safetensors.h"
@@ -62,6 +63,7 @@ void read_image(llvm::ArrayRef<uint8_t> bytes) {
   const auto middle = [](ImageSize size) {
     return Region{0, 0, static_cast<double>(size.width), static_cast<double>(size.height)};
   };
+  size_of_plain_jpeg(bytes);
   Image image;
   if (Status s = decode_image("image", bytes, {middle, shown}, image)) return llvm::consumeError(std::move(s));
   std::vector<float> row, planes(3 * shown.width * shown.height);

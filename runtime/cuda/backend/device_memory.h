@@ -6,6 +6,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -51,12 +52,14 @@ class CudaStream {
   ~CudaStream() {
     if (stream_) cudaStreamDestroy(stream_);
   }
-  enum class Priority : uint8_t { Usual, High };
+  enum class Priority : uint8_t { Low, Usual, High };  // Low gives way to the step
   Status create(Priority priority = Priority::Usual) {
-    int lowest = 0, highest = 0;
+    int lowest = 0, highest = 0;  // the number of a higher priority is less
     cudaDeviceGetStreamPriorityRange(&lowest, &highest);
+    const int usual = std::max(highest, lowest - 1);
+    const int numbers[] = {lowest, usual, highest};
     return cuda_status(
-        cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority == Priority::High ? highest : lowest),
+        cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, numbers[static_cast<size_t>(priority)]),
         "stream");
   }
   operator cudaStream_t() const { return stream_; }
@@ -75,6 +78,10 @@ class CudaEvent {
   // Events that time are dearer; those that only order work say so.
   Status create(bool timed = false) {
     return cuda_status(cudaEventCreateWithFlags(&event_, timed ? cudaEventDefault : cudaEventDisableTiming), "event");
+  }
+  // Who waits for it sleeps.
+  Status create_sleeping() {
+    return cuda_status(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming | cudaEventBlockingSync), "event");
   }
   operator cudaEvent_t() const { return event_; }
 

@@ -4,6 +4,7 @@
 #include "runtime/cuda/backend/cudnn_plan.h"
 #include "runtime/cuda/backend/device_memory.h"
 #include "runtime/cuda/backend/host_reference.h"
+#include "runtime/cuda/backend/jpeg_decoder.h"
 #include "runtime/cuda/backend/launcher.h"
 #include "runtime/cuda/backend/libraries.h"
 #include "runtime/cuda/backend/process_memory.h"
@@ -160,6 +161,10 @@ class Backend : public CudaBackend {
 
   void interrupt() override {
     for (size_t axis = 0; axis < mesh_axis_count; ++axis) libraries_.nccl(static_cast<MeshAxis>(axis)).abort();
+  }
+
+  CudaOutcome make_jpeg_decoder(int card, std::unique_ptr<CudaJpegDecoder>& decoder) override {
+    return plimsoll::make_jpeg_decoder(card, decoder);
   }
 
   CudaOutcome identify_card(CudaCard& card) override { return plimsoll::identify_card(card); }

@@ -11,6 +11,27 @@
 namespace plimsoll {
 namespace {
 
+// Decodes every pixel before it scales, as nvJPEG does; leaves every eighth image undone.
+class DecodingStandIn : public CudaJpegDecoder {
+ public:
+  CudaOutcome decode(ImageSize shown, llvm::MutableArrayRef<JpegJob> jobs) override {
+    Image image;
+    std::vector<float> row;
+    for (size_t i = 0; i < jobs.size(); ++i) {
+      JpegJob& job = jobs[i];
+      if (job.bytes.empty() || i % 8 == 7) continue;
+      const auto choose = [&](ImageSize) { return job.region; };
+      if (Status s = decode_jpeg("image", job.bytes, {choose, shown, /*at_fraction=*/false}, image)) {
+        llvm::consumeError(std::move(s));
+        continue;
+      }
+      sample_image(image, image.region, shown, job.mirrored, row, job.planes);
+      job.is_done = true;
+    }
+    return {};
+  }
+};
+
 class StandIn : public CudaBackend {
  public:
   CudaOutcome prepare(const Plan& plan, const ExecutorOptions& options, const CudaRanks&) override {
@@ -63,6 +84,12 @@ class StandIn : public CudaBackend {
     return {};
   }
   void interrupt() override {}
+
+  CudaOutcome make_jpeg_decoder(int, std::unique_ptr<CudaJpegDecoder>& decoder) override {
+    if (std::getenv("PLIMSOLL_STAND_IN_LACKS_NVJPEG")) return lacks("nvJPEG");
+    decoder = std::make_unique<DecodingStandIn>();
+    return {};
+  }
 
   CudaOutcome identify_card(CudaCard& card) override { return card.name = "NVIDIA H200", CudaOutcome(); }
 

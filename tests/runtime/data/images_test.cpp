@@ -1,5 +1,7 @@
 #include "runtime/data/batch_source.h"
+#include "runtime/data/image_decoder.h"
 #include "runtime/data/image_files.h"
+#include "runtime/data/jpeg_header.h"
 #include "runtime/data/tar_file.h"
 
 #include "llvm/Support/FileSystem.h"
@@ -48,7 +50,8 @@ std::string png_of(const Picture& picture) {
   return out;
 }
 
-std::string jpeg_of(const Picture& picture) {
+std::string jpeg_of(
+    const Picture& picture, llvm::function_ref<void(j_compress_ptr)> change = [](j_compress_ptr) {}) {
   jpeg_compress_struct codec;
   jpeg_error_mgr errors;
   codec.err = jpeg_std_error(&errors);
@@ -62,6 +65,7 @@ std::string jpeg_of(const Picture& picture) {
   codec.in_color_space = JCS_RGB;
   jpeg_set_defaults(&codec);
   jpeg_set_quality(&codec, 95, TRUE);
+  change(&codec);
   jpeg_start_compress(&codec, TRUE);
   std::vector<uint8_t> pixels = picture.pixels();
   for (int y = 0; y < picture.height; ++y) {
@@ -130,6 +134,29 @@ double distance(const Tensor& images, int64_t row, int64_t size, double left, do
                           std::abs(images.get(at + 2 * plane) - blue)});
     }
   return largest;
+}
+
+// Decodes every pixel, as a GPU does, and no image whose width is odd.
+class EvenDecoder : public ImageDecoder {
+ public:
+  Status decode(ImageSize shown, llvm::MutableArrayRef<JpegJob> jobs) override {
+    CHECK(jobs.size() <= 4);
+    std::vector<float> row;
+    Image image;
+    for (JpegJob& job : jobs) {
+      if (job.bytes.empty() || job.size.width % 2 == 1) continue;
+      llvm::cantFail(decode_jpeg("jpeg", job.bytes, {[&](ImageSize) { return job.region; }, shown, false}, image));
+      sample_image(image, image.region, shown, job.mirrored, row, job.planes);
+      job.is_done = true;
+    }
+    return Status::success();
+  }
+  int images_at_once() const override { return 4; }
+  int threads() const override { return 2; }
+};
+
+std::optional<ImageSize> plain_size(const std::string& jpeg) {
+  return size_of_plain_jpeg({reinterpret_cast<const uint8_t*>(jpeg.data()), jpeg.size()});
 }
 
 constexpr double rounding = 0.03;  // of JPEG, and half a source pixel of the smallest picture
@@ -287,6 +314,78 @@ TEST_SUITE("unit") {
     CHECK(batch.labels == Tensor::of_ints({3, 5}));
     CHECK(distance(batch.images, 0, 32, 0, 0, 1, 0) < rounding);
     CHECK(distance(batch.images, 1, 32, 0, 0, 1, 1) < rounding);
+  }
+
+  TEST_CASE("images: a decoder of many images at once gives what the threads that read would") {
+    const Folder folder;
+    for (int i = 0; i < 10; ++i) folder.add("x/" + std::to_string(i) + ".jpg", jpeg_of({64 + i, 48, 20 * i}));
+    folder.add("x/a.jpg", jpeg_of({64, 48, 0}, [](j_compress_ptr codec) { jpeg_simple_progression(codec); }));
+    folder.add("x/b.png", png_of({64, 48, 51}));
+    DataOptions options{.seed = 3, .transforms = ImageTransforms()};
+    options.transforms->crop = Crop::RandomResized;
+    options.transforms->decode_at_fraction = false;
+    options.transforms->flip = 0.5;
+    options.transforms->brightness = 0.4;
+    options.transforms->mean = {0.5, 0.4, 0.3};
+    const Batch alone = first_batch(folder.path(), 12, 16, options);
+    options.decoder = std::make_shared<EvenDecoder>();
+    const Batch together = first_batch(folder.path(), 12, 16, options);
+    CHECK(together.images == alone.images);
+    CHECK(together.labels == alone.labels);
+
+    const InputSpec interleaved{"pixels", Type(DType::U8, {12, 16, 16, 3})};
+    Tensor bytes[2] = {Tensor(interleaved.type), Tensor(interleaved.type)};
+    for (Tensor& each : bytes) {
+      const auto source = llvm::cantFail(open_data(folder.path(), interleaved, options));
+      llvm::cantFail(source->next(each.view()));
+      // How many were read ahead is not known.
+      CHECK(llvm::StringRef(source->describe_decoding()).contains("the CPU those") == (options.decoder != nullptr));
+      options.decoder = nullptr;
+    }
+    CHECK(bytes[0] == bytes[1]);
+  }
+
+  TEST_CASE("images: a decoder's damaged image is refused by name") {
+    const Folder folder;
+    folder.add("x/a.jpg", jpeg_of({64, 48, 0}));
+    folder.add("x/b.jpg", jpeg_of({64, 48, 0}).substr(0, 40));
+    DataOptions options{.shuffle = false};
+    options.decoder = std::make_shared<EvenDecoder>();
+    Tensor images(Type(DType::F32, {2, 3, 8, 8}));
+    const auto source = llvm::cantFail(open_data(folder.path(), {{"pixels", images.type()}}, options));
+    source->wait();
+    Status refused = source->next(images.view());
+    REQUIRE(bool(refused));
+    CHECK(take_diag(std::move(refused)).text().find(folder.path() + "/x/b.jpg") == 0);
+  }
+
+  TEST_CASE("images: plain JPEGs are told by their markers") {
+    const Picture picture{50, 34, 0};
+    const auto sampled = [&](int across, int down) {
+      return jpeg_of(picture, [=](j_compress_ptr codec) {
+        codec->comp_info[0].h_samp_factor = across;
+        codec->comp_info[0].v_samp_factor = down;
+      });
+    };
+    for (const auto& [across, down] : {std::pair(1, 1), std::pair(2, 1), std::pair(2, 2), std::pair(1, 2)}) {
+      const std::optional<ImageSize> size = plain_size(sampled(across, down));
+      REQUIRE(size);
+      CHECK(size->width == 50);
+      CHECK(size->height == 34);
+    }
+    CHECK(plain_size(jpeg_of(picture, [](j_compress_ptr codec) { codec->restart_interval = 2; })));
+    CHECK_FALSE(plain_size(sampled(4, 1)));
+    CHECK_FALSE(plain_size(jpeg_of(picture, [](j_compress_ptr codec) { jpeg_simple_progression(codec); })));
+    CHECK_FALSE(plain_size(jpeg_of(picture, [](j_compress_ptr codec) { jpeg_set_colorspace(codec, JCS_RGB); })));
+    CHECK_FALSE(plain_size(jpeg_of(picture, [](j_compress_ptr codec) { jpeg_set_colorspace(codec, JCS_GRAYSCALE); })));
+    CHECK_FALSE(plain_size(jpeg_of(picture, [](j_compress_ptr codec) { codec->arith_code = TRUE; })));
+    CHECK_FALSE(plain_size(png_of(picture)));
+    const std::string whole = sampled(2, 2);
+    for (size_t bytes = 0; bytes < whole.size(); ++bytes) CHECK_FALSE(plain_size(whole.substr(0, bytes)));
+    CHECK_FALSE(plain_size(whole + "x"));
+    std::string twice = whole;
+    twice.insert(twice.size() - 2, "\xff\xda");
+    CHECK_FALSE(plain_size(twice));
   }
 
   TEST_CASE("images: damaged files and archives are refused by name") {
