@@ -1,13 +1,15 @@
 #include "frontend/driver/transforms_file.h"
 
 #include "ir/support/did_you_mean.h"
+#include "ir/support/read_file.h"
 
-#include "llvm/Support/FileSystem.h"
+#include "llvm/ADT/STLExtras.h"
 
 #include <CLI/CLI.hpp>
 
 #include <functional>
 #include <map>
+#include <sstream>
 
 namespace plimsoll {
 namespace {
@@ -130,10 +132,12 @@ Status read_item(const std::string& path, const CLI::ConfigItem& item, const std
 }  // namespace
 
 Result<Transforms> read_transforms(const std::string& path) {
-  if (!llvm::sys::fs::exists(path)) return system_error(path + ": no such file");
+  Result<std::unique_ptr<llvm::MemoryBuffer>> file = read_file(path);
+  if (!file) return file.takeError();
+  std::istringstream text((*file)->getBuffer().str());
   std::vector<CLI::ConfigItem> items;
   try {
-    items = CLI::ConfigTOML().from_file(path);
+    items = CLI::ConfigTOML().from_config(text);
   } catch (const CLI::Error& error) {
     return usage_error(path + ": " + error.what());
   }

@@ -1,5 +1,6 @@
 #include "runtime/checkpoint/checkpoint_folder.h"
 
+#include "ir/support/read_file.h"
 #include "ir/support/strings.h"
 #include "runtime/checkpoint/durable_files.h"
 
@@ -28,12 +29,6 @@ std::string inside(llvm::StringRef folder, llvm::StringRef name) {
   return joined.str().str();
 }
 
-Result<std::unique_ptr<llvm::MemoryBuffer>> map_file(const std::string& file) {
-  auto bytes = llvm::MemoryBuffer::getFile(file, /*IsText=*/false, /*RequiresNullTerminator=*/false);
-  if (!bytes) return system_error(file + ": " + bytes.getError().message());
-  return std::move(*bytes);
-}
-
 Status check_file(llvm::StringRef folder, const CheckpointFile& expected, Check check) {
   const std::string file = inside(folder, expected.name);
   uint64_t size = 0;
@@ -42,7 +37,7 @@ Status check_file(llvm::StringRef folder, const CheckpointFile& expected, Check 
   if (static_cast<int64_t>(size) != expected.bytes)
     return model_error(file + ": has " + llvm::Twine(size) + " bytes, was written with " + llvm::Twine(expected.bytes));
   if (check == Check::Sizes) return Status::success();
-  Result<std::unique_ptr<llvm::MemoryBuffer>> bytes = map_file(file);
+  Result<std::unique_ptr<llvm::MemoryBuffer>> bytes = read_file(file);
   if (!bytes) return bytes.takeError();
   if (llvm::xxHash64((*bytes)->getBuffer()) != expected.xxh64) return model_error(file + ": differs from its checksum");
   return Status::success();
@@ -94,7 +89,7 @@ Result<Listed> list(llvm::StringRef folder) {
 
 Result<Checkpoint> open_checkpoint(llvm::StringRef folder, Check check) {
   const std::string file = inside(folder, checkpoint_record_file);
-  Result<std::unique_ptr<llvm::MemoryBuffer>> text = map_file(file);
+  Result<std::unique_ptr<llvm::MemoryBuffer>> text = read_file(file);
   if (!text) return text.takeError();
   Result<CheckpointRecord> record = parse_checkpoint_record((*text)->getBuffer());
   if (!record) return in_context(file, record.takeError());

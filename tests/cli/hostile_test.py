@@ -189,6 +189,17 @@ def test_fifos_and_devices_as_input(folder):
             soon(20, lambda: refuse(MACHINE, ["not a regular file"], *arguments))
     soon(20, lambda: refuse(MACHINE, ["not a regular file"], *run_linear(folder, plan, data, weights=model)))
     soon(20, lambda: refuse(MACHINE, ["not a regular file"], *run_linear(folder, plan, arrays)))
+    for option in (("--transforms", fifo), ("--precision", "bf16", "--precision-file", fifo)):
+        job = ["train", "--model", MODELS / "linear.onnx", "--data", data, "--device", "cpu", "--steps", "1", *option]
+        soon(20, lambda: refuse(MACHINE, ["not a regular file"], *job))
+    for path in (folder / "images" / "labels.csv", folder / "shard.tar", folder / "checkpoints" / "step-000001" / "checkpoint.json"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.mkfifo(path)
+    save(folder / "images" / "a.png", b"")
+    for path in (folder / "images", folder / "shard.tar"):
+        soon(20, lambda: refuse(MACHINE, ["not a regular file"], "data", path))
+    resumed = run_linear(folder, plan, data, "--resume", folder / "checkpoints" / "step-000001")
+    soon(20, lambda: refuse(MACHINE, ["checkpoint.json: not a regular file"], *resumed))
 
 
 # JSON.
