@@ -4,7 +4,7 @@
 # Usage: tests/cuda/run.sh [--build DIR] [--out FILE] [STEP ...]
 #   DIR   holds plimsoll, plimsoll_cuda_tests, collective_check, cuda_allocations, cuda_workspaces, cuda_kernel_speeds in bin and lib/libplimsoll_cuda.so; default build/ci
 #   FILE  takes what is printed; default cuda_results.txt
-#   STEP  card kernels allocations workspaces golden ranks lost-ranks same-bits sanitizer budgets speeds bench; default all of them
+#   STEP  card kernels allocations workspaces golden ranks lost-ranks same-bits checkpoints sanitizer budgets speeds bench; default all of them
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -19,7 +19,7 @@ while [ $# -gt 0 ]; do
     *) steps+=("$1"); shift ;;
   esac
 done
-[ "${#steps[@]}" -gt 0 ] || steps=(card kernels allocations workspaces golden ranks lost-ranks same-bits sanitizer budgets speeds bench)
+[ "${#steps[@]}" -gt 0 ] || steps=(card kernels allocations workspaces golden ranks lost-ranks same-bits checkpoints sanitizer budgets speeds bench)
 plimsoll=$build/bin/plimsoll
 cuda_tests=$build/bin/plimsoll_cuda_tests
 example=examples/quickstart
@@ -90,6 +90,9 @@ same_bits() {
   done
   cmp "$work/1.safetensors" "$work/2.safetensors"
 }
+
+# A run killed and resumed beside one that was never stopped, and what a checkpoint costs a step. MODEL may name a larger model, such as GPT-2 124M.
+checkpoints() { python3 -B tests/cuda/check_checkpoints.py "$plimsoll" "${MODEL:-$example/small_gpt.onnx}" --dim batch=16; }
 
 # The op samples under memcheck, and our kernels under synccheck and racecheck. Under the latter, 16-bit products of cuBLASLt and convolutions
 # of cuDNN read what is not mapped, PyTorch's as ours; what we launch beside cuDNN (space-to-depth, space-to-batch) shares no memory that could race.
