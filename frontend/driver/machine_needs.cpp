@@ -7,7 +7,9 @@
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Path.h"
 
+#include <unistd.h>
 #include <algorithm>
+#include <cerrno>
 #include <map>
 #include <optional>
 
@@ -35,7 +37,27 @@ std::string list_needs(llvm::ArrayRef<DiskNeed> needs) {
   return list;
 }
 
+Status check_access(llvm::StringRef said, const std::string& path) {
+  if (::access(path.c_str(), W_OK) == 0) return Status::success();
+  return system_error(said + ": " + std::generic_category().message(errno));
+}
+
 }  // namespace
+
+Status check_can_append(llvm::StringRef path) {
+  if (llvm::sys::fs::is_directory(path)) return usage_error(path + ": is a folder");
+  if (llvm::sys::fs::exists(path)) return check_access(path, path.str());
+  const std::string folder = llvm::sys::path::parent_path(path).str();
+  return check_access(path, folder.empty() ? "." : folder);
+}
+
+Status check_can_fill(llvm::StringRef folder) {
+  llvm::SmallString<128> there(folder);
+  llvm::sys::fs::make_absolute(there);
+  while (!there.empty() && !llvm::sys::fs::exists(there)) llvm::sys::path::remove_filename(there);
+  if (!llvm::sys::fs::is_directory(there)) return usage_error(folder + ": " + there + " is no folder");
+  return check_access(folder, there.str().str());
+}
 
 Status check_disk(llvm::ArrayRef<DiskNeed> needs) {
   std::map<uint64_t, std::vector<DiskNeed>> by_file_system;

@@ -1,7 +1,7 @@
 #pragma once
 
-// What a run needs of this machine's disks for all that it writes (of its memory, see host_memory.h). It is looked at
-// before the first step, so that no run of hours ends for the lack of it.
+// What a run needs of this machine's disks for all that it writes (of its memory, see host_memory.h): paths and room.
+// It is looked at before the first step, so that no run of hours ends for the lack of it.
 
 #include "ir/support/status.h"
 
@@ -20,5 +20,10 @@ struct DiskNeed {
 // An error where needs on one file system are more together than it has free: it names them, their sum and what is
 // free.
 Status check_disk(llvm::ArrayRef<DiskNeed> needs);
+
+// Whether a file that grows as the run goes can be written, and whether a folder can be made or has room for files.
+// They make nothing. Errors name the path.
+Status check_can_append(llvm::StringRef path);
+Status check_can_fill(llvm::StringRef folder);
 
 }  // namespace plimsoll

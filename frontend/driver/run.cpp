@@ -193,6 +193,11 @@ Status Run::check_adapters(const StepMetrics& metrics) {
   return Status::success();
 }
 
+Status check_log(const std::string& path, llvm::ArrayRef<llvm::StringRef> inputs) {
+  if (Status s = check_not_an_input(path, inputs)) return s;
+  return check_can_append(path);
+}
+
 // What cannot be written is said before the first step and not after the last.
 Status Run::check_outputs() const {
   if (!options_.save_adapter.empty())
@@ -203,7 +208,12 @@ Status Run::check_outputs() const {
   for (const auto& [option, path] :
        {std::pair("--metrics", &options_.log.json_lines), std::pair("--csv", &options_.log.csv)})
     if (!path->empty())
-      if (Status s = check_not_an_input(*path, inputs)) return in_context(option, std::move(s));
+      if (Status s = check_log(*path, inputs)) return in_context(option, std::move(s));
+  for (const auto& [option, folder] :
+       {std::pair("--tensorboard", &options_.log.events), std::pair("--log", &options_.log.folder),
+        std::pair("--checkpoint", &options_.checkpoints.folder)})
+    if (!folder->empty())
+      if (Status s = check_can_fill(*folder)) return in_context(option, std::move(s));
   for (const auto& [option, path] :
        {std::pair("--dump-gradients", &options_.dump_gradients), std::pair("--profile", &options_.profile)})
     if (!path->empty())
