@@ -319,6 +319,9 @@ Status Run::prepare() {
                         " are promised with JPEG decoding; --decode cpu takes less");
   if (!is_first_rank()) return Status::success();
   if (options_.states_job) state_job();
+  if (const int64_t done = checkpoints_.start().steps; checkpoints_.resumes() && done >= data_.steps())
+    console_.progress.note("there is nothing left to train: the checkpoint has " + format_count(done) + " steps, " +
+                           format_count(data_.steps()) + " are asked for");
   return log_.open(options_.log, checkpoints_.start().steps, fields_of(session_->plan()),
                    {&session_->plan(), data_.steps(), data_.item_name().str()});
 }

@@ -376,6 +376,8 @@ def test_damaged_files_are_skipped(folder):
     expect(2 in steps_in(kept), f"the last whole one stays until there is another: {steps_in(kept)}")
     text = run(plan, 4, "--checkpoint", kept, "--keep", 1, "--resume", "auto")
     expect("step-000002" in text and steps_in(kept) == [4], f"{steps_in(kept)}: {text}")
+    text = run(plan, 3, "--resume", kept, weights=None)
+    expect("nothing left to train: the checkpoint has 4 steps, 3 are asked for" in text, text)
 
 
 def test_parts_of_a_torn_write_are_removed(folder):
