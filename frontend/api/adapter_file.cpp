@@ -2,13 +2,13 @@
 
 #include "ir/support/json_text.h"
 #include "ir/support/read_file.h"
+#include "ir/support/regex_text.h"
 #include "ir/support/strings.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/Path.h"
-#include "llvm/Support/Regex.h"
 
 #include <algorithm>
 #include <cmath>
@@ -43,26 +43,32 @@ constexpr llvm::StringLiteral kohya_prefixes[] = {"lora_unet_", "lora_te_", "lor
 struct Settings {
   std::optional<double> alpha;
   bool rslora = false, dora = false;
-  std::map<std::string, double> alpha_patterns;
+  std::vector<std::pair<llvm::Regex, double>> alpha_patterns;
 
   double scale(llvm::StringRef module, int64_t rank) const {
     const auto number = static_cast<double>(rank);
     double own = alpha.value_or(number);
     for (const auto& [pattern, value] : alpha_patterns)
-      if (llvm::Regex("(^|.*\\.)(" + pattern + ")$").match(module)) own = value;
+      if (pattern.match(module)) own = value;
     return own / (rslora ? std::sqrt(number) : number);
   }
 };
 
 // `prefix` is what a file of several models puts before each name.
-Settings read_settings(const llvm::json::Object& from, const std::string& prefix) {
+Result<Settings> read_settings(const llvm::json::Object& from, const std::string& prefix) {
   Settings settings;
   if (const auto alpha = from.getNumber(prefix + "lora_alpha")) settings.alpha = *alpha;
   settings.rslora = from.getBoolean(prefix + "use_rslora").getValueOr(false);
   settings.dora = from.getBoolean(prefix + "use_dora").getValueOr(false);
+  std::map<std::string, double> by_pattern;
   if (const llvm::json::Object* patterns = from.getObject(prefix + "alpha_pattern"))
     for (const auto& [pattern, value] : *patterns)
-      if (const auto number = value.getAsNumber()) settings.alpha_patterns[pattern.str()] = *number;
+      if (const auto number = value.getAsNumber()) by_pattern[pattern.str()] = *number;
+  for (const auto& [pattern, alpha] : by_pattern) {
+    Result<llvm::Regex> regex = parse_regex("(.*\\.)?(" + pattern + ")", /*whole=*/true);
+    if (!regex) return in_context("alpha_pattern", regex.takeError());
+    settings.alpha_patterns.emplace_back(std::move(*regex), alpha);
+  }
   return settings;
 }
 

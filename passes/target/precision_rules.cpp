@@ -1,9 +1,9 @@
 #include "passes/target/precision_rules.h"
 
 #include "ir/op_def.h"
+#include "ir/support/regex_text.h"
 
 #include "llvm/ADT/STLExtras.h"
-#include "llvm/Support/Regex.h"
 
 namespace plimsoll {
 namespace {
@@ -16,9 +16,8 @@ std::optional<PrecisionRule::Subject> parse_subject(llvm::StringRef name) {
 }
 
 Status check_pattern(const PrecisionRule& rule) {
-  std::string why;
-  if (rule.subject == PrecisionRule::Subject::Module && !llvm::Regex(rule.pattern).isValid(why))
-    return usage_error("'" + rule.text + "': " + why);
+  if (rule.subject == PrecisionRule::Subject::Module)
+    if (Result<llvm::Regex> regex = parse_regex(rule.pattern, /*whole=*/true); !regex) return regex.takeError();
   if (rule.subject == PrecisionRule::Subject::Op && !find_op(rule.pattern))
     return usage_error("'" + rule.text + "': there is no op '" + rule.pattern + "'");
   return Status::success();

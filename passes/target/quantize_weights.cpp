@@ -1,11 +1,11 @@
 #include "ir/quantized_numbers.h"
+#include "ir/support/regex_text.h"
 #include "ir/support/units.h"
 #include "passes/pass/pass.h"
 #include "passes/rewrite/match.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
-#include "llvm/Support/Regex.h"
 
 // Frozen matrices that only linear layers read are stored as codes of 4 or 8 bits with a scale for each block or row,
 // and each reader gets a dequantize of its own. The state of the weight becomes that of its codes; scales are new
@@ -128,9 +128,9 @@ Result<bool> run(Graph& graph, PassContext& context) {
   const std::string text = context.text("skip");
   llvm::StringRef(text).split(patterns, ' ', -1, false);
   for (llvm::StringRef pattern : patterns) {
-    std::string why;
-    skip.emplace_back(pattern);
-    if (!skip.back().isValid(why)) return usage_error("'" + pattern + "' is not a regular expression: " + why);
+    Result<llvm::Regex> regex = parse_regex(pattern);
+    if (!regex) return regex.takeError();
+    skip.push_back(std::move(*regex));
   }
   const Format format{name, name == "nf4" && !single};
   Quantizer quantizer(graph, format, skip);

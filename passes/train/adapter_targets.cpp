@@ -3,12 +3,12 @@
 #include "ir/adapter_names.h"
 #include "ir/op_def.h"
 #include "ir/support/did_you_mean.h"
+#include "ir/support/regex_text.h"
 #include "ir/support/strings.h"
 #include "passes/rewrite/quantised_weights.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
-#include "llvm/Support/Regex.h"
 
 #include <map>
 
@@ -87,19 +87,12 @@ bool is_word(llvm::StringRef pattern) {
   return llvm::all_of(pattern, [](char c) { return llvm::isAlnum(c) || c == '_' || c == '.' || c == '-'; });
 }
 
-Result<llvm::Regex> whole_path(const std::string& pattern) {
-  llvm::Regex regex("^(" + pattern + ")$");
-  std::string why;
-  if (!regex.isValid(why)) return usage_error("'" + pattern + "' is not a regular expression: " + why);
-  return regex;
-}
-
 Result<bool> matches(const Graph& graph, const AdaptableLayer& layer, const std::string& pattern) {
   if (pattern == all_linear)
     return layer.kind == Kind::Linear &&
            llvm::none_of(layer.nodes, [&](NodeId id) { return is_scores(graph, graph.node(id).results[0]); });
   if (is_word(pattern)) return layer.module == pattern || ends_with(layer.module, "." + pattern);
-  Result<llvm::Regex> regex = whole_path(pattern);
+  Result<llvm::Regex> regex = parse_regex(pattern, /*whole=*/true);
   if (!regex) return regex.takeError();
   return regex->match(layer.module);
 }

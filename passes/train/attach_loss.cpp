@@ -5,11 +5,11 @@
 #include "ir/adapter_names.h"
 #include "ir/builder.h"
 #include "ir/ops/common/support.h"
+#include "ir/support/regex_text.h"
 #include "passes/rewrite/quantised_weights.h"
 #include "passes/train/exported_adapters.h"
 
 #include "llvm/ADT/StringExtras.h"
-#include "llvm/Support/Regex.h"
 
 #include <algorithm>
 
@@ -200,10 +200,9 @@ Result<ValueId> choose_loss(Graph& graph, llvm::StringRef loss) {
 
 Result<bool> matches_any(llvm::ArrayRef<std::string> patterns, llvm::StringRef name) {
   for (const std::string& pattern : patterns) {
-    llvm::Regex regex(pattern);
-    std::string why;
-    if (!regex.isValid(why)) return usage_error("'" + pattern + "' is not a regular expression: " + why);
-    if (regex.match(name)) return true;
+    Result<llvm::Regex> regex = parse_regex(pattern);
+    if (!regex) return regex.takeError();
+    if (regex->match(name)) return true;
   }
   return false;
 }

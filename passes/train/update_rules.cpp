@@ -1,12 +1,12 @@
 #include "passes/train/update_rules.h"
 
+#include "ir/support/regex_text.h"
 #include "ir/support/strings.h"
 #include "passes/pass/pass_manager.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Format.h"
-#include "llvm/Support/Regex.h"
 #include "llvm/Support/raw_ostream.h"
 
 #include <cmath>
@@ -145,9 +145,7 @@ UpdateRules find_update_rules(const Graph& forward, const TrainingRequest& reque
 Status check_update_rules(const Graph& forward, const TrainingRequest& request) {
   for (const ParameterGroup& group : request.groups) {
     if (group.rank_below > 0) continue;  // no name that could be wrong
-    std::string why;
-    if (!llvm::Regex(group.pattern).isValid(why))
-      return usage_error("'" + group.pattern + "' is not a regular expression: " + why);
+    if (Result<llvm::Regex> regex = parse_regex(group.pattern); !regex) return regex.takeError();
     const bool found = llvm::any_of(forward.states, [&](const State& state) {
       return state.trained && matches(group, forward.value(state.value).name, forward.type(state.value).shape.size());
     });

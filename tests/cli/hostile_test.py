@@ -411,6 +411,20 @@ def test_memory_that_ends_anywhere(folder):
 
 # Configuration.
 
+def test_regular_expressions_that_repeat_too_much(folder):
+    bomb, text = "((((a{255}){255}){255}){255})", "repeats too much for a regular expression"
+    rules = save(folder / "rules", f"module:{bomb} = fp32\n".encode())
+    job = ["compile", MODELS / "linear.onnx", "-o", folder / "p.plan", "--device", "cpu", "--precision", "bf16"]
+    for option in (("--precision-file", rules), ("--freeze", bomb), ("--train", bomb), ("--no-decay", bomb), ("--lora-rank", "2", "--lora-targets", bomb)):
+        soon(20, lambda: refuse(USAGE, [text], *job, *option))
+    adapter = folder / "adapter"
+    adapter.mkdir()
+    write_safetensors(adapter / "adapter_model.safetensors", {"x.lora_A.weight": ("F32", [1], "f", [0])})
+    save(adapter / "adapter_config.json", json.dumps({"alpha_pattern": {bomb: 2}}).encode())
+    arguments = ["merge", MODELS / "linear.onnx", "--adapter", adapter, "-o", folder / "merged.onnx"]
+    soon(20, lambda: refuse(USAGE, ["adapter_config.json", "alpha_pattern", text], *arguments))
+
+
 def test_config_keys_that_no_option_reads(folder):
     for text in ("[compile.inner]\nbatch = 4\n", "[compil]\nbatch = 4\n", "[run]\nsteps = 2\n[other]\nx = 1\n",
                  "compile.inner.batch = 4\n", "batch = 4\n[run]\nstep = 2\n"):

@@ -102,6 +102,7 @@ def machine():
 def config():
     yield b'lr = 3e-4\nbudget = "24GiB"\n[compile]\nfreeze = ["a", "b"]\n[run]\nsteps = 5\n'
     yield b'[transforms]\nresize = 256\ncrop = "none"\n'
+    yield b"module:(h{3}){2,}=bf16"
     yield b"# rules\nop:exp = bf16\nmodule:h\\.(0|1)\\..* = fp32\n"
     yield b"data=2,tensor=2"
     yield b"23.5GiB"
