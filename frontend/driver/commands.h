@@ -137,6 +137,7 @@ struct VerifyOptions {
 struct RunOptions {
   std::string plan;
   std::string weights;
+  std::string model;  // of which saved files have the graph and all names; empty: what `weights` names
   bool random_weights = false;
   uint64_t init_seed = 0;  // seed of the random weights
   double init_std = 0;     // deviation of all their matrices; 0: by kind of layer

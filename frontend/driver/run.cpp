@@ -77,6 +77,7 @@ class Run {
 
  private:
   bool is_first_rank() const { return ranks_.is_first(); }
+  const std::string& model_of_saves() const { return options_.model.empty() ? options_.weights : options_.model; }
   // The plan's promise, with what JPEG decoding takes beside it.
   int64_t promised_bytes() const { return session_->plan().promised_bytes() + data_.decoding_bytes(); }
 
@@ -101,14 +102,14 @@ class Run {
         return system_error(log + ": " + failure.message());
     for (const std::string& path : options_.save) {
       console_.progress.phase("save");
-      if (Status s = save_states(*session_, path, options_.weights)) return s;
+      if (Status s = save_states(*session_, path, model_of_saves())) return s;
     }
     if (!options_.save_adapter.empty()) {
       console_.progress.phase("save");
       if (Status s = save_adapter(*session_, options_.save_adapter, adapter_format_)) return s;
     }
     for (const std::string& path : options_.save_ema)
-      if (Status s = save_states(*session_, path, options_.weights, SavedWeights::Mean)) return s;
+      if (Status s = save_states(*session_, path, model_of_saves(), SavedWeights::Mean)) return s;
     return checkpoints_.finish();
   }
 
@@ -202,9 +203,9 @@ Status check_log(const std::string& path, llvm::ArrayRef<llvm::StringRef> inputs
 Status Run::check_outputs() const {
   if (!options_.save_adapter.empty())
     if (Status s = check_adapter_target(options_.save_adapter, adapter_format_)) return s;
-  const llvm::StringRef inputs[] = {options_.plan, options_.weights, options_.data};
+  const llvm::StringRef inputs[] = {options_.plan, options_.weights, options_.model, options_.data};
   for (const auto* paths : {&options_.save, &options_.save_ema})
-    if (Status s = check_save_targets(*paths, options_.weights, inputs)) return s;
+    if (Status s = check_save_targets(*paths, model_of_saves(), inputs)) return s;
   for (const auto& [option, path] :
        {std::pair("--metrics", &options_.log.json_lines), std::pair("--csv", &options_.log.csv)})
     if (!path->empty())

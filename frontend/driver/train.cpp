@@ -115,6 +115,7 @@ Status train_command(const TrainOptions& options, Console& console) {
   const std::string& model = options.compile.job.request.model_path;
   RunOptions run = options.run;
   run.states_job = true;
+  run.model = model;
   if (run.weights.empty() && !run.random_weights) run.weights = model;
   if (Status s = check_inputs(run, model)) return s;
   if (Status s = check_disk_for_weights(run, model)) return s;

@@ -181,6 +181,17 @@ resume = "auto"
     expect([each.name for each in runs.iterdir()] == ["step-000002"], "the last step is kept")
 
 
+def test_a_job_saves_its_model_whatever_the_weights_are_from(folder):
+    data = write_safetensors(folder / "batch.safetensors", {"x": X, "labels": LABELS})
+    onnx, weights = folder / "after.onnx", folder / "after.safetensors"
+    job = ["train", "--model", MODELS / "linear.onnx", "--data", data, "--device", "cpu", "--steps", "2", "--save", onnx, "--save", weights]
+    succeed(*job, "--init", "1")
+    expect("can be trained" in succeed("check", onnx), "the saved model is no model")
+    first = weights.rename(folder / "first.safetensors")
+    succeed(*job, "--weights", first)
+    refuse(USAGE, ["linear.onnx", "input"], *job, "--init", "1", "--save", MODELS / "linear.onnx")
+
+
 def test_train_refuses_before_it_compiles(folder):
     job = folder / "job.toml"
     job.write_text(f'model = "{MODELS / "linear.onnx"}"\ndata = "nowhere.npz"\n')
