@@ -73,8 +73,8 @@ Status add_adapters(Graph& graph, const AdapterRequest& adapters, PassManager& p
   return passes.run(graph, adapter_pipeline(adapters)).takeError();
 }
 
-Status quantize_weights(Graph& graph, const QuantizeRequest& quantize, PassManager& passes) {
-  const std::string pipeline = quantize_pipeline(quantize);
+Status quantize_weights(Graph& graph, const TrainingRequest& request, PassManager& passes) {
+  const std::string pipeline = quantize_pipeline(request);
   return pipeline.empty() ? Status::success() : passes.run(graph, pipeline).takeError();
 }
 
@@ -95,6 +95,7 @@ Result<CleanModel> clean_model(Graph forward, llvm::StringRef loss, const Compil
 Result<PlanDraft> compile_until(Graph forward, const TrainingRequest& request, const StageDevices& devices,
                                 const CompileHooks& hooks) {
   if (Status s = check_stop(hooks.pipeline.stop_after)) return s;
+  if (Status s = check_devices(request, devices)) return s;
   Result<CleanModel> model = clean_model(std::move(forward), request.loss, hooks);
   if (!model) return model.takeError();
   Result<ForwardModel> prepared = prepare_forward(std::move(*model), request, devices.preferences());
@@ -126,6 +127,7 @@ Result<CompileResult> compile_training(CleanModel model, const TrainingRequest& 
                                        const CompileHooks& hooks) {
   CompileHooks whole = hooks;
   whole.pipeline.stop_after.clear();
+  if (Status s = check_devices(request, devices)) return s;
   model.passes = model.passes.under(whole);
   Result<ForwardModel> forward = prepare_forward({model.graph, model.passes}, request, devices.preferences());
   if (!forward) return forward.takeError();

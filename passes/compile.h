@@ -16,7 +16,7 @@ Result<CleanModel> clean_model(Graph forward, llvm::StringRef loss, const Compil
 // Adds the adapters of a request to a clean forward graph, and quantises its frozen weights as one asks. Neither
 // changes anything where nothing is asked for.
 Status add_adapters(Graph& graph, const AdapterRequest& adapters, PassManager& passes);
-Status quantize_weights(Graph& graph, const QuantizeRequest& quantize, PassManager& passes);
+Status quantize_weights(Graph& graph, const TrainingRequest& request, PassManager& passes);
 
 // The graphs as they stand after the pass (the first time it runs) or the phase (clean, train, fit) that
 // hooks.pipeline.stop_after names: the forward graph until the phase train, then the functions of the program.

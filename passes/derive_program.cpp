@@ -114,7 +114,8 @@ Result<ForwardModel> prepare_undivided(CleanModel model, const TrainingRequest& 
   if (!exported->empty()) passes.decide({"train", "adapters", "as exported", describe(graph, *exported)});
   if (Status s = select_trained(graph, request.train, request.freeze)) return s;
   if (Status s = check_update_rules(graph, request)) return s;
-  const bool rounds = request.precision == "bf16" && rounds_stochastically(request, request.optimizer.kind);
+  const bool rounds =
+      stored_precision(request.precision) == DType::BF16 && rounds_stochastically(request, request.optimizer.kind);
   const Narrowed narrowed = rounds ? Narrowed::Trained : Narrowed::Frozen;
   Result<bool> changed = passes.run(graph, forward_pipeline(request, preferences, narrowed));
   if (!changed) return changed.takeError();

@@ -99,7 +99,7 @@ struct TrainingRequest {
   Statistics batch_norm = Statistics::OfAllRanks;  // which rows batch norms see where ranks share the batch
   double first_loss_scale = 65536;                 // fp16: the gradients' factor until an overflow halves it
   int64_t batch = 0;                               // 0: as exported
-  std::string precision = "exported";              // or fp32, tf32, bf16, fp16; recorded in the plan
+  std::string precision = "exported";              // or fp32, tf32, bf16, fp16, fp8; recorded in the plan
   std::string precision_rules;                     // what a --precision-file says, see passes/target/precision_rules.h
   MasterWeights master_weights = MasterWeights::Auto;
   Moments moments = Moments::F32;

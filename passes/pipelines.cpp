@@ -30,24 +30,29 @@ std::string adapter_pipeline(const AdapterRequest& adapters) {
          " root=" + option_text(adapters.root.value_or("")) + "}";
 }
 
-std::string quantize_pipeline(const QuantizeRequest& quantize) {
+std::string quantize_pipeline(const TrainingRequest& request) {
+  const QuantizeRequest& quantize = request.quantize;
   if (quantize.format == WeightFormat::AsTrained) return "";
+  const bool has_one_scale = quantize.format == WeightFormat::FP8 && request.precision == "fp8";
   return "quantize-weights{format=" + option_text(format_name(quantize.format)) +
-         " skip=" + option_text(llvm::join(quantize.skip, " ")) + "}";
+         (has_one_scale ? " one-scale=1" : "") + " skip=" + option_text(llvm::join(quantize.skip, " ")) + "}";
 }
 
 std::string forward_pipeline(const TrainingRequest& request, const KernelPreferences& preferences, Narrowed narrowed) {
-  std::string text;
+  std::string text, mark;
   // Ranks that divide the vocabulary have aligned parts of it.
   if (preferences.product_multiple > 1 && request.mesh[MeshAxis::Tensor] == 1)
     text += "pad-vocabulary{multiple=" + std::to_string(preferences.product_multiple) + "}, ";
-  if (const std::string quantize = quantize_pipeline(request.quantize); !quantize.empty()) text += quantize + ", ";
+  if (const std::string quantize = quantize_pipeline(request); !quantize.empty()) text += quantize + ", ";
   if (request.precision != "exported" && request.precision != "fp32") {
     std::string rules = request.precision_rules;
     std::replace(rules.begin(), rules.end(), '\n', ';');  // a run: line of a reproducer is one line
-    text += "insert-casts{to=" + request.precision + " rules=" + option_text(rules) + "}, ";
+    const std::string to = request.precision == "fp8" ? "bf16" : request.precision;
+    text += "insert-casts{to=" + to + " rules=" + option_text(rules) + "}, ";
+    if (request.precision == "fp8") mark = "mark-f8{rules=" + option_text(rules) + "}, ";
   }
-  return text + (narrowed == Narrowed::Trained ? "narrow-frozen{trained=1}" : "narrow-frozen") + ", fuse-batch-norms";
+  text += narrowed == Narrowed::Trained ? "narrow-frozen{trained=1}, " : "narrow-frozen, ";
+  return text + mark + "fuse-batch-norms";
 }
 
 std::string partition_pipeline(const TrainingRequest& request) {
@@ -65,6 +70,22 @@ std::string partition_pipeline(const TrainingRequest& request) {
   return llvm::StringRef(text).rtrim(", ").str();
 }
 
+Status check_devices(const TrainingRequest& request, const StageDevices& devices) {
+  for (int64_t stage = 0; stage < request.mesh[MeshAxis::Stage] && request.precision == "fp8"; ++stage) {
+    const DeviceDescription& device = devices.device(static_cast<size_t>(stage));
+    std::string types;
+    bool has_f8 = device.backend != "cuda";
+    for (const auto& [dtype, rate] : device.matmul_tflops) {
+      has_f8 |= dtype == DType::F8E4M3;
+      types += (types.empty() ? "" : ", ") + dtype_name(dtype).str();
+    }
+    if (!has_f8)
+      return usage_error("precision fp8: matrix units of " + device.name + " take no f8e4m3 but " + types +
+                         "; --precision bf16 works there");
+  }
+  return Status::success();
+}
+
 bool has_stages_with_parts(const TrainingRequest& request) {
   return request.mesh[MeshAxis::Stage] > 1 && request.mesh[MeshAxis::Tensor] > 1;
 }
@@ -74,7 +95,8 @@ const llvm::StringLiteral parts_of_stages_pipeline = "simplify, dce";
 
 std::string step_pipeline(const KernelPreferences& preferences) {
   std::string text =
-      "simplify, fold-casts-into-reductions, simplify, cse, dce, fuse-batch-norms, save-pool-indices, fuse-addends, "
+      "simplify, fold-casts-into-reductions, simplify, cse, dce, expand-f8, dce, fuse-batch-norms, save-pool-indices, "
+      "fuse-addends, "
       "dce";
   if (preferences.product_epilogues) text += ", fuse-epilogues, dce";
   return text + ", fuse-elementwise, dce";

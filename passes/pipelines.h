@@ -2,7 +2,7 @@
 
 // Every pipeline of graph passes as text, in running order.
 
-#include "ir/machine/kernel_catalog.h"
+#include "ir/machine/stage_devices.h"
 #include "passes/job.h"
 
 namespace plimsoll {
@@ -16,11 +16,14 @@ extern const llvm::StringLiteral inference_pipeline;
 // Image models on devices whose convolutions are faster with channels last.
 extern const llvm::StringLiteral layout_pipeline;
 
+// Error: Fault::Usage where a stage's device cannot run what the pipelines of the request's precision make.
+Status check_devices(const TrainingRequest& request, const StageDevices& devices);
+
 // What adds the adapters of a request to a clean forward graph.
 std::string adapter_pipeline(const AdapterRequest& adapters);
 
 // What stores frozen weights as a request asks; empty: as they are trained.
-std::string quantize_pipeline(const QuantizeRequest& quantize);
+std::string quantize_pipeline(const TrainingRequest& request);
 
 // Which parameters become states of the narrower type in which alone they are read.
 enum class Narrowed : uint8_t { Frozen, Trained };

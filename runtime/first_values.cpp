@@ -109,6 +109,7 @@ class Finder {
       if (const Traced* codes = trace(instruction.operands[0])) traced_[instruction.results[0]] = {codes->state, {}};
       return true;
     }
+    if (op == "to_f8") return passes_on_codes(instruction);
     if (!get_op(op).only_moves()) return false;
     const Traced* from = trace(instruction.operands[0]);
     if (!from) return true;
@@ -123,10 +124,23 @@ class Finder {
     return true;
   }
 
+  // As the weight lies, and turned.
+  bool passes_on_codes(const Instruction& to_f8) {
+    const Traced* from = trace(to_f8.operands[0]);
+    if (!from) return true;
+    const Traced as_is = *from;
+    Traced turned = as_is;
+    std::reverse(turned.dims.begin(), turned.dims.end());
+    if (to_f8.attrs.get_int("rows", 0) != 0) traced_[to_f8.results.front()] = as_is;
+    if (to_f8.attrs.get_int("columns", 0) != 0) traced_[to_f8.results.back()] = turned;
+    return true;
+  }
+
   void read(const Instruction& instruction, llvm::StringRef port, size_t operand, const Traced& traced,
             const std::map<SlotId, const Instruction*>& makers) {
     const llvm::StringRef op = instruction.op;
-    const bool is_layer = op == "linear" || op == "matmul" || op == "conv" || op == "conv_transpose";
+    const bool is_layer =
+        op == "linear" || op == "linear_f8" || op == "matmul" || op == "conv" || op == "conv_transpose";
     if (is_layer && (port == "w" || op == "matmul")) return draw_weight(instruction, operand, traced);
     if (is_layer && port == "bias") return draw_bias(instruction, traced);
     if (op == "gather" && port == "x") return draw_embedding(traced);
@@ -157,7 +171,7 @@ class Finder {
       maker = makers.find(plan_.storage_of(maker->second->operands[0]));
     if (maker == makers.end()) return nullptr;
     const llvm::StringRef op = maker->second->op;
-    return op == "linear" || op == "matmul" || op == "conv" ? maker->second : nullptr;
+    return op == "linear" || op == "linear_f8" || op == "matmul" || op == "conv" ? maker->second : nullptr;
   }
 
   // Elements that make one element of the layer's result.

@@ -46,12 +46,27 @@ class StatesBehind {
 
 }  // namespace
 
+// A product that reads codes of a weight as they are stored, with one scale.
+static void add_operand(std::map<std::string, PackedWeight>& weights, const StatesBehind& states,
+                        const Instruction& product) {
+  const PlanState *codes = states.find(product.operands[1]), *scale = states.find(product.operands[3]);
+  if (!codes || !scale || product.attrs.get_int("packed", 0) == 0) return;
+  PackedWeight& weight = weights[codes->init.source];
+  weight.source = codes->init.source, weight.codes_type = states.whole_type(*codes);
+  weight.scales = scale->init.source, weight.scales_type = states.whole_type(*scale);
+  weight.format = "fp8";
+  weight.shape = weight.codes_type.shape;
+  weight.block = weight.codes_type.elements();
+  weight.transposed = product.attrs.get_int("transposed", 0) != 0;
+}
+
 std::vector<PackedWeight> packed_weights_of(const Plan& plan) {
   std::map<std::string, PackedWeight> weights;
   for (const Plan* stage : plan.stages()) {
     const StatesBehind states(*stage);
     for (const PlanFunction& function : stage->functions)
       for (const Instruction& instruction : function.instructions) {
+        if (instruction.op == "linear_f8") add_operand(weights, states, instruction);
         if (instruction.op != "dequantize" || instruction.attrs.get_int("given", 0) != 0) continue;
         const PlanState* parts[4] = {};
         for (size_t i = 0; i < instruction.operands.size(); ++i) parts[i] = states.find(instruction.operands[i]);

@@ -135,7 +135,8 @@ enum class Precision {
   Tf32,
   Bf16,  // 16 bits: compute over f32 parameters
   Fp16,
-  Auto  // the one with the least predicted time per sample, of those that the device's matrix units are made for
+  Auto,  // the one with the least predicted time per sample, of those above that the device's matrix units are made for
+  Fp8    // bf16 with 8-bit operands of linear layers' products
 };
 // Of adam, adamw, lamb and muon: how their moments are stored between updates. In 8 bits they have a scale for each
 // 256.

@@ -10,7 +10,7 @@
 namespace plimsoll::api {
 
 // In the order of Precision.
-constexpr const char* precision_names[] = {"exported", "fp32", "tf32", "bf16", "fp16", "auto"};
+constexpr const char* precision_names[] = {"exported", "fp32", "tf32", "bf16", "fp16", "auto", "fp8"};
 Precision precision_named(llvm::StringRef name);
 
 struct Plan::Impl {

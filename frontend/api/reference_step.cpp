@@ -183,7 +183,7 @@ Result<Graph> import_model_of(const Plan& plan, const std::string& model_path, c
     if (Status s = clean_graph(*graph, passes)) return in_context(model_path, std::move(s));
   if (Status s = add_adapters(*graph, request.adapters, passes)) return in_context(model_path, std::move(s));
   if (Status s = select_trained(*graph, request.train, request.freeze)) return in_context(model_path, std::move(s));
-  if (Status s = quantize_weights(*graph, request.quantize, passes)) return in_context(model_path, std::move(s));
+  if (Status s = quantize_weights(*graph, request, passes)) return in_context(model_path, std::move(s));
   return graph;
 }
 

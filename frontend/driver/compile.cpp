@@ -151,7 +151,7 @@ Status read_devices(llvm::StringRef text, CompileRequest& request) {
 Status read_precision_rules(const std::string& path, TrainingRequest& request) {
   if (path.empty()) return Status::success();
   if (!is_mixed(request.precision))
-    return usage_error("--precision-file needs --precision bf16 or fp16, not " + request.precision);
+    return usage_error("--precision-file needs --precision bf16, fp16 or fp8, not " + request.precision);
   Result<std::unique_ptr<llvm::MemoryBuffer>> file = read_file(path);
   if (!file) return file.takeError();
   request.precision_rules = (*file)->getBuffer().str();

@@ -194,11 +194,12 @@ void add_job(CLI::App& command, JobOptions& options) {
                    "hold back device memory for JPEGs that run --decode gpu decodes there");
   add_option(command, "--cache", options.cache, "BYTES",
              "host memory in which a run keeps decoded images, so that later epochs do not decode them again");
-  add_setting(command, "--precision", options.request.training.precision, "NAME",
-              "exported, fp32, tf32, bf16 or fp16 (16-bit compute with fp32 parameters), or auto: the one with the "
-              "least predicted time on the device");
+  add_setting(
+      command, "--precision", options.request.training.precision, "NAME",
+      "exported, fp32, tf32, bf16 or fp16 (16-bit compute with fp32 parameters), fp8 (bf16 with 8-bit operands "
+      "of linear layers' products), or auto: the one of the others with the least predicted time on the device");
   add_option(command, "--precision-file", options.precision_file, "FILE",
-             "file with exceptions to --precision: lines such as 'op:exp = fp32' or 'module:REGEX = fp32'");
+             "file with exceptions to --precision: lines such as 'op:exp = fp32' or 'module:REGEX = bf16'");
   add_setting(command, "--layout", options.layout, "NAME",
               "layout of images: channels-first, channels-last, or auto (the one in which the device's convolutions "
               "are faster)");

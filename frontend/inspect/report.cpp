@@ -250,7 +250,7 @@ class Report {
   void decisions() {
     if (plan_.decisions.empty()) return;
     table_.heading("decisions");
-    constexpr size_t shown = 16;
+    constexpr size_t shown = 24;
     for (size_t i = 0; i < plan_.decisions.size() && i < shown; ++i) {
       const Decision& decision = plan_.decisions[i];
       std::string text = decision.pass + "  " + decision.subject + ": " + decision.choice;

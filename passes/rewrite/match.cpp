@@ -97,6 +97,15 @@ ValueId past_reshapes(const Graph& graph, ValueId value) {
   }
 }
 
+bool makes_scores(const Graph& graph, ValueId value) {
+  return llvm::any_of(graph.value(value).users, [&](NodeId user) {
+    const Node& node = graph.node(user);
+    if (node.op->is_loss_over_classes()) return node.operands[0] == value;
+    return node.op->only_moves() &&
+           llvm::any_of(node.results, [&](ValueId result) { return makes_scores(graph, result); });
+  });
+}
+
 Builder builder_at(Graph& graph, NodeId node) {
   Builder b(graph, node);
   b.origin = graph.node(node).origin;

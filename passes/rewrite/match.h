@@ -45,6 +45,9 @@ llvm::SmallVector<ValueId, 4> operands_with(const Node& node, llvm::StringRef na
 // The value that `value` is a reshape of, past reshapes that nothing else reads.
 ValueId past_reshapes(const Graph& graph, ValueId value);
 
+// Do the scores of a loss over classes come from the value by moving alone?
+bool makes_scores(const Graph& graph, ValueId value);
+
 // A builder that adds nodes right before `node`, with its origin and phase.
 Builder builder_at(Graph& graph, NodeId node);
 

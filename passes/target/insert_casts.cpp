@@ -69,7 +69,8 @@ class CastInserter {
       set_facts(id, facts);
       return Status::success();
     }
-    if (const PrecisionRule* rule = find_rule(rules_, graph_, node)) return apply_rule(id, *rule, facts);
+    const PrecisionRule* rule = find_rule(rules_, graph_, node);
+    if (rule && rule->dtype != DType::F8E4M3) return apply_rule(id, *rule, facts);  // those of fp8 are for mark-f8
     switch (node.op->precision) {
       case Precision::Low: return narrow(id, facts, "gains from 16-bit operands");
       case Precision::Follow: return follow(id, facts);
@@ -301,7 +302,7 @@ Result<bool> run(Graph& graph, PassContext& context) {
   Result<std::vector<PrecisionRule>> rules = parse_precision_rules(context.text("rules"));
   if (!rules) return rules.takeError();
   for (const PrecisionRule& rule : *rules)
-    if (rule.dtype != DType::F32 && rule.dtype != *narrow)
+    if (rule.dtype != DType::F32 && dtype_bytes(rule.dtype) > 1 && rule.dtype != *narrow)
       return usage_error("'" + rule.text + "': one plan computes in one 16-bit dtype, here " + to);
   return CastInserter(graph, *narrow, *rules, context).run();
 }

@@ -23,19 +23,28 @@ Status check_pattern(const PrecisionRule& rule) {
   return Status::success();
 }
 
+bool is_f8(DType dtype) { return dtype == DType::F8E4M3 || dtype == DType::F8E5M2; }
+
 Result<PrecisionRule> parse_rule(llvm::StringRef line) {
   auto [left, right] = line.rsplit('=');
+  if (left.trim() == "gradients") {
+    const std::optional<DType> codes = parse_dtype(right.trim());
+    if (!codes || !is_f8(*codes)) return usage_error("'" + line + "': gradients are f8e5m2 or f8e4m3");
+    return PrecisionRule{PrecisionRule::Subject::Gradients, "", *codes, line.str()};
+  }
   auto [subject_name, pattern] = left.trim().split(':');
   std::optional<PrecisionRule::Subject> subject = parse_subject(subject_name);
   std::optional<DType> dtype = parse_precision(right.trim());
   if (!subject || pattern.empty() || !dtype)
-    return usage_error("'" + line + "': expected op:NAME, node:NAME or module:REGEX, then = and fp32, bf16 or fp16");
+    return usage_error("'" + line +
+                       "': expected op:NAME, node:NAME or module:REGEX, then = and fp32, bf16, fp16 or fp8");
   PrecisionRule rule{*subject, pattern.str(), *dtype, line.str()};
   if (Status s = check_pattern(rule)) return s;
   return rule;
 }
 
 bool matches(const PrecisionRule& rule, const Graph& graph, const Node& node) {
+  if (rule.subject == PrecisionRule::Subject::Gradients) return false;
   if (rule.subject == PrecisionRule::Subject::Op) return node.op->name == rule.pattern;
   if (node.origin == OriginId::None) return false;
   const Origin& origin = graph.origins[index_of(node.origin)];
@@ -49,6 +58,7 @@ std::optional<DType> parse_precision(llvm::StringRef name) {
   if (name == "fp32") return DType::F32;
   if (name == "bf16") return DType::BF16;
   if (name == "fp16") return DType::F16;
+  if (name == "fp8") return DType::F8E4M3;
   return std::nullopt;
 }
 
@@ -66,23 +76,38 @@ Result<std::vector<PrecisionRule>> parse_precision_rules(llvm::StringRef text) {
   return rules;
 }
 
+DType f8_gradients(llvm::ArrayRef<PrecisionRule> rules) {
+  for (const PrecisionRule& rule : llvm::reverse(rules))
+    if (rule.subject == PrecisionRule::Subject::Gradients) return rule.dtype;
+  return DType::F8E5M2;
+}
+
 const PrecisionRule* find_rule(llvm::ArrayRef<PrecisionRule> rules, const Graph& graph, const Node& node) {
   for (const PrecisionRule& rule : llvm::reverse(rules))
     if (matches(rule, graph, node)) return &rule;
   return nullptr;
 }
 
-bool is_mixed(llvm::StringRef precision) { return precision == "bf16" || precision == "fp16"; }
+std::optional<DType> stored_precision(llvm::StringRef name) {
+  return name == "fp8" ? std::optional(DType::BF16) : parse_precision(name);
+}
+
+bool is_mixed(llvm::StringRef precision) { return precision == "bf16" || precision == "fp16" || precision == "fp8"; }
 
 Status check_precision(const Graph& graph, const TrainingRequest& request) {
   const std::string& precision = request.precision;
-  constexpr llvm::StringLiteral known[] = {"exported", "fp32", "tf32", "bf16", "fp16"};
+  constexpr llvm::StringLiteral known[] = {"exported", "fp32", "tf32", "bf16", "fp16", "fp8"};
   if (!llvm::is_contained(known, llvm::StringRef(precision)))
-    return usage_error("precision " + precision + " is not known; known are exported, fp32, tf32, bf16 and fp16");
+    return usage_error("precision " + precision + " is not known; known are exported, fp32, tf32, bf16, fp16 and fp8");
   if (!is_mixed(precision) && !request.precision_rules.empty())
-    return usage_error("precision rules need precision bf16 or fp16, not " + precision);
+    return usage_error("precision rules need precision bf16, fp16 or fp8, not " + precision);
+  Result<std::vector<PrecisionRule>> rules = parse_precision_rules(request.precision_rules);
+  if (!rules) return rules.takeError();
+  for (const PrecisionRule& rule : *rules)
+    if (is_f8(rule.dtype) && precision != "fp8")
+      return usage_error("'" + rule.text + "': 8 bits need precision fp8, not " + precision);
   if (precision == "exported") return Status::success();
-  std::optional<DType> wanted = parse_precision(precision);  // none: tf32
+  std::optional<DType> wanted = stored_precision(precision);  // none: tf32
   for (const State& state : graph.states) {
     const DType dtype = graph.type(state.value).dtype;
     if (is_float(dtype) && dtype != DType::F32 && dtype != wanted)

@@ -6,6 +6,11 @@
 //   op:exp = bf16
 //   node:/lm_head/MatMul = fp32
 //   module:transformer\.h\.(0|1)\..* = fp32     a regular expression over the whole module path
+//
+// and of precision fp8 alone
+//
+//   module:lm_head = fp8       products of this layer read 8-bit operands
+//   gradients = f8e4m3         what gradients of results are for products, f8e5m2 without this line
 
 #include "ir/graph.h"
 #include "passes/job.h"
@@ -13,22 +18,28 @@
 namespace plimsoll {
 
 struct PrecisionRule {
-  enum class Subject : uint8_t { Op, Node, Module } subject = Subject::Op;
+  enum class Subject : uint8_t { Op, Node, Module, Gradients } subject = Subject::Op;
   std::string pattern;
   DType dtype = DType::F32;
   std::string text;  // as written, for reports
 };
 
-// "fp32" | "bf16" | "fp16"; none for any other word.
+// "fp32" | "bf16" | "fp16" | "fp8", which is f8e4m3; none for any other word.
 std::optional<DType> parse_precision(llvm::StringRef name);
+
+// The type that values have in that precision: of "fp8" bf16, since only operands of products have 8 bits.
+std::optional<DType> stored_precision(llvm::StringRef name);
 
 // Lines end at a newline or a semicolon. Errors: Fault::Usage, naming the line.
 Result<std::vector<PrecisionRule>> parse_precision_rules(llvm::StringRef text);
 
+// What gradients are cast to for products of 8-bit floats.
+DType f8_gradients(llvm::ArrayRef<PrecisionRule> rules);
+
 // The rule that decides for `node`; null when none matches.
 const PrecisionRule* find_rule(llvm::ArrayRef<PrecisionRule> rules, const Graph& graph, const Node& node);
 
-// 16-bit compute over f32 parameters: "bf16" or "fp16".
+// 16-bit compute over f32 parameters: "bf16", "fp16" or "fp8".
 bool is_mixed(llvm::StringRef precision);
 
 // Errors: Fault::Usage for an unknown precision and for rules nobody reads, Fault::Model where the model was

@@ -24,16 +24,8 @@ constexpr int64_t nf4_block = 64;
 struct Format {
   std::string name;  // of the op
   bool has_quantised_scales = false;
+  bool has_one_scale = false;
 };
-
-bool makes_scores(const Graph& graph, ValueId value) {
-  return llvm::any_of(graph.value(value).users, [&](NodeId user) {
-    const Node& node = graph.node(user);
-    if (node.op->is_loss_over_classes()) return node.operands[0] == value;
-    return node.op->only_moves() &&
-           llvm::any_of(node.results, [&](ValueId result) { return makes_scores(graph, result); });
-  });
-}
 
 class Quantizer {
  public:
@@ -75,7 +67,10 @@ class Quantizer {
     Shape shape = type.shape;
     if (transposed) std::swap(shape[0], shape[1]);
     const bool is_nf4 = format_.name == "nf4";
-    const int64_t count = element_count(shape), block = is_nf4 ? nf4_block : shape[1],
+    const int64_t count = element_count(shape),
+                  block = is_nf4                  ? nf4_block
+                          : format_.has_one_scale ? count
+                                                  : shape[1],
                   blocks = (count + block - 1) / block;
     const llvm::SmallVector<NodeId, 2> readers = graph_.value(weight).users;
 
@@ -132,7 +127,9 @@ Result<bool> run(Graph& graph, PassContext& context) {
     if (!regex) return regex.takeError();
     skip.push_back(std::move(*regex));
   }
-  const Format format{name, name == "nf4" && !single};
+  const bool has_one_scale = context.number("one-scale") != 0;
+  if (has_one_scale && name != "fp8") return usage_error("one-scale=1: only fp8 has one scale for a whole weight");
+  const Format format{name, name == "nf4" && !single, has_one_scale};
   Quantizer quantizer(graph, format, skip);
   quantizer.run();
   if (quantizer.weights == 0)
@@ -147,6 +144,8 @@ Result<bool> run(Graph& graph, PassContext& context) {
 
 constexpr PassOption options[] = {
     {"format", "nf4", "nf4 (4 bits, scales in 8), nf4-single (scales in f32), int8 or fp8 (a scale for each row)"},
+    {"one-scale", int64_t{0}, "1: of fp8, a scale for a whole weight, so that products of 8-bit floats read its codes",
+     0, 1},
     {"skip", "", "regular expressions over names of weights that stay as they are, with spaces between"},
 };
 

@@ -5,6 +5,7 @@
 #include "ir/support/did_you_mean.h"
 #include "ir/support/regex_text.h"
 #include "ir/support/strings.h"
+#include "passes/rewrite/match.h"
 #include "passes/rewrite/quantised_weights.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -73,16 +74,6 @@ std::string module_of(const Graph& graph, const AdaptableLayer& layer, bool is_t
   return path.str();
 }
 
-// Do the scores of a loss over classes come from the value by moving alone?
-bool is_scores(const Graph& graph, ValueId value) {
-  return llvm::any_of(graph.value(value).users, [&](NodeId user) {
-    const Node& node = graph.node(user);
-    if (node.op->is_loss_over_classes()) return node.operands[0] == value;
-    return node.op->only_moves() &&
-           llvm::any_of(node.results, [&](ValueId result) { return is_scores(graph, result); });
-  });
-}
-
 bool is_word(llvm::StringRef pattern) {
   return llvm::all_of(pattern, [](char c) { return llvm::isAlnum(c) || c == '_' || c == '.' || c == '-'; });
 }
@@ -90,7 +81,7 @@ bool is_word(llvm::StringRef pattern) {
 Result<bool> matches(const Graph& graph, const AdaptableLayer& layer, const std::string& pattern) {
   if (pattern == all_linear)
     return layer.kind == Kind::Linear &&
-           llvm::none_of(layer.nodes, [&](NodeId id) { return is_scores(graph, graph.node(id).results[0]); });
+           llvm::none_of(layer.nodes, [&](NodeId id) { return makes_scores(graph, graph.node(id).results[0]); });
   if (is_word(pattern)) return layer.module == pattern || ends_with(layer.module, "." + pattern);
   Result<llvm::Regex> regex = parse_regex(pattern, /*whole=*/true);
   if (!regex) return regex.takeError();

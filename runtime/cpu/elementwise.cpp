@@ -3,6 +3,7 @@
 #include "kernels/cpu/elementwise/binary.h"
 #include "kernels/cpu/elementwise/cast.h"
 #include "kernels/cpu/elementwise/dequantize.h"
+#include "kernels/cpu/elementwise/f8.h"
 #include "kernels/cpu/elementwise/unary.h"
 #include "kernels/cpu/move/move.h"
 #include "runtime/cpu/fused.h"
@@ -156,6 +157,22 @@ Status launch_dequantize_linear(const CpuCall& k) {
   return Status::success();
 }
 
+bool is_of_f32(const OpCall& call, llvm::ArrayRef<Type>) { return call["x"].dtype == DType::F32; }
+
+Status launch_f8_scale(const CpuCall& k) {
+  *k.out<float>("scale") =
+      cpu::f8_scale(k.in<float>("x"), k.operand("x").elements(), scalar_of(k.attrs().get_dtype("to")));
+  return Status::success();
+}
+
+Status launch_to_f8(const CpuCall& k) {
+  const Type& x = k.call["x"];
+  const int64_t columns = x.shape.back(), rows = columns == 0 ? 0 : x.elements() / columns;
+  cpu::to_f8(k.in<float>("x"), rows, columns, *k.in<float>("scale"), scalar_of(k.attrs().get_dtype("to")),
+             k.out_if_given<uint8_t>("codes"), k.out_if_given<uint8_t>("turned"));
+  return Status::success();
+}
+
 constexpr CpuKernel kernels[] = {
 #define PLIMSOLL_ROW(op, name, accepts, map) {op_##op, name, accepts, [](const CpuCall& k) { return map; }},
 #define PLIMSOLL_UNARY(op, Name, formula) PLIMSOLL_ROW(op, "vectorised", all_f32, map_unary(k, cpu::op##_range))
@@ -185,6 +202,8 @@ constexpr CpuKernel kernels[] = {
     {op_fused, "blocks", accepts_fused, launch_fused, fused_workspace, prepare_fused},
     {op_dequantize, "blocks", accepts_everything, launch_dequantize},
     {op_dequantize_linear, "columns", accepts_everything, launch_dequantize_linear},
+    {op_f8_scale, "vectorised", is_of_f32, launch_f8_scale},
+    {op_to_f8, "tiles", is_of_f32, launch_to_f8},
     {op_copy, "bytes", accepts_everything, launch_copy},
     {op_to_host, "bytes", accepts_everything, launch_copy},
     {op_to_device, "bytes", accepts_everything, launch_to_device},

@@ -1,6 +1,9 @@
 #include "kernels/cpu/matmul/matmul.h"
+#include "ir/support/align.h"
+#include "kernels/cpu/elementwise/f8.h"
 #include "kernels/cpu/reduce/reduce.h"
 #include "runtime/cpu/kernels.h"
+#include "runtime/kernels/elementwise.h"
 #include "runtime/kernels/matmul.h"
 
 // matmul, linear and linear's weight gradient: each is one prepared oneDNN matmul. The scratch memory of all
@@ -101,6 +104,44 @@ Status launch_linear_dw(const CpuCall& k) {
   return Status::success();
 }
 
+// ---- linear_f8: a product of f32 copies, which processors have units for ----
+
+int64_t copy_bytes(const Type& codes) { return align_up(codes.elements() * int64_t{sizeof(float)}, 64); }
+
+int64_t linear_f8_workspace(const OpCall& call, llvm::ArrayRef<Type>) {
+  return copy_bytes(call["x"]) + copy_bytes(call["w"]);
+}
+
+Result<std::unique_ptr<PreparedKernel>> prepare_linear_f8(cpu::Library& library, const OpCall& call,
+                                                          llvm::ArrayRef<Type>) {
+  const Type &x = call["x"], &w = call["w"];
+  return prepare_matmul_plan(library, {.rows = rows_of(x),
+                                       .columns = w.shape[0],
+                                       .depth = w.shape[1],
+                                       .a_row_step = w.shape[1],
+                                       .a_depth_step = 1,
+                                       .b_depth_step = 1,
+                                       .b_column_step = w.shape[1],
+                                       .bias = call.has("bias"),
+                                       .addend = call.has("addend")});
+}
+
+void widen_codes(const CpuCall& k, PortKey codes, PortKey scale, float* into) {
+  const TensorView& from = k.operand(codes);
+  cpu::from_f8(from.as<uint8_t>(), from.elements(), code_numbers(dtype_name(from.type.dtype)).values.data(),
+               *k.in<float>(scale), into);
+}
+
+Status launch_linear_f8(const CpuCall& k) {
+  auto* x = k.scratch<float>();
+  auto* w = reinterpret_cast<float*>(k.scratch<std::byte>() + copy_bytes(k.call["x"]));
+  widen_codes(k, "x", "x_scale", x);
+  widen_codes(k, "w", "w_scale", w);
+  return launch(k, x, w, k.in<float>("bias"), k.in<float>("addend"));
+}
+
+bool accepts_linear_f8(const OpCall&, llvm::ArrayRef<Type> results) { return results[0].dtype == DType::F32; }
+
 bool accepts_matmul(const OpCall& call, llvm::ArrayRef<Type> results) {
   return all_f32(call, results) && results[0].rank() <= 10;
 }
@@ -109,6 +150,7 @@ constexpr CpuKernel kernels[] = {
     {op_matmul, "onednn", accepts_matmul, launch_matmul, nullptr, prepare_matmul},
     {op_linear, "onednn", all_f32, launch_linear, nullptr, prepare_linear},
     {op_linear_dw, "onednn", all_f32, launch_linear_dw, nullptr, prepare_linear_dw},
+    {op_linear_f8, "onednn", accepts_linear_f8, launch_linear_f8, linear_f8_workspace, prepare_linear_f8},
 };
 
 }  // namespace

@@ -39,7 +39,8 @@ Packed pack(const PackedWeight& weight, const TensorView& numbers, FloatBuffer& 
   else if (weight.format == "int8")
     cpu::quantize_int8(x, rows, columns, packed.codes.view().as<int8_t>(), scales.view().as<float>());
   else
-    cpu::quantize_fp8(x, rows, columns, packed.codes.view().as<uint8_t>(), scales.view().as<float>());
+    cpu::quantize_fp8(x, count / weight.block, weight.block, packed.codes.view().as<uint8_t>(),
+                      scales.view().as<float>());
   if (weight.scale_scales.empty())
     packed.scales = std::move(scales);
   else

@@ -2,12 +2,14 @@
 
 #include "ir/fused_form.h"
 #include "ir/quantized_numbers.h"
+#include "kernels/cuda/elementwise/f8_sizes.h"
 #include "runtime/kernels/fused_reductions.h"
 
 #include <algorithm>
 #include <map>
 
-// CUDA kernels take every dtype but F8. Operands of one shape are one loop, whatever their rank.
+// CUDA kernels take every dtype but F8, which its own kernels make. Operands of one shape are one loop, whatever their
+// rank.
 
 namespace plimsoll {
 namespace {
@@ -35,6 +37,20 @@ double reductions_us(const OpCall& call, const DeviceDescription& device) {
   for (const Type& result : results) bytes += result.bytes();
   return device.roofline_us(op_fused.flops(call, results), bytes, std::nullopt) / share +
          (parts > 0 ? 2 : 1) * (device.kernel_us + device.launch_us);
+}
+
+bool accepts_f8_scale(const OpCall& call, llvm::ArrayRef<Type>) { return call["x"].elements() > 0; }
+
+int64_t f8_scale_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
+  const int64_t parts = cuda::f8_parts(call["x"].elements());
+  return parts > 1 ? parts * static_cast<int64_t>(sizeof(uint32_t)) : 0;
+}
+
+// Threads write 16 codes at once along either layout.
+bool accepts_to_f8(const OpCall& call, llvm::ArrayRef<Type>) {
+  const Type& x = call["x"];
+  const int64_t columns = x.shape.back();
+  return x.elements() > 0 && columns % 16 == 0 && (!call.gives("turned") || x.elements() / columns % 16 == 0);
 }
 
 constexpr CudaCandidate candidates[] = {
@@ -65,6 +81,8 @@ constexpr CudaCandidate candidates[] = {
     {op_add_n, "vectors", accepts_add_n},
     {op_dequantize, "runs", accepts_everything},
     {op_dequantize_linear, "runs", accepts_everything},
+    {op_f8_scale, "words", accepts_f8_scale, f8_scale_workspace},
+    {op_to_f8, "tiles", accepts_to_f8},
     {op_copy, "bytes", accepts_everything},
     {op_identity, "bytes", accepts_everything},
     {op_reshape, "bytes", accepts_everything},

@@ -62,6 +62,15 @@ bool accepts_dgelu(const OpCall& call, llvm::ArrayRef<Type> results) {
   return accepts_matmul<3>(call, results) && takes_epilogues(call, 3) && is_tanh_form(call);
 }
 
+// Matrix units read rows of 8-bit floats from 16-byte borders on; the library adds a bias of 16 bits alone.
+bool accepts_linear_f8(const OpCall& call, llvm::ArrayRef<Type> results) {
+  constexpr int64_t multiple = 16;
+  const Type &x = call["x"], &w = call["w"];
+  if (results[0].elements() == 0 || x.elements() == 0) return false;
+  if (call.has("bias") && results[0].dtype == DType::F32) return false;
+  return rows_of(x) % multiple == 0 && w.shape[0] % multiple == 0 && w.shape[1] % multiple == 0;
+}
+
 int64_t matmul_workspace(const OpCall&, llvm::ArrayRef<Type>, const DeviceDescription& device) {
   return device.product_workspace_bytes;
 }
@@ -83,6 +92,7 @@ constexpr CudaCandidate candidates[] = {
     cublaslt(op_linear, "cublaslt", 4, accepts_matmul<3>),
     cublaslt(op_linear_gelu_grad, "cublaslt_dgelu", 2, accepts_dgelu),
     cublaslt(op_linear_gelu_grad, "cublaslt", 1, accepts_gelu_grad),
+    cublaslt(op_linear_f8, "cublaslt", 4, accepts_linear_f8),
     cublaslt(op_linear_dw, "cublaslt", 4, accepts_weight_gradient, weight_gradient_workspace),
     cublaslt(op_linear_dw, "cublaslt_bgrad", 2, accepts_bgrad),
 };

@@ -734,13 +734,34 @@ def test_precision_file(folder):
     succeed("run", plan, "--weights", linear, "--data", data, "--steps", "1", "--metrics", metrics)
     line = json.loads(metrics.read_text().splitlines()[0])
     expect(line["loss_scale"] == 65536 and line["skipped_steps"] == 0, f"metrics: {line}")
-    refuse(USAGE, ["--precision-file needs --precision bf16 or fp16, not exported"],
+    refuse(USAGE, ["--precision-file needs --precision bf16, fp16 or fp8, not exported"],
            "compile", linear, "-o", plan, "--precision-file", rules)
     rules.write_text("linear = fp32\n")
     refuse(USAGE, ["'linear = fp32'", "expected op:NAME"],
            "compile", linear, "-o", plan, "--precision", "bf16", "--precision-file", rules)
     refuse(MACHINE, ["no_file", "No such file"],
            "compile", linear, "-o", plan, "--precision", "bf16", "--precision-file", folder / "no_file")
+
+
+def test_precision_fp8(folder):
+    small, plan, rules = QUICKSTART / "small_gpt.onnx", folder / "p.plan", folder / "rules.txt"
+    succeed("compile", small, "-o", plan, "--precision", "fp8", "--dim", "batch=2")
+    report = succeed("inspect", plan)
+    for line in ("precision fp8", "f8e4m3 x f8e4m3", "f8e5m2 x f8e4m3", "no layer follows"):
+        expect(line in report, f"inspect does not say '{line}'")
+    succeed("run", plan, "--weights", small, "--data", QUICKSTART / "tokens.bin", "--steps", "2")
+    rules.write_text("op:linear = bf16\nop:matmul = bf16\n")
+    refuse(MODEL, ["precision fp8: no hidden layer is linear"],
+           "compile", small, "-o", plan, "--precision", "fp8", "--dim", "batch=2", "--precision-file", rules)
+    rules.write_text("op:linear = fp8\n")
+    refuse(USAGE, ["'op:linear = fp8': 8 bits need precision fp8, not bf16"],
+           "compile", small, "-o", plan, "--precision", "bf16", "--dim", "batch=2", "--precision-file", rules)
+    refuse(USAGE, ["precision fp8: matrix units of a100 take no f8e4m3"],
+           "compile", small, "-o", plan, "--precision", "fp8", "--dim", "batch=2", "--device", "a100")
+    job = folder / "job.toml"
+    job.write_text('precision = "fp8"\n')
+    succeed("compile", "--config", job, small, "-o", plan, "--dim", "batch=2", "--device", "h200")
+    expect("precision fp8" in succeed("inspect", plan), "a job's precision")
 
 
 def test_help_names_every_command(folder):

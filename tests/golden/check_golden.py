@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compare `plimsoll compile` and `plimsoll run` with what PyTorch computed. Needs Python's standard library alone.
 
-Usage: check_golden.py PLIMSOLL [CASE ...] [--device cpu] [--precision fp32|bf16|fp16] [--layout auto] [--split off] [--ranks 1 | --mesh stage=2 | --mesh tensor=2] [--tolerance 1e-4] ...
+Usage: check_golden.py PLIMSOLL [CASE ...] [--device cpu] [--precision fp32|bf16|fp16|fp8] [--layout auto] [--split off] [--ranks 1 | --mesh stage=2 | --mesh tensor=2] [--tolerance 1e-4] ...
 
 Without a CASE it runs all of them. Prints one line per case and `N passed, N failed`. The precision decides the limits:
 PyTorch's results are float32, so bf16 and fp16 are compared within 8 and 11 significant bits. Parameters are compared only
@@ -30,7 +30,8 @@ OPTIMIZER_OPTIONS = {
 }
 FLOATS = {"F64": "d", "F32": "f"}
 # Limits for gradients, loss and global gradient norm; and the share of that norm below which a gradient is rounding.
-LIMITS = {"fp32": (1e-4, 1e-5, 1e-5, 1e-6), "bf16": (2e-2, 5e-3, 2e-2, 1e-5), "fp16": (5e-3, 1e-3, 5e-3, 1e-5)}
+LIMITS = {"fp32": (1e-4, 1e-5, 1e-5, 1e-6), "bf16": (2e-2, 5e-3, 2e-2, 1e-5), "fp16": (5e-3, 1e-3, 5e-3, 1e-5),
+          "fp8": (0.2, 2e-2, 6e-2, 1e-4)}
 # In these cases rounding the input switches ReLU units (mlp: 8 samples; resnet: batch norm over 4 values). The figures are the
 # worst gradients of PyTorch 2.11's own autocast against its float32; the limit is 1.2 times that.
 AUTOCAST = {"bf16": {"mlp": 7.3e-2, "resnet": 1.4, "resnet_torchscript": 1.4},

@@ -57,7 +57,7 @@ void for_each_case(Dtypes dtypes, Visit visit) {
   uint32_t seed = 1;
   for (const OpDef* op : all_ops()) {
     // The body of the one says other types, and the numbers of the others are defined in f32.
-    const bool is_f32 = op->name.startswith("dequantize") || op->name == "adamw_8bit";
+    const bool is_f32 = op->name.startswith("dequantize") || op->name == "adamw_8bit" || op->name.contains("f8");
     if (dtypes == Dtypes::AllDouble && (op->name == "fused" || is_f32)) continue;
     std::vector<Sample> samples = op->samples();
     for (size_t i = 0; i < samples.size(); ++i) {

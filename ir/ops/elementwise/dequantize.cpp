@@ -42,7 +42,8 @@ Result<Types> infer_dequantize(const OpCall& call) {
     return model_error("shape is " + to_string(shape) + ", a weight has two dimensions");
   if (block < 1) return model_error("block is " + llvm::Twine(block) + ", it must be above 0");
   const Format format = *format_of(call.get_string("format"));
-  if (!has_4_bits(format) && block != shape[1])
+  const bool is_whole = format == Format::FP8 && block == count;
+  if (!has_4_bits(format) && block != shape[1] && !is_whole)
     return model_error("block is " + llvm::Twine(block) + ", a row of " + to_string(shape) + " has one scale");
   const DType codes = has_4_bits(format) ? DType::U8 : format == Format::Int8 ? DType::I8 : DType::F8E4M3;
   if (Status s = need_elements(call, "codes", codes, has_4_bits(format) ? (count + 1) / 2 : count)) return s;
@@ -100,6 +101,7 @@ std::vector<Sample> dequantize_samples() {
       {{integers({4, 64}, -127, 127, DType::I8), fixed(positive({4}))}, attrs("int8", 64, {4, 64}, DType::BF16)},
       {{fixed(normal({3, 40}, DType::F8E4M3)), fixed(positive({3}))}, attrs("fp8", 40, {3, 40}, DType::F32)},
       {{fixed(normal({2, 32}, DType::F8E4M3)), fixed(positive({2}))}, attrs("fp8", 32, {2, 32}, DType::BF16)},
+      {{fixed(normal({3, 48}, DType::F8E4M3)), fixed(positive({1}))}, attrs("fp8", 144, {3, 48}, DType::BF16)},
   };
 }
 
@@ -110,7 +112,8 @@ constinit const OpDef op_dequantize{
     .summary =
         "the weight of {shape} and {dtype} that codes stand for: each {block} of them in a row has a scale, which with "
         "scale_scales and an offset is an 8-bit code itself. {format} nf4 and fp4: two 4-bit codes a byte; int8: "
-        "steps of a 127th of the scale; fp8: e4m3. {transposed} says that the model's weight is the transpose, {given} "
+        "steps of a 127th of the scale; fp8: e4m3, whose scale may be the whole weight's. {transposed} says that the "
+        "model's weight is the transpose, {given} "
         "that the model has the codes themselves",
     .operands = {"codes", "scales", "scale_scales?", "offset?"},
     .attrs = {{"format", AttrKind::String},

@@ -9,6 +9,8 @@
 namespace plimsoll {
 namespace {
 
+constexpr AttrSpec f8_attr{"f8", AttrKind::DType, AttrNeed::Optional};
+
 struct Sizes {
   int64_t rows, inner, columns;
 };
@@ -42,17 +44,19 @@ Result<Types> infer_linear(const OpCall& call) {
   return Types{*y};
 }
 
-Attrs weight_flag(bool transpose_w) {
+// Of a product of dy. Where forward is to have 8-bit codes, dy has those of {f8_grad}.
+Attrs gradient_attrs(const Attrs& forward, bool transpose_w) {
   Attrs attrs;
   if (transpose_w) attrs.set("transpose_w", 1);
+  if (forward.has("f8_grad")) attrs.set("f8", forward.get_dtype("f8_grad"));
   return attrs;
 }
 
 void linear_gradient(GradContext& g) {
   bool transpose_w = g.attrs().get_int("transpose_w");
   ValueId dy = g.out_grad();
-  if (g.wants("x")) g.add("x", g.b.emit("linear", {dy, g["w"]}, weight_flag(!transpose_w)));
-  if (g.wants("w")) g.add("w", g.b.emit("linear_dw", {g["x"], dy}, weight_flag(transpose_w)));
+  if (g.wants("x")) g.add("x", g.b.emit("linear", {dy, g["w"]}, gradient_attrs(g.attrs(), !transpose_w)));
+  if (g.wants("w")) g.add("w", g.b.emit("linear_dw", {g["x"], dy}, gradient_attrs(g.attrs(), transpose_w)));
   if (g.wants("bias")) g.add("bias", g.b.sum_to_shape(dy, {g.type(dy).shape.back()}));
   if (g.wants("addend")) g.add("addend", dy);
 }
@@ -218,9 +222,9 @@ constinit const OpDef op_linear{
     .name = "linear",
     .summary =
         "x[..., K] times w[K, N], or w[N, K] with {transpose_w}, plus bias[N] and an addend of the result's type when "
-        "given",
+        "given; {f8} is what mark-f8 wants x's codes to be before expand-f8, {f8_grad} what those of dy",
     .operands = {"x", "w", "bias?", "addend?"},
-    .attrs = {{"transpose_w", 0}},
+    .attrs = {{"transpose_w", 0}, f8_attr, {"f8_grad", AttrKind::DType, AttrNeed::Optional}},
     .infer = infer_linear,
     .gradient = Gradient::rule(linear_gradient),
     .precision = Precision::Low,
@@ -239,10 +243,10 @@ constinit const OpDef op_linear_dw{
     .summary =
         "gradient of linear's weight: x^T dy summed over all rows, plus an addend of the result's type when given, "
         "rounded to {dtype} when given; {transpose_w} as in linear; with {bias} also that of its bias, dy summed; "
-        "of the first {columns} of dy alone when given",
+        "of the first {columns} of dy alone when given; {f8} is what mark-f8 wants dy's codes to be",
     .operands = {"x", "dy", "addend?"},
     .results = {"dw", "dbias?bias"},
-    .attrs = {{"transpose_w", 0}, sum_dtype_attr, {"bias", 0}, {"columns", AttrKind::Int, AttrNeed::Optional}},
+    .attrs = {{"transpose_w", 0}, sum_dtype_attr, {"bias", 0}, {"columns", AttrKind::Int, AttrNeed::Optional}, f8_attr},
     .infer = infer_linear_dw,
     .gradient = no_second_derivative,
     .precision = Precision::Low,

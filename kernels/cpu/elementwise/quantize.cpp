@@ -1,9 +1,8 @@
 #include "kernels/cpu/elementwise/quantize.h"
 
+#include "kernels/cpu/common/f8_code.h"
 #include "kernels/cpu/common/parallel.h"
-#include "kernels/cpu/common/vectorised.h"
 
-#include <bit>
 #include <cmath>
 
 // Reads a weight twice and writes a quarter of it or less. Loops compare or round whole vectors of numbers; none
@@ -101,19 +100,6 @@ PLIMSOLL_VECTORISED void quantize_int8_rows(const float* x, int64_t columns, int
   }
 }
 
-// Adding a large number rounds those below the smallest normal one to its multiples; of the others the bits behind the
-// third of the mantissa are rounded off. Numbers are within 448, beyond which there is no code.
-PLIMSOLL_INLINE uint8_t e4m3_of(float x) {
-  constexpr float smallest_normal = 0x1p-6F, to_multiples = 0x1p14F;  // whose last bit is 2^-9
-  const uint32_t bits = std::bit_cast<uint32_t>(x), sign = bits >> 24 & 0x80, size = bits & 0x7fffffff;
-  const float magnitude = std::bit_cast<float>(size);
-  const uint32_t rounded = size + 0x7ffff + (size >> 20 & 1);
-  const uint32_t normal = (rounded >> 20) - (120 << 3);
-  const uint32_t small = std::bit_cast<uint32_t>(magnitude + to_multiples) & 0xff;
-  const uint32_t code = magnitude < smallest_normal ? small : normal;
-  return static_cast<uint8_t>(sign | (size > 0x7f800000 ? 0x7f : code));
-}
-
 PLIMSOLL_VECTORISED void quantize_fp8_rows(const float* x, int64_t columns, uint8_t* codes, float* scales,
                                            int64_t begin, int64_t end) {
   for (int64_t r = begin; r < end; ++r) {
@@ -124,7 +110,7 @@ PLIMSOLL_VECTORISED void quantize_fp8_rows(const float* x, int64_t columns, uint
 #pragma omp simd
     for (int64_t c = 0; c < columns; ++c) {
       const float share = scale > 0 ? row[c] / divisor : 0.0F;
-      own[c] = e4m3_of(share > fp8_largest ? fp8_largest : share < -fp8_largest ? -fp8_largest : share);
+      own[c] = f8_code<3, 7>(share > fp8_largest ? fp8_largest : share < -fp8_largest ? -fp8_largest : share);
     }
   }
 }

@@ -140,21 +140,31 @@ Status fill_random(const CudaMemory& memory, DType dtype) {
 }
 
 Result<double> matmul_tflops_of(CudaLibraries& libraries, cudaStream_t stream, DType dtype) {
-  Type type(dtype, {matmul_size, matmul_size});
+  const bool is_f8 = dtype_bytes(dtype) == 1;  // which have a scale each, and one of which is f8e4m3
+  const Shape square{matmul_size, matmul_size};
+  const Type type(dtype, square), b_type(is_f8 ? DType::F8E4M3 : dtype, square),
+      y_type(is_f8 ? DType::BF16 : dtype, square), scale_type(DType::F32, {});
   Result<CudaMemory> a = CudaMemory::on_device(type.bytes(), "matmul"),
-                     b = CudaMemory::on_device(type.bytes(), "matmul"),
-                     y = CudaMemory::on_device(type.bytes(), "matmul"),
-                     w = CudaMemory::on_device(int64_t{32} << 20, "workspace");
-  if (!a || !b || !y || !w)
+                     b = CudaMemory::on_device(b_type.bytes(), "matmul"),
+                     y = CudaMemory::on_device(y_type.bytes(), "matmul"),
+                     w = CudaMemory::on_device(int64_t{32} << 20, "workspace"),
+                     scale = CudaMemory::on_device(scale_type.bytes(), "scale");
+  if (!a || !b || !y || !w || !scale)
     return llvm::joinErrors(llvm::joinErrors(a.takeError(), b.takeError()),
-                            llvm::joinErrors(y.takeError(), w.takeError()));
+                            llvm::joinErrors(llvm::joinErrors(y.takeError(), w.takeError()), scale.takeError()));
+  const float one = 1;
   if (Status s = fill_random(*a, dtype)) return s;
-  if (Status s = fill_random(*b, dtype)) return s;
-  const CudaLauncher& matmul = launcher_of(*find_cuda_kernel(op_matmul, "cublaslt")->candidate);
-  Attrs attrs;
-  const Type* types[] = {&type, &type};
-  OpCall call(op_matmul, attrs, types);
-  TensorView operands[] = {{type, a->data()}, {type, b->data()}}, results[] = {{type, y->data()}};
+  if (Status s = fill_random(*b, b_type.dtype)) return s;
+  if (Status s = cuda_status(cudaMemcpy(scale->data(), &one, sizeof one, cudaMemcpyDefault), "scale")) return s;
+  const OpDef& op = is_f8 ? op_linear_f8 : op_matmul;
+  const CudaLauncher& matmul = launcher_of(*find_cuda_kernel(op, "cublaslt")->candidate);
+  const Attrs attrs = is_f8 ? Attrs{{"dtype", y_type.dtype}} : Attrs();
+  const Type* types[] = {&type, &b_type, &scale_type, &scale_type};
+  const size_t count = is_f8 ? 4 : 2;
+  OpCall call(op, attrs, llvm::makeArrayRef(types, count));
+  TensorView all[] = {{type, a->data()}, {b_type, b->data()}, {scale_type, scale->data()}, {scale_type, scale->data()}},
+             results[] = {{y_type, y->data()}};
+  const llvm::ArrayRef<TensorView> operands(all, count);
   CudaCall launch{{call, operands, results, w->data()}, w->bytes(), 0, nullptr, stream};
   Result<std::unique_ptr<CudaPrepared>> prepared = matmul.prepare(libraries, launch);
   if (!prepared) return prepared.takeError();
@@ -209,7 +219,9 @@ Status measure_card(CudaCard& card) {
   if (Result<CudnnCard> cudnn = libraries.cudnn(); !cudnn) return cudnn.takeError();
   if (Status s = measure_copies(card, stream)) return s;
   if (Status s = measure_both_ways(card)) return s;
-  for (DType dtype : {DType::F32, DType::BF16, DType::F16}) {
+  llvm::SmallVector<DType, 5> dtypes{DType::F32, DType::BF16, DType::F16};
+  if (10 * card.compute_major + card.compute_minor >= 89) dtypes.append({DType::F8E4M3, DType::F8E5M2});
+  for (DType dtype : dtypes) {
     Result<double> rate = matmul_tflops_of(libraries, stream, dtype);
     if (!rate) return rate.takeError();
     card.matmul_tflops.push_back({dtype, *rate});

@@ -1,6 +1,7 @@
 #include "kernels/cuda/elementwise/elementwise.h"
 #include "ir/quantized_numbers.h"
 #include "kernels/cuda/elementwise/dequantize.h"
+#include "kernels/cuda/elementwise/f8.h"
 #include "kernels/cuda/elementwise/random.h"
 #include "kernels/cuda/move/move.h"
 #include "runtime/cuda/backend/fused.h"
@@ -154,6 +155,29 @@ Status launch_dequantize_linear(const CudaCall& k) {
   return launched(k, cuda::dequantize_linear(call, numbers.bits, k.out_scalar("y"), k.out("y"), k.stream));
 }
 
+Status launch_f8_scale(const CudaCall& k) {
+  return launched(k, cuda::f8_scale({.x = k.in("x"),
+                                     .x_type = k.in_scalar("x"),
+                                     .n = k.operand("x").elements(),
+                                     .codes = scalar_of(k.attrs().get_dtype("to")),
+                                     .scale = k.out<float>("scale"),
+                                     .workspace = k.scratch<uint32_t>()},
+                                    k.stream));
+}
+
+Status launch_to_f8(const CudaCall& k) {
+  const Type& x = k.call["x"];
+  return launched(k, cuda::to_f8({.x = k.in("x"),
+                                  .x_type = k.in_scalar("x"),
+                                  .rows = x.elements() / x.shape.back(),
+                                  .columns = x.shape.back(),
+                                  .scale = k.in<float>("scale"),
+                                  .type = scalar_of(k.attrs().get_dtype("to")),
+                                  .codes = k.out_if_given<uint8_t>("codes"),
+                                  .turned = k.out_if_given<uint8_t>("turned")},
+                                 k.stream));
+}
+
 // ---- Random numbers ----
 
 cuda::RandomStream stream_of(const CudaCall& k) {
@@ -204,6 +228,8 @@ constexpr CudaLauncher launchers[] = {
     {op_add_n, "vectors", launch_add_n},
     {op_dequantize, "runs", launch_dequantize},
     {op_dequantize_linear, "runs", launch_dequantize_linear},
+    {op_f8_scale, "words", launch_f8_scale},
+    {op_to_f8, "tiles", launch_to_f8},
     {op_copy, "bytes", launch_copy},
     {op_identity, "bytes", launch_copy},
     {op_reshape, "bytes", launch_copy},

@@ -5,7 +5,8 @@
 #include "runtime/kernels/elementwise.h"
 #include "runtime/kernels/reduce.h"
 
-// matmul, linear, linear's weight gradient and linear with gelu's gradient behind it, through cuBLASLt. What the
+// matmul, linear, linear's weight gradient, linear with gelu's gradient behind it and products of 8-bit floats, through
+// cuBLASLt. What the
 // library can do in a matmul's epilogue our own kernels can do after it: both are candidates, and which is faster is
 // measured.
 
@@ -117,11 +118,29 @@ Status launch_linear_dw(const CudaCall& k) {
                                   k.stream));
 }
 
+// ---- linear_f8 ----
+
+Matmul f8_matmul(const CudaCall& k) {
+  const Type &x = k.call["x"], &w = k.call["w"], &y = k.result("y").type;
+  return {.y = {rows_of(y), y.shape.back()},
+          .a = {rows_of(x), x.shape.back()},
+          .b = {w.shape[0], w.shape[1], true},
+          .type = x.dtype,
+          .b_type = w.dtype,
+          .y_type = y.dtype,
+          .epilogue = k.has("bias") ? Epilogue::Bias : Epilogue::None,
+          .epilogue_data = k.in("bias"),
+          .a_scale = k.in<float>("x_scale"),
+          .b_scale = k.in<float>("w_scale"),
+          .fast_sums = k.call.get_int("fast_sums") != 0};
+}
+
 constexpr CudaLauncher launchers[] = {
     {op_matmul, "cublaslt", launch_matmul, prepare<plain_matmul>},
     {op_linear, "cublaslt", launch_linear, prepare<linear_with_bias>},
     {op_linear_gelu_grad, "cublaslt_dgelu", launch_dgelu, prepare<linear_with_dgelu>},
     {op_linear_gelu_grad, "cublaslt", launch_before_gelu_grad, prepare<linear_matmul>},
+    {op_linear_f8, "cublaslt", launch_linear, prepare<f8_matmul>},
     {op_linear_dw, "cublaslt", launch_linear_dw, prepare<weight_gradient>},
     {op_linear_dw, "cublaslt_bgrad", launch_bgrad, prepare<weight_gradient_with_sums>},
 };

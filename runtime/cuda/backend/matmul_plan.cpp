@@ -10,6 +10,8 @@ cudaDataType_t data_type(DType dtype) {
     case DType::F64: return CUDA_R_64F;
     case DType::BF16: return CUDA_R_16BF;
     case DType::F16: return CUDA_R_16F;
+    case DType::F8E4M3: return CUDA_R_8F_E4M3;
+    case DType::F8E5M2: return CUDA_R_8F_E5M2;
     default: return CUDA_R_32F;
   }
 }
@@ -69,6 +71,7 @@ Status PreparedMatmul::describe(CudaLibraries& libraries, const Matmul& p) {
   cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first);
   cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second);
   if (Status s = describe_epilogue(p)) return s;
+  if (Status s = describe_scales(p)) return s;
   batch_ = collapse(p.batch);
   outer_ = batch_.iterations();
   // The innermost dimension of the batch is a strided batch of one call; those around it are calls of their own.
@@ -76,7 +79,7 @@ Status PreparedMatmul::describe(CudaLibraries& libraries, const Matmul& p) {
   outer_ /= count;
   const auto& steps = batch_.strides;
   const int inner = batch_.rank - 1;
-  if (Status s = create_layout(a_, p.b, p.type, count, steps[2][inner])) return s;
+  if (Status s = create_layout(a_, p.b, p.b_type, count, steps[2][inner])) return s;
   if (Status s = create_layout(b_, p.a, p.type, count, steps[1][inner])) return s;
   return create_layout(y_, p.y, p.y_type, count, steps[0][inner]);
 }
@@ -93,6 +96,18 @@ Status PreparedMatmul::describe_epilogue(const Matmul& p) {
   if (p.epilogue != Epilogue::GeluGradient) return set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.epilogue_data);
   if (Status s = set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.y.columns)) return s;
   return set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.epilogue_data);
+}
+
+// b is the library's A.
+Status PreparedMatmul::describe_scales(const Matmul& p) {
+  if (!p.a_scale) return Status::success();
+  const int8_t fast = p.fast_sums ? 1 : 0;
+  for (cublasStatus_t status :
+       {cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &p.b_scale, sizeof p.b_scale),
+        cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &p.a_scale, sizeof p.a_scale),
+        cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast)})
+    if (status != CUBLAS_STATUS_SUCCESS) return refused("scales", status);
+  return Status::success();
 }
 
 // Ranks are the library's own reckoning, the best first: they depend on shapes, card and version alone, so that a plan

@@ -28,10 +28,13 @@ enum class Epilogue : uint8_t {
 // y [rows, columns] = a b. `batch` walks over y, a and b; a 0 step repeats a matrix.
 struct Matmul {
   Matrix y, a, b;
-  DType type, y_type;
+  DType type, b_type = type, y_type;
   Epilogue epilogue = Epilogue::None;
   const void* epilogue_data = nullptr;
   LoopNest<3> batch{};
+  // Of 8-bit floats: what a and b are multiplied by, and whether the library may sum with fewer bits than f32 has.
+  const float *a_scale = nullptr, *b_scale = nullptr;
+  bool fast_sums = false;
 };
 
 class PreparedMatmul : public CudaPrepared {
@@ -48,6 +51,7 @@ class PreparedMatmul : public CudaPrepared {
  private:
   Status describe(CudaLibraries& libraries, const Matmul& matmul);
   Status describe_epilogue(const Matmul& matmul);
+  Status describe_scales(const Matmul& matmul);
   Status choose(int64_t workspace_bytes, int rank);
   Status run_one(const CudaCall& k, const std::array<int64_t, 3>& at, const void* a, const void* b, const void* addend);
 

@@ -218,8 +218,9 @@ graph @placed(%x: f32[4,6]) state(%w: f32[6,6] parameter trained) {
           fitting_plan(compile_training(llvm::cantFail(parse_graph(text)), request, cpu_device(), catalog));
       return take_diag(plan.takeError());
     };
-    CHECK(refusal("fp8", "", model).fault() == Fault::Usage);
-    CHECK(refusal("fp32", "op:exp = fp32", model).text() == "precision rules need precision bf16 or fp16, not fp32");
+    CHECK(refusal("fp4", "", model).fault() == Fault::Usage);
+    CHECK(refusal("fp32", "op:exp = fp32", model).text() ==
+          "precision rules need precision bf16, fp16 or fp8, not fp32");
     constexpr llvm::StringLiteral half = R"(
 graph @half(%x: f16[4]) state(%w: f16[4] parameter trained) {
   %y = mul(%x, %w) : f16[4]
