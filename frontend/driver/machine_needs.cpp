@@ -45,7 +45,7 @@ Status check_access(llvm::StringRef said, const std::string& path) {
 }  // namespace
 
 Status check_can_append(llvm::StringRef path) {
-  if (llvm::sys::fs::is_directory(path)) return usage_error(path + ": is a folder");
+  if (llvm::sys::fs::is_directory(path)) return system_error(path + ": is a folder");
   if (llvm::sys::fs::exists(path)) return check_access(path, path.str());
   const std::string folder = llvm::sys::path::parent_path(path).str();
   return check_access(path, folder.empty() ? "." : folder);
@@ -55,7 +55,7 @@ Status check_can_fill(llvm::StringRef folder) {
   llvm::SmallString<128> there(folder);
   llvm::sys::fs::make_absolute(there);
   while (!there.empty() && !llvm::sys::fs::exists(there)) llvm::sys::path::remove_filename(there);
-  if (!llvm::sys::fs::is_directory(there)) return usage_error(folder + ": " + there + " is no folder");
+  if (!llvm::sys::fs::is_directory(there)) return system_error(folder + ": " + there + " is no folder");
   return check_access(folder, there.str().str());
 }
 

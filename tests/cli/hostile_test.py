@@ -172,10 +172,10 @@ def test_unwritable_saves_are_said_before_the_first_step(folder):
         expect(not metrics.exists(), "steps were made")
     taken = save(folder / "taken", b"")
     job = ["train", "--model", MODELS / "linear.onnx", "--data", data, "--device", "cpu", "--steps", "1"]
-    for option, path, code in (("--csv", folder / "nowhere" / "a.csv", MACHINE), ("--metrics", folder, USAGE), ("--log", taken / "log", USAGE),
-                               ("--tensorboard", taken, USAGE), ("--checkpoint", taken / "a" / "b", USAGE)):
+    for option, path in (("--csv", folder / "nowhere" / "a.csv"), ("--metrics", folder), ("--log", taken / "log"), ("--tensorboard", taken),
+                         ("--checkpoint", taken / "a" / "b")):
         for command in (run_linear(folder, plan, data), job):
-            refuse(code, [f"{option}: {path}: "], *command, option, path)
+            refuse(MACHINE, [f"{option}: {path}: "], *command, option, path)
         # Before a plan is searched for.
         expect("plimsoll: " not in run(*job, option, path).stderr.replace("plimsoll: error: ", ""), "the job was compiled first")
 
