@@ -78,35 +78,38 @@ class Verifier {
   }
 
   Status check_node(NodeId id, const Node& node) {
-    std::string where = node.results.empty() ? node.op->name.str()
-                                             : (graph_.value(node.results[0]).name + " (" + node.op->name + ")").str();
     for (auto it : llvm::enumerate(node.operands)) {
       if (it.value() == ValueId::None) continue;
       if (!is_defined(it.value()))
-        return wrong(where, "operand " + llvm::Twine(it.index()) + " is not written before it");
+        return wrong(name_of(node), "operand " + llvm::Twine(it.index()) + " is not written before it");
       if (space(it.value()) != read_space(node.op->engine))
-        return wrong(where,
+        return wrong(name_of(node),
                      "operand " + llvm::Twine(it.index()) + " is in " + space_name(space(it.value())) + " memory");
       users_[index_of(it.value())].push_back(id);
     }
     if (node.origin != OriginId::None && index_of(node.origin) >= graph_.origins.size())
-      return wrong(where, "its origin is not listed");
+      return wrong(name_of(node), "its origin is not listed");
     for (auto it : llvm::enumerate(node.results))
       if (Status s = define(it.value(), id, it.index())) return s;
-    return check_types(node, where);
+    return check_types(node);
   }
 
-  Status check_types(const Node& node, llvm::StringRef where) const {
+  std::string name_of(const Node& node) const {
+    if (node.results.empty()) return node.op->name.str();
+    return (graph_.value(node.results[0]).name + " (" + node.op->name + ")").str();
+  }
+
+  Status check_types(const Node& node) const {
     llvm::SmallVector<const Type*, 4> operands = operand_types(graph_, node);
     Result<Types> inferred = infer(OpCall(*node.op, node.attrs, operands));
-    if (!inferred) return in_context("verify: " + where, inferred.takeError());
+    if (!inferred) return in_context("verify: " + name_of(node), inferred.takeError());
     if (inferred->size() != node.results.size())
-      return wrong(where,
+      return wrong(name_of(node),
                    "has " + llvm::Twine(node.results.size()) + " results, its op " + llvm::Twine(inferred->size()));
     for (auto [result, type] : llvm::zip(node.results, *inferred))
       if (graph_.type(result) != type)
-        return wrong(where, graph_.value(result).name + " is " + to_string(graph_.type(result)) + ", its op gives " +
-                                to_string(type));
+        return wrong(name_of(node), graph_.value(result).name + " is " + to_string(graph_.type(result)) +
+                                        ", its op gives " + to_string(type));
     return Status::success();
   }
 

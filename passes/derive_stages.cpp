@@ -238,11 +238,21 @@ class StageDeriver {
     if (Status s = divide_parts(trial, *batch, passes)) return s;
     Result<Program> program = make_training_program(std::move(trial), request_, batch->sample_weight);
     if (!program) return program.takeError();
+    forget_origins(*program);
     PipelineSplit split;
     split.runs.stages = static_cast<int64_t>(cuts_.size() + 1);
     split.micro_batches = micro_batches;
     split.micro_batch_of = chunks_of_nodes(program->functions.front(), *batch);
     return project_stages(*program, split, [](const Graph&, const Node&, size_t) { return 1.0; });
+  }
+
+  // Each of many stages would have a copy of all that nobody reads.
+  static void forget_origins(Program& program) {
+    for (Graph& function : program.functions) {
+      for (NodeId id : function.order()) function.node(id).origin = OriginId::None;
+      for (State& state : function.states) state.origin = OriginId::None;
+      function.origins.clear();
+    }
   }
 
   // As the passes leave it for the device of `stage`.

@@ -34,9 +34,10 @@ int32_t last_until(const std::vector<double>& clock, int32_t from, double us) {
 }  // namespace
 
 CopyIntervals::CopyIntervals(const RematProblem& problem)
-    : problem_(&problem), work_(problem), lives_(problem.value_bytes.size()) {
+    : problem_(&problem), work_(std::make_shared<EngineWork>(problem)), lives_(problem.value_bytes.size()) {
   collect_lives();
   make_tight();
+  collect_movable();
   run();
   recount();
 }
@@ -46,6 +47,7 @@ CopyIntervals::CopyIntervals(const RematProblem& problem, std::vector<CopyInterv
     : CopyIntervals(problem) {
   intervals_ = std::move(intervals);
   bounds_ = std::move(bounds);
+  collect_movable();
   run();
   recount();
 }
@@ -86,7 +88,7 @@ void CopyIntervals::make_tight() {
 int32_t CopyIntervals::earliest_issue(size_t copy) const {
   int32_t earliest = op(intervals_[copy]).not_before;
   for (int32_t v : op(intervals_[copy]).reads) earliest = std::max(earliest, life(v).made + 1);
-  for (int32_t source : work_.copies[copy].after) earliest = std::max(earliest, intervals_[source].done);
+  for (int32_t source : work_->copies[copy].after) earliest = std::max(earliest, intervals_[source].done);
   if (!bounds_.empty()) earliest = std::max(earliest, bounds_[copy].earliest_issue);
   return earliest;
 }
@@ -94,19 +96,19 @@ int32_t CopyIntervals::earliest_issue(size_t copy) const {
 // One that another copy reads is waited for before that is issued.
 int32_t CopyIntervals::latest_done(size_t copy) const {
   int32_t latest = bounds_.empty() ? due_[copy] : std::min(due_[copy], bounds_[copy].latest_done);
-  for (int32_t reader : work_.copies[copy].before) latest = std::min(latest, intervals_[reader].issue);
+  for (int32_t reader : work_->copies[copy].before) latest = std::min(latest, intervals_[reader].issue);
   return latest;
 }
 
-// Whether the copy is one of the engine's whose issue is chosen. Collectives that stay in their place are not.
-bool CopyIntervals::moves_issue(size_t copy, Engine engine) const {
-  return work_.copies[copy].engine == engine &&
-         (engine == Engine::ToDevice || (bounds_.empty() && op(intervals_[copy]).not_before < intervals_[copy].op));
-}
-
-bool CopyIntervals::moves_done(size_t copy) const {
-  const Engine engine = work_.copies[copy].engine;
-  return engine == Engine::ToHost || (engine == Engine::Ranks && bounds_.empty());
+void CopyIntervals::collect_movable() {
+  to_device_issues_.clear(), ranks_issues_.clear(), dones_.clear();
+  for (size_t w = 0; w < intervals_.size(); ++w) {
+    const Engine engine = work_->copies[w].engine;
+    if (engine == Engine::ToDevice) to_device_issues_.push_back(w);
+    if (engine == Engine::Ranks && bounds_.empty() && op(intervals_[w]).not_before < intervals_[w].op)
+      ranks_issues_.push_back(w);
+    if (engine == Engine::ToHost || (engine == Engine::Ranks && bounds_.empty())) dones_.push_back(w);
+  }
 }
 
 // Does the result of a collective take over the value's bytes?
@@ -123,8 +125,10 @@ int64_t CopyIntervals::written_bytes(const CopyInterval& interval) const {
 
 void CopyIntervals::recount() {
   for (Life& life : lives_) life.held = -1;
-  std::vector<int32_t> from(lives_.size());
-  std::vector<int64_t> change(problem_->ops.size() + 2, 0);
+  std::vector<int32_t>& from = from_;
+  std::vector<int64_t>& change = change_;
+  from.resize(lives_.size());
+  change.assign(problem_->ops.size() + 2, 0);
   auto add = [&](int64_t bytes, int32_t first, int32_t last) {
     change[first] += bytes;
     change[last + 1] -= bytes;
@@ -132,10 +136,10 @@ void CopyIntervals::recount() {
   for (size_t v = 0; v < lives_.size(); ++v) from[v] = std::max(lives_[v].made, 0);
   for (size_t w = 0; w < intervals_.size(); ++w) {
     const CopyInterval& interval = intervals_[w];
-    if (work_.copies[w].engine != Engine::ToDevice)
+    if (work_->copies[w].engine != Engine::ToDevice)
       for (int32_t v : op(interval).reads)
         if (!reuses(interval, v)) life(v).held = std::max(life(v).held, interval.done - 1);
-    if (work_.copies[w].engine != Engine::ToHost)
+    if (work_->copies[w].engine != Engine::ToHost)
       for (int32_t v : op(interval).writes) from[v] = interval.issue;
     add(op(interval).workspace_bytes, interval.issue, interval.done - 1);
   }
@@ -147,7 +151,7 @@ void CopyIntervals::recount() {
   int64_t alive = 0;
   for (size_t o = 0; o < live_.size(); ++o) {
     alive += change[o];
-    live_[o] = alive + (o < problem_->ops.size() && work_.computes[o] ? problem_->ops[o].workspace_bytes : 0);
+    live_[o] = alive + (o < problem_->ops.size() && work_->computes[o] ? problem_->ops[o].workspace_bytes : 0);
   }
   for (const Life& life : lives_)
     if (life.last > life.held) live_[life.last] -= life.reused;
@@ -171,10 +175,10 @@ int64_t CopyIntervals::held_bytes(const CopyInterval& interval, int32_t at) cons
 void CopyIntervals::latest_starts(Engine engine, const std::vector<double>& needed_us) {
   latest_us_.resize(intervals_.size());
   double later_us = std::numeric_limits<double>::infinity();
-  std::vector<size_t> movable;
-  for (size_t w = 0; w < intervals_.size(); ++w)
-    if (moves_issue(w, engine)) movable.push_back(w);
-  llvm::stable_sort(movable, [&](size_t a, size_t b) { return line_.start_us[a] < line_.start_us[b]; });
+  std::vector<size_t>& movable = by_start_;
+  movable.assign(moved_issues(engine).begin(), moved_issues(engine).end());
+  const auto starts_earlier = [&](size_t a, size_t b) { return line_.start_us[a] < line_.start_us[b]; };
+  if (!llvm::is_sorted(movable, starts_earlier)) llvm::stable_sort(movable, starts_earlier);
   for (size_t i = movable.size(); i-- > 0;) {
     const size_t w = movable[i];
     double from_us = line_.start_us[w];
@@ -190,9 +194,8 @@ void CopyIntervals::latest_starts(Engine engine, const std::vector<double>& need
 void CopyIntervals::widen_issues(Engine engine, int64_t limit) {
   latest_starts(engine, line_.arrive_us);
   int32_t previous = 0, in_time = 0;
-  for (size_t w = 0; w < intervals_.size(); ++w) {
+  for (size_t w : moved_issues(engine)) {
     CopyInterval& interval = intervals_[w];
-    if (!moves_issue(w, engine)) continue;
     in_time = last_until(line_.leave_us, in_time, latest_us_[w]);
     if (interval.issue > in_time) {
       const int32_t wanted = std::max({previous, earliest_issue(w), in_time});
@@ -205,9 +208,8 @@ void CopyIntervals::widen_issues(Engine engine, int64_t limit) {
 }
 
 void CopyIntervals::widen_dones(int64_t limit) {
-  for (size_t w = intervals_.size(); w-- > 0;) {
+  for (size_t w : llvm::reverse(dones_)) {
     CopyInterval& interval = intervals_[w];
-    if (!moves_done(w)) continue;
     // Without this wait, compute would be earlier by its length everywhere after it.
     const size_t done = static_cast<size_t>(interval.done);
     const int32_t wanted =
@@ -226,8 +228,7 @@ void CopyIntervals::widen_dones(int64_t limit) {
 void CopyIntervals::shorten_issues(Engine engine) {
   latest_starts(engine, line_.leave_us);
   int32_t in_time = 0;
-  for (size_t w = 0; w < intervals_.size(); ++w) {
-    if (!moves_issue(w, engine)) continue;
+  for (size_t w : moved_issues(engine)) {
     in_time = last_until(line_.leave_us, in_time, latest_us_[w]);
     intervals_[w].issue = std::clamp(in_time, intervals_[w].issue, intervals_[w].op);
   }
@@ -237,9 +238,8 @@ void CopyIntervals::shorten_issues(Engine engine) {
 void CopyIntervals::shorten() {
   shorten_issues(Engine::ToDevice);
   shorten_issues(Engine::Ranks);
-  for (size_t w = 0; w < intervals_.size(); ++w) {
+  for (size_t w : dones_) {
     CopyInterval& interval = intervals_[w];
-    if (!moves_done(w)) continue;
     const int32_t earliest = bounds_.empty() ? interval.op + 1 : bounds_[w].earliest_done;
     interval.done = std::min(first_from(line_.arrive_us, earliest, line_.through_us[w]), interval.done);
   }
@@ -249,7 +249,7 @@ void CopyIntervals::wait_late() {
   const std::vector<CopyInterval> chosen = intervals_;
   const double chosen_us = line_.total_us;
   for (size_t w = 0; w < intervals_.size(); ++w) {
-    if (work_.copies[w].engine != Engine::Ranks) continue;
+    if (work_->copies[w].engine != Engine::Ranks) continue;
     CopyInterval& interval = intervals_[w];
     for (const int32_t latest = latest_done(w); interval.done < latest && held_bytes(interval, interval.done) == 0;)
       ++interval.done;
@@ -287,6 +287,7 @@ void CopyIntervals::widen(int64_t limit, FirstServed first, double enough_us) {
   };
   for (int round = 0, idle = 0; round < max_rounds && idle < patience && best_us > enough_us; ++round) {
     const double before_us = best_us;
+    const std::vector<CopyInterval> before = intervals_;
     if (first == FirstServed::Done) widen_dones(limit);
     widen_issues(Engine::ToDevice, limit);
     widen_issues(Engine::Ranks, limit);
@@ -297,6 +298,7 @@ void CopyIntervals::widen(int64_t limit, FirstServed first, double enough_us) {
     run();
     keep_if_best();
     recount();
+    if (intervals_ == before) break;  // as every further round would leave them
     idle = best_us < before_us * (1 - min_gain) ? 0 : idle + 1;
   }
   intervals_ = std::move(best);

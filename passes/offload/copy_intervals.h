@@ -5,6 +5,8 @@
 
 #include "llvm/ADT/SmallVector.h"
 
+#include <memory>
+
 namespace plimsoll::remat {
 
 // What a schedule gives the engines to do. Collectives are copies between ranks here.
@@ -100,12 +102,14 @@ class CopyIntervals {
   const Life& life(int32_t value) const { return lives_[value]; }
   void collect_lives();
   void make_tight();
+  void collect_movable();
   int32_t latest_done(size_t copy) const;
-  bool moves_issue(size_t copy, Engine engine) const;
-  bool moves_done(size_t copy) const;
+  llvm::ArrayRef<size_t> moved_issues(Engine engine) const {
+    return engine == Engine::ToDevice ? to_device_issues_ : ranks_issues_;
+  }
   int64_t written_bytes(const CopyInterval& interval) const;
   void latest_starts(Engine engine, const std::vector<double>& needed_us);
-  void run() { run_engines(work_, intervals_, line_); }
+  void run() { run_engines(*work_, intervals_, line_); }
   void recount();
   void shorten();
   void shorten_issues(Engine engine);
@@ -115,14 +119,20 @@ class CopyIntervals {
   int64_t held_bytes(const CopyInterval& interval, int32_t at) const;
 
   const RematProblem* problem_;
-  EngineWork work_;
+  std::shared_ptr<const EngineWork> work_;
   std::vector<Life> lives_;  // by value
   std::vector<CopyInterval> intervals_;
   std::vector<int32_t> due_;        // by interval: the latest op that may wait for it
   std::vector<CopyBounds> bounds_;  // by interval, where there are any
-  std::vector<int64_t> live_;       // by op
-  std::vector<double> latest_us_;   // by interval, see latest_starts
+  // Intervals whose issues are chosen, by engine, and those whose ends are. Collectives with bounds keep their place.
+  std::vector<size_t> to_device_issues_, ranks_issues_, dones_;
+  std::vector<int64_t> live_;      // by op
+  std::vector<double> latest_us_;  // by interval, see latest_starts
   CopyTimeline line_;
+  // Reused from call to call.
+  std::vector<size_t> by_start_;
+  std::vector<int32_t> from_;
+  std::vector<int64_t> change_;
 };
 
 }  // namespace plimsoll::remat

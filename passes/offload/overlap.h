@@ -18,6 +18,7 @@ namespace plimsoll {
 // each op compute waits first, then copies are issued, those of earlier ops first, then the op runs.
 struct CopyInterval {
   int32_t op, issue, done;
+  friend bool operator==(const CopyInterval&, const CopyInterval&) = default;
 };
 
 struct Overlap {

@@ -3,11 +3,9 @@
 namespace plimsoll {
 
 void FunctionOnStage::need_sinks(const llvm::StringSet<>& own) {
-  for (NodeId id = graph_.first_node(); id != NodeId::None; id = graph_.next_node(id)) {
-    const Node& node = graph_.node(id);
-    if (routes_.is_transfer(node) && routes_.sender_of(node) == stage_) need(node.operands.front());
-    if (places_.is_joint_sum(id)) need_node(id);
-  }
+  for (NodeId id : places_.transfers())
+    if (routes_.sender_of(graph_.node(id)) == stage_) need(graph_.node(id).operands.front());
+  for (NodeId id : places_.joint_sums()) need_node(id);
   for (const Output& output : graph_.outputs)
     if (is_here(output.value)) need(output.value);
   for (const Update& update : graph_.updates)
@@ -17,17 +15,26 @@ void FunctionOnStage::need_sinks(const llvm::StringSet<>& own) {
 void FunctionOnStage::need(ValueId value) {
   const NodeId producer = graph_.value(value).producer;
   if (producer != NodeId::None) return need_node(producer);
-  if (graph_.find_state(value)) states_.insert(graph_.value(value).name);
+  if (places_.is_state(value)) states_.insert(graph_.value(value).name);
   inputs_.insert(value);
 }
 
 void FunctionOnStage::need_node(NodeId id) {
   if (needed_[index_of(id)]) return;
   needed_[index_of(id)] = true;
+  nodes_.push_back(id);
   const Node& node = graph_.node(id);
   if (routes_.is_transfer(node)) return;  // received
   for (ValueId operand : node.operands)
     if (operand != ValueId::None && is_here(operand)) need(operand);
+}
+
+std::vector<NodeId> FunctionOnStage::nodes() const {
+  std::vector<NodeId> nodes = nodes_;
+  for (NodeId id : places_.transfers())
+    if (routes_.sender_of(graph_.node(id)) == stage_ && !is_needed(id)) nodes.push_back(id);
+  llvm::sort(nodes, [&](NodeId a, NodeId b) { return places_.position_of(a) < places_.position_of(b); });
+  return nodes;
 }
 
 Attrs FunctionOnStage::group() const { return {{"axis", std::string("stage")}, {"ranks", routes_.runs().stages}}; }

@@ -31,6 +31,8 @@ class FunctionOnStage {
   // States that needed values read.
   const llvm::StringSet<>& states() const { return states_; }
   bool is_needed(NodeId id) const { return needed_[index_of(id)]; }
+  // The needed nodes, and transfers that the stage sends, in the order of the whole graph.
+  std::vector<NodeId> nodes() const;
 
   // The graph with the states in `own`; `order` has all needed nodes.
   Graph make(const llvm::StringSet<>& own, llvm::ArrayRef<NodeId> order);
@@ -50,7 +52,8 @@ class FunctionOnStage {
   const Places& places_;
   const Routes& routes_;
   int32_t stage_;
-  std::vector<bool> needed_;  // by node
+  std::vector<bool> needed_;   // by node
+  std::vector<NodeId> nodes_;  // that are needed
   llvm::StringSet<> states_;
   std::set<ValueId> inputs_;    // and states
   std::vector<ValueId> value_;  // by value of the whole graph: the stage's

@@ -27,6 +27,10 @@ class Projector {
     for (int32_t stage = 0; stage < split_.runs.stages; ++stage) stages_.push_back(need(stage));
     give_unread_states();
     if (Status s = check_owners()) return s;
+    for (const Stage& stage : stages_) {
+      std::vector<std::vector<NodeId>>& nodes = nodes_.emplace_back();
+      for (const FunctionOnStage& function : stage.functions) nodes.push_back(function.nodes());
+    }
     if (Status s = order_transfers()) return s;
     std::vector<Program> programs(static_cast<size_t>(split_.runs.stages));
     for (size_t stage = 0; stage < programs.size(); ++stage)
@@ -62,12 +66,13 @@ class Projector {
 
   // The first stage keeps what nobody reads, so that the stages together have all states of the model.
   void give_unread_states() {
+    llvm::StringSet<> read;
+    for (const Stage& stage : stages_)
+      for (const auto& state : stage.states) read.insert(state.first());
     for (const Graph& graph : program_.functions)
-      for (const State& state : graph.states) {
-        const std::string& name = graph.value(state.value).name;
-        if (llvm::none_of(stages_, [&](const Stage& stage) { return stage.states.contains(name); }))
+      for (const State& state : graph.states)
+        if (const std::string& name = graph.value(state.value).name; !read.contains(name))
           stages_.front().states.insert(name);
-      }
     std::vector<FunctionOnStage>& functions = stages_.front().functions;
     for (FunctionOnStage& function : functions) {
       function.need_sinks(stages_.front().states);
@@ -76,6 +81,7 @@ class Projector {
   }
 
   Status check_owners() const {
+    if (are_owned()) return Status::success();
     for (int32_t stage = 0; stage < split_.runs.stages; ++stage)
       for (const Graph& graph : program_.functions)
         for (const State& state : graph.states) {
@@ -87,6 +93,16 @@ class Projector {
                                llvm::Twine(routes_.stage_of(owner->second)) + " updates");
         }
     return Status::success();
+  }
+
+  // Whether each stage has only states that it updates, or that no stage alone does.
+  bool are_owned() const {
+    for (size_t stage = 0; stage < stages_.size(); ++stage)
+      for (const auto& state : stages_[stage].states)
+        if (const auto owner = owners_.find(state.first());
+            owner != owners_.end() && routes_.stage_of(owner->second) != static_cast<int32_t>(stage))
+          return false;
+    return true;
   }
 
   const Graph& step() const { return program_.functions.front(); }
@@ -153,7 +169,7 @@ class Projector {
   // Of a stage for one micro-batch.
   StageTimes times_of(size_t stage) const {
     StageTimes times{min_action_us, min_action_us, min_action_us};
-    for (NodeId id = step().first_node(); id != NodeId::None; id = step().next_node(id)) {
+    for (NodeId id : nodes_[stage].front()) {
       if (!stages_[stage].functions.front().is_needed(id) || routes_.is_transfer(step().node(id))) continue;
       const double us = us_(step(), step().node(id), stage) / static_cast<double>(split_.micro_batches);
       switch (action_of(stage, id).kind) {
@@ -174,9 +190,8 @@ class Projector {
   // By node: the action in which the stage takes part in it, which is none before those of what it reads.
   std::vector<size_t> actions_of_nodes(size_t stage) const {
     std::vector<size_t> at(step().node_slots(), 0);
-    for (NodeId id = step().first_node(); id != NodeId::None; id = step().next_node(id)) {
+    for (NodeId id : nodes_[stage].front()) {
       const Node& node = step().node(id);
-      if (!takes_part(stage, id)) continue;
       if (routes_.is_transfer(node) && !is_sent(stage, node)) continue;  // its reader decides
       at[index_of(id)] = place_of_action(stage, action_of(stage, id));
       for (ValueId operand : node.operands)
@@ -209,20 +224,18 @@ class Projector {
     }
     std::vector<NodeId> ids;
     std::vector<StageTransfer> transfers;
-    for (NodeId id = step().first_node(); id != NodeId::None; id = step().next_node(id)) {
+    for (NodeId id : places_.front().transfers()) {
       const Node& node = step().node(id);
-      if (routes_.is_transfer(node)) {
-        const auto from = static_cast<size_t>(routes_.sender_of(node)),
-                   to = static_cast<size_t>(routes_.receiver_of(node));
-        ids.push_back(id);
-        transfers.push_back(
-            {from, action_at_[from][index_of(id)], to, std::max<size_t>(first_reading_action(to, id), 1)});
-        continue;
-      }
-      for (size_t stage = 0; stage < stages_.size(); ++stage)
-        if (stages_[stage].functions.front().is_needed(id))
-          us[stage][action_at_[stage][index_of(id)]] += us_(step(), node, stage);
+      const auto from = static_cast<size_t>(routes_.sender_of(node)),
+                 to = static_cast<size_t>(routes_.receiver_of(node));
+      ids.push_back(id);
+      transfers.push_back(
+          {from, action_at_[from][index_of(id)], to, std::max<size_t>(first_reading_action(to, id), 1)});
     }
+    for (size_t stage = 0; stage < stages_.size(); ++stage)
+      for (NodeId id : nodes_[stage].front())
+        if (const Node& node = step().node(id); !routes_.is_transfer(node))
+          us[stage][action_at_[stage][index_of(id)]] += us_(step(), node, stage);
     Result<std::vector<size_t>> order = order_of_transfers(us, transfers);
     if (!order) return order.takeError();
     for (size_t at : *order) transfers_.push_back(ids[at]);
@@ -240,11 +253,12 @@ class Projector {
   Owners owners_;
   std::vector<Places> places_;  // by function
   std::vector<Stage> stages_;
-  std::vector<std::vector<bool>> sends_on_;        // by stage, by node of backward
-  std::vector<std::vector<int32_t>> run_of_;       // by stage, by node: which of the stage's runs
-  std::vector<std::vector<StageAction>> actions_;  // by stage
-  std::vector<std::vector<size_t>> action_at_;     // by stage, by node: its action
-  std::vector<NodeId> transfers_;                  // of the step, in the order in which all stages make them
+  std::vector<std::vector<std::vector<NodeId>>> nodes_;  // by stage and function: in which the stage takes part
+  std::vector<std::vector<bool>> sends_on_;              // by stage, by node of backward
+  std::vector<std::vector<int32_t>> run_of_;             // by stage, by node: which of the stage's runs
+  std::vector<std::vector<StageAction>> actions_;        // by stage
+  std::vector<std::vector<size_t>> action_at_;           // by stage, by node: its action
+  std::vector<NodeId> transfers_;                        // of the step, in the order in which all stages make them
 };
 
 // The nodes of one stage's function in the order of its actions. What belongs to no micro-batch comes before its first
@@ -302,10 +316,9 @@ std::vector<NodeId> Projector::order_of(size_t stage, size_t f) const {
   const FunctionOnStage& function = stages_[stage].functions[f];
   const auto own = static_cast<int32_t>(stage);
   std::vector<std::pair<size_t, NodeId>> nodes;
-  for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id)) {
+  for (NodeId id : nodes_[stage][f]) {
     const Node& node = graph.node(id);
     const bool sends = is_sent(stage, node);
-    if (!function.is_needed(id) && !sends) continue;
     if (routes_.is_transfer(node) && !sends) continue;  // comes with its reader
     const size_t action = f == 0 ? action_at_[stage][index_of(id)] : 0;
     const bool waits_for_reader = f == 0 && action == 0 && !sends;
@@ -315,7 +328,7 @@ std::vector<NodeId> Projector::order_of(size_t stage, size_t f) const {
   StageOrder order(graph, function, routes_, own,
                    f == 0 ? llvm::ArrayRef<NodeId>(transfers_) : llvm::ArrayRef<NodeId>());
   for (const auto& [action, id] : nodes) order.emit(id);
-  for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id))
+  for (NodeId id : nodes_[stage][f])
     if (function.is_needed(id)) order.emit(id);
   return order.take();
 }

@@ -25,8 +25,11 @@ int32_t Places::owner_in(const Owners& owners, ValueId state) const {
 }
 
 Status Places::find(Owners& owners) {
-  for (NodeId id = graph_.first_node(); id != NodeId::None; id = graph_.next_node(id))
+  int32_t position = 0;
+  for (NodeId id = graph_.first_node(); id != NodeId::None; id = graph_.next_node(id)) {
+    position_[index_of(id)] = position++;
     if (Status s = visit(id)) return s;
+  }
   for (const Update& update : graph_.updates) {
     const int32_t made = of(update.value), owner = owner_in(owners, update.state);
     const std::string& name = graph_.value(update.state).name;
@@ -52,7 +55,10 @@ Status Places::visit(NodeId id) {
     if (place != any_run && !same_stage(place, sending_run(node)))
       return wrong(node, "is not on the stage that sends it");
     place = receiving_run(node);
-    if (routes_.is_transfer(node)) numbers_[id] = transfers_[{routes_.sender_of(node), routes_.receiver_of(node)}]++;
+    if (routes_.is_transfer(node)) {
+      transfers_.push_back(id);
+      numbers_[id] = sent_[{routes_.sender_of(node), routes_.receiver_of(node)}]++;
+    }
   } else if (several || (place != any_run && is_sum_for_all_stages(node))) {
     if (!is_sum_of_operands(node)) return wrong(node, "reads values of several stages");
     joint_sums_.push_back(id);

@@ -42,8 +42,15 @@ using Owners = llvm::StringMap<int32_t>;
 class Places {
  public:
   Places(const Graph& graph, const Routes& routes, const Owners& owners)
-      : graph_(graph), routes_(routes), place_(graph.value_count(), any_run) {
-    for (const State& state : graph.states) place_[index_of(state.value)] = owner_in(owners, state.value);
+      : graph_(graph),
+        routes_(routes),
+        place_(graph.value_count(), any_run),
+        is_state_(graph.value_count(), false),
+        position_(graph.node_slots(), 0) {
+    for (const State& state : graph.states) {
+      place_[index_of(state.value)] = owner_in(owners, state.value);
+      is_state_[index_of(state.value)] = true;
+    }
   }
 
   // Finds them, and adds to `owners`. Errors name what reads values of several stages.
@@ -54,6 +61,11 @@ class Places {
   bool is_on(ValueId value, int32_t stage) const {
     return of(value) != any_run && routes_.stage_of(of(value)) == stage;
   }
+  bool is_state(ValueId value) const { return is_state_[index_of(value)]; }
+  // Of the node in the function's order.
+  int32_t position_of(NodeId id) const { return position_[index_of(id)]; }
+  // From stage to stage, in order.
+  llvm::ArrayRef<NodeId> transfers() const { return transfers_; }
   // Sums over stages, in order.
   llvm::ArrayRef<NodeId> joint_sums() const { return joint_sums_; }
   bool is_joint_sum(NodeId id) const { return llvm::is_contained(joint_sums_, id); }
@@ -69,10 +81,12 @@ class Places {
 
   const Graph& graph_;
   const Routes& routes_;
-  std::vector<int32_t> place_;  // by value
-  std::vector<NodeId> joint_sums_;
-  std::map<NodeId, int64_t> numbers_;                         // by transfer
-  std::map<std::pair<int32_t, int32_t>, int64_t> transfers_;  // from one stage to another, so far
+  std::vector<int32_t> place_;     // by value
+  std::vector<bool> is_state_;     // by value
+  std::vector<int32_t> position_;  // by node
+  std::vector<NodeId> transfers_, joint_sums_;
+  std::map<NodeId, int64_t> numbers_;                    // by transfer
+  std::map<std::pair<int32_t, int32_t>, int64_t> sent_;  // from one stage to another, so far
 };
 
 }  // namespace plimsoll
