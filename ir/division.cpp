@@ -22,21 +22,40 @@ void copy_run(const TensorView& to, int64_t to_at, const TensorView& from, int64
 
 }  // namespace
 
+Cut cut_in_parts(int64_t dim, Shape blocks, Shape parts, int64_t ranks) {
+  Cut by_sizes{dim, std::move(blocks)}, cut{dim, by_sizes.blocks, std::move(parts)};
+  if (!can_divide(by_sizes, ranks)) return cut;
+  for (size_t i = 0; i < cut.blocks.size(); ++i)
+    if (part_of_block(by_sizes, i, ranks) != cut.parts[i]) return cut;
+  return by_sizes;
+}
+
 bool divides_evenly(const Cut& cut, int64_t ranks) {
-  return llvm::all_of(cut.blocks, [&](int64_t block) { return block % ranks == 0; });
+  return cut.parts.empty() && llvm::all_of(cut.blocks, [&](int64_t block) { return block % ranks == 0; });
 }
 
 bool can_divide(const Cut& cut, int64_t ranks) {
   if (size_of(cut) == 0) return false;
+  if (!cut.parts.empty())
+    return cut.parts.size() == cut.blocks.size() && llvm::all_of(llvm::zip(cut.parts, cut.blocks), [&](auto each) {
+             const auto [part, block] = each;
+             return part > 0 && part < block && part >= (block + ranks - 1) / ranks;
+           });
   if (divides_evenly(cut, ranks)) return true;
   return cut.blocks.size() == 1 && (cut.blocks[0] + ranks - 1) / ranks * (ranks - 1) < cut.blocks[0];
 }
 
 int64_t part_size(const Cut& cut, int64_t ranks) {
+  if (!cut.parts.empty()) return std::accumulate(cut.parts.begin(), cut.parts.end(), int64_t{0});
   const int64_t size = size_of(cut), part = (size + ranks - 1) / ranks;
   if (divides_evenly(cut, ranks)) return part;
   const int64_t aligned = align_up(part, part_multiple);
   return aligned * (ranks - 1) < size ? aligned : part;
+}
+
+int64_t part_of_block(const Cut& cut, size_t block, int64_t ranks) {
+  if (!cut.parts.empty()) return cut.parts[block];
+  return cut.blocks.size() == 1 ? part_size(cut, ranks) : cut.blocks[block] / ranks;
 }
 
 bool has_axis(llvm::ArrayRef<Division> divisions, MeshAxis axis) {
@@ -54,6 +73,7 @@ std::string to_string(llvm::ArrayRef<Division> divisions) {
     if (each.cut.dim == Cut::flat) continue;
     text += " in dim " + std::to_string(each.cut.dim);
     if (each.cut.blocks.size() > 1) text += " of " + to_string(each.cut.blocks);
+    if (!each.cut.parts.empty()) text += " in parts " + to_string(each.cut.parts);
   }
   return text;
 }
@@ -76,8 +96,9 @@ void for_each_run(const Type& whole, const Type& piece, const Cut& cut, int64_t 
   const int64_t length = whole.shape[dim], own_length = piece.shape[dim];
   const int64_t ranks = length / std::max<int64_t>(own_length, 1);  // of several blocks, which divide evenly
   int64_t block_at = 0, own_at = 0;
-  for (int64_t block : cut.blocks) {
-    const int64_t part = cut.blocks.size() == 1 ? own_length : block / ranks;
+  for (size_t i = 0; i < cut.blocks.size(); ++i) {
+    const int64_t block = cut.blocks[i];
+    const int64_t part = !cut.parts.empty() ? cut.parts[i] : cut.blocks.size() == 1 ? own_length : block / ranks;
     const int64_t first = std::min(coordinate * part, block), count = std::min(part, block - first);
     for (int64_t o = 0; o < outer; ++o)
       visit({(o * length + block_at + first) * inner, (o * own_length + own_at) * inner, count * inner});

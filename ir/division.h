@@ -11,21 +11,27 @@
 namespace plimsoll {
 
 // A dimension is made of `blocks`, sizes that add up to it, and each rank has its part of every block, in the order of
-// the ranks. Mostly there is one block; q, k and v side by side are three.
+// the ranks. Mostly there is one block; q, k and v side by side are three. Parts of a block are equally long, with
+// zeros behind its end.
 struct Cut {
   static constexpr int64_t flat = -1;  // in place of a dimension: all elements in memory order, without blocks
 
   int64_t dim = flat;
   Shape blocks;
+  // By block, what a rank has of it, where that is not what the sizes say: whole heads, say.
+  Shape parts = {};
   friend bool operator==(const Cut&, const Cut&) = default;
 };
 
-// May ranks divide it so? Blocks of several divide evenly. One block need not: then parts are equally long, zeros
-// behind the end of the whole, and every rank has at least one element.
+// With these parts of the blocks, which are left out where the sizes say the same.
+Cut cut_in_parts(int64_t dim, Shape blocks, Shape parts, int64_t ranks);
+// May ranks divide it so? Where parts are not given, blocks of several divide evenly, and of one that does not every
+// rank has at least one element. Given parts may leave the last ranks nothing but zeros.
 bool can_divide(const Cut& cut, int64_t ranks);
 bool divides_evenly(const Cut& cut, int64_t ranks);
-// What a rank has of the dimension.
+// What a rank has of the dimension, and of one of its blocks.
 int64_t part_size(const Cut& cut, int64_t ranks);
+int64_t part_of_block(const Cut& cut, size_t block, int64_t ranks);
 
 struct Division {
   MeshAxis axis = MeshAxis::Data;

@@ -1,9 +1,13 @@
 #include "ir/op_def.h"
 
+#include "ir/evaluate.h"
+
 #include "llvm/ADT/STLExtras.h"
 
 #include <algorithm>
 #include <cassert>
+#include <cmath>
+#include <limits>
 
 namespace plimsoll {
 
@@ -47,15 +51,47 @@ std::optional<DividedCall> elementwise_division(const OpCall& call, llvm::ArrayR
     const int64_t dim = static_cast<int64_t>(shape.size()) - from_right;
     if (dim < 0 || shape[static_cast<size_t>(dim)] != whole[whole.size() - static_cast<size_t>(from_right)])
       return std::nullopt;
-    return Cut{dim, known.cut.blocks};
+    return Cut{dim, known.cut.blocks, known.cut.parts};
   };
   DividedCall made;
   for (size_t i = 0; i < call.count(); ++i)
     made.operands.push_back(call.has(i) ? cut_of(call.operand(i).shape) : std::nullopt);
   made.results = {cut_of(whole)};
   made.attrs = call.attrs;
-  made.may_be_uneven = call.count() == 1;
   return made;
+}
+
+// What the op gives if those of its operands that are cut are `cut`, and the others `whole`; NaN where it cannot be
+// called so.
+double elementwise_result(const OpCall& call, const DividedCall& made, double cut, double whole) {
+  std::vector<Tensor> tensors(call.count());
+  llvm::SmallVector<const Tensor*, 4> operands;
+  for (size_t i = 0; i < call.count(); ++i) {
+    if (call.has(i)) {
+      const DType own = call.operand(i).dtype, dtype = is_float(own) ? DType::F64 : own;
+      tensors[i] = Tensor(Type(dtype, {}));
+      if (is_float(dtype))
+        tensors[i].view().set(0, made.operands[i] ? cut : whole);
+      else if (!made.operands[i])
+        tensors[i].view().set_int(0, dtype == DType::Bool ? whole > 0 : whole > 0 ? 2 : -3);
+    }
+    operands.push_back(call.has(i) ? &tensors[i] : nullptr);
+  }
+  Result<std::vector<Tensor>> results = evaluate_node(call.op, call.attrs, operands);
+  if (results) return results->front().get(0);
+  llvm::consumeError(results.takeError());
+  return std::numeric_limits<double>::quiet_NaN();
+}
+
+// Zeros in what is cut give zeros, whatever the others are, and no infinite slope there.
+bool keeps_zeros(const OpCall& call, const DividedCall& made) {
+  constexpr double near_zero = 1e-9, max_slope = 1e3;
+  for (double whole : {1.5, -0.75}) {
+    if (elementwise_result(call, made, 0, whole) != 0) return false;
+    for (double cut : {near_zero, -near_zero})
+      if (!(std::fabs(elementwise_result(call, made, cut, whole)) <= max_slope * near_zero)) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -207,6 +243,7 @@ std::optional<DividedCall> divide_call(const OpDef& op, const OpCall& call, llvm
   else if (op.elementwise)
     made = elementwise_division(call, results, known);
   if (!made) return std::nullopt;
+  if (!op.divide) made->may_be_uneven = !divides_evenly(known.cut, ranks) && keeps_zeros(call, *made);
   const auto fits = [&](const std::optional<Cut>& cut) {
     return !cut || (can_divide(*cut, ranks) && (made->may_be_uneven || divides_evenly(*cut, ranks)));
   };

@@ -196,11 +196,14 @@ struct DividedCall {
   Attrs attrs;
   bool sums = false;                   // results are the ranks' summands
   llvm::SmallVector<size_t, 2> after;  // operands that are added to that sum, not by the op
-  bool may_be_uneven = false;          // what lies in the last ranks' parts behind the end of the whole does no harm
-  MakeDividedFn make = nullptr;        // none: the op itself
+  // Behind the end of the whole, in the last ranks' parts, zeros in operands give zeros in the first result, or add
+  // nothing to sums. So parameters' gradients are zero there, and the zeros stay.
+  bool may_be_uneven = false;
+  MakeDividedFn make = nullptr;  // none: the op itself
 };
 // What follows for the op's other operands and results if one is cut so among `ranks`. Returns none where ranks cannot
-// work so. A cut that it gives need not divide; who asks looks at that.
+// work so. A cut that it gives need not divide; who asks looks at that. Where ranks need larger parts of what is known,
+// as of heads, that one's cut says so, and who agrees asks again.
 using DivideFn = std::optional<DividedCall> (*)(const OpCall& call, llvm::ArrayRef<Type> results, const CutAt& known,
                                                 int64_t ranks);
 

@@ -119,6 +119,7 @@ class Parser : private TextReader {
     if (made.cut.dim < 0 || made.cut.dim >= static_cast<int64_t>(made.whole.size()))
       return fail_at(start, to_string(made.whole) + " has no such dimension"), made;
     made.cut.blocks = accept_word("of") ? shape() : Shape{made.whole[static_cast<size_t>(made.cut.dim)]};
+    if (accept_word("parts")) made.cut.parts = shape();
     return made;
   }
 

@@ -128,6 +128,7 @@ void print_division(llvm::raw_ostream& out, const Division& division) {
   if (division.cut.dim == Cut::flat) return;
   out << " dim " << division.cut.dim;
   if (division.cut.blocks.size() > 1) out << " of " << to_string(division.cut.blocks);
+  if (!division.cut.parts.empty()) out << " parts " << to_string(division.cut.parts);
 }
 
 void print_state(llvm::raw_ostream& out, const Graph& graph, const State& state, const PrintOptions& options) {

@@ -228,6 +228,7 @@ PlanState PlanReader::read_state(const proto::State& from) {
     division.whole.assign(each.whole().begin(), each.whole().end());
     division.cut.dim = each.dim();
     division.cut.blocks.assign(each.blocks().begin(), each.blocks().end());
+    division.cut.parts.assign(each.parts().begin(), each.parts().end());
     state.divisions.push_back(std::move(division));
   }
   return state;

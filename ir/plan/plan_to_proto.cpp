@@ -187,6 +187,7 @@ void set_state(const PlanState& state, proto::State& to) {
     division.mutable_whole()->Add(each.whole.begin(), each.whole.end());
     division.set_dim(each.cut.dim);
     division.mutable_blocks()->Add(each.cut.blocks.begin(), each.cut.blocks.end());
+    division.mutable_parts()->Add(each.cut.parts.begin(), each.cut.parts.end());
   }
 }
 

@@ -87,8 +87,8 @@ class PlannedDivider {
                                     {ranks, before, own, behind});
     llvm::SmallVector<ValueId, 3> blocks;
     int64_t at = 0;
-    for (int64_t block : cut.blocks) {
-      const int64_t size = cut.blocks.size() == 1 ? own : block / ranks;
+    for (size_t i = 0; i < cut.blocks.size(); ++i) {
+      const int64_t block = cut.blocks[i], size = part_of_block(cut, i, ranks);
       ValueId joined = size == own ? parts : slice(b, parts, 2, at, size);
       joined = b.reshape(b.transpose(joined, {1, 0, 2, 3}), {before, ranks * size, behind});
       if (ranks * size > block) joined = slice(b, joined, 1, 0, block);  // parts may end behind the whole

@@ -123,10 +123,17 @@ class TensorDivider {
     const llvm::ArrayRef<int64_t> dims = shape;
     const auto dim = static_cast<size_t>(cut.dim);
     const int64_t before = element_count(dims.take_front(dim)), behind = element_count(dims.drop_front(dim + 1));
-    ValueId source = whole(value);
-    if (before > 1)
-      source = b_.transpose(b_.reshape(source, {before, ranks_, part_size(cut, ranks_), behind}), {1, 0, 2, 3});
-    return f.divided = b_.emit("take_piece", {source}, group(part_shape(shape, cut)));
+    const ValueId source = whole(value);
+    const int64_t part = part_size(cut, ranks_);
+    if (before == 1) return f.divided = b_.emit("take_piece", {source}, group(part_shape(shape, cut)));
+    if (divides_evenly(cut, ranks_)) {
+      const ValueId by_rank = b_.transpose(b_.reshape(source, {before, ranks_, part, behind}), {1, 0, 2, 3});
+      return f.divided = b_.emit("take_piece", {by_rank}, group(part_shape(shape, cut)));
+    }
+    // Behind the end of a piece are zeros, so the dimension leads while the piece is taken.
+    const ValueId leading = b_.transpose(b_.reshape(source, {before, dims[dim], behind}), {1, 0, 2});
+    const ValueId piece = b_.emit("take_piece", {leading}, group({part, before, behind}));
+    return f.divided = b_.reshape(b_.transpose(piece, {1, 0, 2}), part_shape(shape, cut));
   }
 
   Status divide(NodeId id) {

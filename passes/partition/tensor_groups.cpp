@@ -7,6 +7,7 @@
 #include "llvm/ADT/STLExtras.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 namespace plimsoll {
@@ -77,7 +78,7 @@ class GroupFinder {
     for (ValueId sum : sums_) {
       const std::optional<Cut> rows = leading_rows(graph_.type(sum));
       if (!rows || !divides_evenly(*rows, ranks_) || cuts_.count(sum)) continue;
-      if (std::optional<TensorGroup> between = grow(sum, *rows)) take_rows(std::move(*between));
+      if (std::optional<TensorGroup> between = grow_from(sum, *rows, nullptr)) take_rows(std::move(*between));
     }
   }
 
@@ -89,8 +90,23 @@ class GroupFinder {
 
   // ---- Growing ----
 
-  std::optional<TensorGroup> grow(ValueId seed, const Cut& cut) {
-    if (!can_divide(cut, ranks_) || cuts_otherwise({seed}, {cut})) return std::nullopt;
+  // Where some op needs larger parts than sizes say, such as whole heads, the group grows again with these.
+  std::optional<TensorGroup> grow(ValueId seed, Cut cut) {
+    for (std::optional<int64_t> larger; can_divide(cut, ranks_); cut = with_part(seed, cut.dim, *larger)) {
+      const int64_t part = part_size(cut, ranks_);
+      larger.reset();
+      std::optional<TensorGroup> group = grow_from(seed, cut, &larger);
+      if (!larger || *larger <= part) return cuts_otherwise({seed}, {cut}) ? std::nullopt : std::move(group);
+    }
+    return std::nullopt;
+  }
+
+  Cut with_part(ValueId value, int64_t dim, int64_t part) const {
+    return cut_in_parts(dim, {graph_.type(value).shape[static_cast<size_t>(dim)]}, {part}, ranks_);
+  }
+
+  // `larger`, unless null: the part of the seed's dimension that an op asks for.
+  std::optional<TensorGroup> grow_from(ValueId seed, const Cut& cut, std::optional<int64_t>* larger) {
     TensorGroup group;
     group.seed = seed;
     group.cuts[seed] = cut;
@@ -99,7 +115,8 @@ class GroupFinder {
       const ValueId value = open.back();
       open.pop_back();
       for (NodeId id : neighbours(value))
-        if (!group.calls.count(id) && !nodes_.count(id)) try_join(group, id, value, open);
+        if (!group.calls.count(id) && !nodes_.count(id)) try_join(group, id, value, open, larger);
+      if (larger && *larger) return std::nullopt;
     }
     return weigh(group) ? std::optional(std::move(group)) : std::nullopt;
   }
@@ -111,7 +128,8 @@ class GroupFinder {
   }
 
   // The node works on parts if what it makes of one divided operand or result agrees with all that is divided so far.
-  void try_join(TensorGroup& group, NodeId id, ValueId value, std::vector<ValueId>& open) {
+  void try_join(TensorGroup& group, NodeId id, ValueId value, std::vector<ValueId>& open,
+                std::optional<int64_t>* larger) {
     const Node& node = graph_.node(id);
     const bool is_result = graph_.value(value).producer == id;
     const auto& side = is_result ? llvm::ArrayRef<ValueId>(node.results) : llvm::ArrayRef<ValueId>(node.operands);
@@ -120,11 +138,24 @@ class GroupFinder {
     const llvm::SmallVector<const Type*, 4> operands = operand_types(graph_, node);
     std::optional<DividedCall> call =
         divide_call(*node.op, OpCall(*node.op, node.attrs, operands), result_types(graph_, node), known, ranks_);
+    if (call && larger)
+      *larger = std::max(*larger, larger_part(group, known, is_result ? call->results : call->operands));
     if (!call || !agrees(group, node.operands, call->operands) || !agrees(group, node.results, call->results)) return;
     if (cuts_sum_across_runs(node.operands, call->operands) || cuts_otherwise(node.operands, call->operands)) return;
     cut_values(group, node.operands, call->operands, open);
     cut_values(group, node.results, call->results, open);
     group.calls.emplace(id, std::move(*call));
+  }
+
+  // Of the seed, what makes the known part as large as the node needs it. None where it is so, or cannot be.
+  std::optional<int64_t> larger_part(const TensorGroup& group, const CutAt& known,
+                                     llvm::ArrayRef<std::optional<Cut>> side) const {
+    const std::optional<Cut>& needed = side[known.index];
+    if (!needed || needed->dim != known.cut.dim || needed->blocks != known.cut.blocks) return std::nullopt;
+    const int64_t block = known.cut.blocks[0], part = part_of_block(*needed, 0, ranks_);
+    if (part <= part_of_block(known.cut, 0, ranks_)) return std::nullopt;
+    const int64_t of_seed = group.cuts.at(group.seed).blocks[0];
+    return (part * of_seed + block - 1) / block;
   }
 
   bool agrees(const TensorGroup& group, llvm::ArrayRef<ValueId> values, llvm::ArrayRef<std::optional<Cut>> cuts) const {
@@ -171,7 +202,19 @@ class GroupFinder {
 
   // ---- Weighing ----
 
-  double remaining_share() const { return 1 - 1 / static_cast<double>(ranks_); }
+  // Of a value, what a rank does not have.
+  double saved_share(const Cut& cut) const {
+    const int64_t size = std::accumulate(cut.blocks.begin(), cut.blocks.end(), int64_t{0});
+    return 1 - static_cast<double>(part_size(cut, ranks_)) / static_cast<double>(size);
+  }
+
+  // Of the work of a node, what a rank does not do.
+  double saved_share(const DividedCall& call) const {
+    double saved = 1;
+    for (const std::optional<Cut>& cut : llvm::concat<const std::optional<Cut>>(call.operands, call.results))
+      if (cut) saved = std::min(saved, saved_share(*cut));
+    return saved;
+  }
 
   // False where the group is no candidate.
   bool weigh(TensorGroup& group) const {
@@ -179,10 +222,11 @@ class GroupFinder {
       if (!weigh_value(group, value, cut)) return false;
     for (const auto& [id, call] : group.calls) {
       const Node& node = graph_.node(id);
-      group.saved_flops += passes_of_step * remaining_share() * flops_of(graph_, node);
+      group.saved_flops += passes_of_step * saved_share(call) * flops_of(graph_, node);
       // A sum sends each byte twice, and its gradient is a sum again.
       if (call.sums)
-        group.sent_bytes += 4 * remaining_share() * static_cast<double>(graph_.type(node.results[0]).bytes());
+        group.sent_bytes +=
+            4 * (1 - 1 / static_cast<double>(ranks_)) * static_cast<double>(graph_.type(node.results[0]).bytes());
     }
     return true;
   }
@@ -192,12 +236,12 @@ class GroupFinder {
     if (is_parameter(value)) {
       const double bytes =
           graph_.find_state(value)->trained ? state_bytes_per_element : static_cast<double>(dtype_bytes(type.dtype));
-      group.saved_state_bytes += remaining_share() * bytes * static_cast<double>(type.elements());
+      group.saved_state_bytes += saved_share(cut) * bytes * static_cast<double>(type.elements());
       return !is_read_whole(group, value);
     }
     if (sums_.count(value) && !parts_are_runs(value, cut)) return false;
     if (group.calls.count(graph_.value(value).producer) || sums_.count(value)) return !is_read_whole(group, value);
-    return cut.blocks.size() == 1 && divides_evenly(cut, ranks_);  // the whole is there, and each rank takes its part
+    return cut.blocks.size() == 1;  // the whole is there, and each rank takes its part
   }
 
   bool is_read_whole(const TensorGroup& group, ValueId value) const {

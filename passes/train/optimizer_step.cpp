@@ -91,11 +91,14 @@ std::optional<MomentScales> moment_scales(const Trained& p, const TrainingReques
     if (!shape && is_flat && is_first) shape = of_whole();
     if (!shape) return std::nullopt;
     Cut cut = division.cut;
-    if (!is_flat && cut.dim + 1 == static_cast<int64_t>(division.whole.size()))
-      for (int64_t& block : cut.blocks) {
-        if (block % (moment_block * request.mesh[division.axis]) != 0) return std::nullopt;
-        block /= moment_block;
-      }
+    if (!is_flat && cut.dim + 1 == static_cast<int64_t>(division.whole.size())) {
+      for (size_t i = 0; i < cut.blocks.size(); ++i)
+        if (cut.blocks[i] % moment_block != 0 ||
+            part_of_block(cut, i, request.mesh[division.axis]) % moment_block != 0 ||
+            (cut.parts.empty() && !divides_evenly(cut, request.mesh[division.axis])))
+          return std::nullopt;
+      for (int64_t& size : llvm::concat<int64_t>(cut.blocks, cut.parts)) size /= moment_block;
+    }
     scales.divisions.push_back({division.axis, *shape, cut});
   }
   const std::optional<Shape> own = scales_shape(own_shape(p, request));

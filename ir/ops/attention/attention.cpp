@@ -1,6 +1,6 @@
+#include "ir/ops/attention/attention_divide.h"
 #include "ir/ops/attention/attention_reference.h"
 #include "ir/ops/attention/attention_sizes.h"
-#include "ir/ops/common/divide.h"
 #include "ir/ops/common/reference_math.h"
 #include "ir/support/philox.h"
 
@@ -237,38 +237,6 @@ std::optional<ChunkCall> attention_chunk(const OpCall& call, Chunk chunk) {
   const Sizes n(call);
   const int64_t rows = n.batch * n.drawn_heads * n.rows;
   return with_chunk_of_draws(std::move(made), rows * DropoutRule::draws_of_row(n.columns), chunk);
-}
-
-// By heads: each rank has some key heads with their query heads.
-std::optional<DividedCall> attention_divide(const OpCall& call, llvm::ArrayRef<Type>, const CutAt& known,
-                                            int64_t ranks) {
-  const Sizes n(call);
-  if (n.kv_heads % ranks != 0) return std::nullopt;
-  const int64_t q = n.heads * n.depth, k = n.kv_heads * n.depth, v = n.kv_heads * n.value_depth;
-  DividedCall made;
-  made.operands.resize(call.count());
-  if (AttentionSizes::is_packed(call.attrs))
-    made.operands[0] = Cut{2, {q, k, v}};
-  else
-    made.operands[0] = Cut{2, {q}}, made.operands[1] = Cut{2, {k}}, made.operands[2] = Cut{2, {v}};
-  if (call.has("mask")) {
-    const Shape& mask = call["mask"].shape;
-    const int64_t heads_dim = static_cast<int64_t>(mask.size()) - 3;
-    if (heads_dim >= 0 && mask[static_cast<size_t>(heads_dim)] > 1)
-      made.operands[call.index("mask")] = Cut{heads_dim, {n.heads}};
-  }
-  for (llvm::StringRef of_heads : {"slopes", "sinks"})
-    if (call.has(of_heads)) made.operands[call.index(of_heads)] = Cut{0, {n.heads}};
-  made.results = {Cut{2, {n.heads * n.value_depth}}, Cut{1, {n.heads}}};
-  if ((known.side == CutAt::Side::Operand ? made.operands : made.results)[known.index] != known.cut)
-    return std::nullopt;
-  made.attrs = call.attrs;
-  made.attrs.set("heads", n.heads / ranks);
-  made.attrs.set("kv_heads", n.kv_heads / ranks);
-  if (call.get_float("dropout") == 0) return made;
-  // The numbers of a sample's heads lie side by side, those of the next sample behind all of its heads.
-  made.attrs.set("drawn_heads", n.drawn_heads);
-  return with_part_of_draws(std::move(made), n.heads * n.rows * DropoutRule::draws_of_row(n.columns), ranks);
 }
 
 Attrs heads_attrs(int64_t heads, int64_t kv_heads, double scale) {

@@ -67,11 +67,14 @@ std::optional<ChunkCall> rotary_chunk(const OpCall& call, Chunk chunk) {
 
 // By heads.
 std::optional<DividedCall> rotary_divide(const OpCall& call, llvm::ArrayRef<Type>, const CutAt& known, int64_t ranks) {
-  const int64_t heads = call.get_int("heads");
-  const bool of_heads = known.cut == Cut{2, {call["x"].shape[2]}};
-  if (heads % ranks != 0 || !of_heads || (known.side == CutAt::Side::Operand && known.index > 0)) return std::nullopt;
-  DividedCall made{{known.cut, std::nullopt, std::nullopt}, {known.cut}, call.attrs};
-  made.attrs.set("heads", heads / ranks);
+  const int64_t width = call["x"].shape[2], depth = width / call.get_int("heads");
+  const bool of_heads = known.cut.dim == 2 && known.cut.blocks == Shape{width};
+  if (!of_heads || (known.side == CutAt::Side::Operand && known.index > 0)) return std::nullopt;
+  const int64_t own_heads = (part_size(known.cut, ranks) + depth - 1) / depth;
+  const Cut cut = cut_in_parts(2, {width}, {own_heads * depth}, ranks);
+  DividedCall made{{cut, std::nullopt, std::nullopt}, {cut}, call.attrs};
+  made.attrs.set("heads", own_heads);
+  made.may_be_uneven = true;
   return made;
 }
 

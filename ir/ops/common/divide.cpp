@@ -16,7 +16,9 @@ std::optional<DividedCall> divide_letters(const OpCall& call, const DimLetters& 
   if (letter == '.') return std::nullopt;
   auto cut_of = [&](llvm::StringRef dims) -> std::optional<Cut> {
     const size_t at = dims.find(letter);
-    return at == llvm::StringRef::npos ? std::nullopt : std::optional(Cut{static_cast<int64_t>(at), known.cut.blocks});
+    return at == llvm::StringRef::npos
+               ? std::nullopt
+               : std::optional(Cut{static_cast<int64_t>(at), known.cut.blocks, known.cut.parts});
   };
   DividedCall made;
   for (const std::string& dims : letters.operands) made.operands.push_back(cut_of(dims));
@@ -35,9 +37,9 @@ void set_part(Attrs& attrs, llvm::StringRef name, const Cut& cut, int64_t ranks)
   attrs.set(name, part);
 }
 
-std::optional<DividedCall> with_part_of_draws(DividedCall made, int64_t draws, int64_t ranks) {
-  if (draws % (4 * ranks) != 0) return std::nullopt;
-  made.attrs.set("draws_per_part", draws / ranks);
+std::optional<DividedCall> with_draws_of_part(DividedCall made, int64_t draws) {
+  if (draws % 4 != 0) return std::nullopt;
+  made.attrs.set("draws_per_part", draws);
   return made;
 }
 

@@ -19,9 +19,9 @@ std::optional<DividedCall> divide_letters(const OpCall& call, const DimLetters& 
 // Sets the entry of the list `name` that the cut is about to the rank's part of it.
 void set_part(Attrs& attrs, llvm::StringRef name, const Cut& cut, int64_t ranks);
 
-// The op draws `draws` numbers for the whole, and the ranks' parts are runs of them in the order of the ranks. None
+// The op draws `draws` numbers for a rank's part, and the ranks' parts are runs of them in the order of the ranks. None
 // where these are no whole blocks.
-std::optional<DividedCall> with_part_of_draws(DividedCall made, int64_t draws, int64_t ranks);
+std::optional<DividedCall> with_draws_of_part(DividedCall made, int64_t draws);
 
 // Where the rank's part of a dimension begins if each has `part` of it: one number of that dtype, [1].
 ValueId first_of_part(Builder& b, int64_t part, int64_t ranks, DType dtype);

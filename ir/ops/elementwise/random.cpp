@@ -46,9 +46,13 @@ std::optional<ChunkCall> dropout_chunk(const OpCall& call, Chunk chunk) {
 std::optional<DividedCall> dropout_divide(const OpCall& call, llvm::ArrayRef<Type>, const CutAt& known, int64_t ranks) {
   const Type& x = call["x"];
   const bool is_x = known.side == CutAt::Side::Result || known.index == 0;
-  if (!is_x || known.cut.blocks.size() > 1) return std::nullopt;
+  if (!is_x || known.cut.blocks.size() > 1 || x.elements() == 0) return std::nullopt;
   if (element_count(llvm::ArrayRef<int64_t>(x.shape).take_front(known.cut.dim)) > 1) return std::nullopt;
-  return with_part_of_draws({{known.cut, std::nullopt}, {known.cut}, call.attrs}, x.elements(), ranks);
+  const auto dim = static_cast<size_t>(known.cut.dim);
+  const int64_t own = x.elements() / x.shape[dim] * part_size(known.cut, ranks);
+  std::optional<DividedCall> made = with_draws_of_part({{known.cut, std::nullopt}, {known.cut}, call.attrs}, own);
+  if (made) made->may_be_uneven = true;
+  return made;
 }
 
 SampleOperand rng_sample(int64_t step) {

@@ -91,7 +91,9 @@ std::optional<DividedCall> gather_divide(const OpCall& call, llvm::ArrayRef<Type
   const auto at = static_cast<size_t>(axis);
   const std::string y = x.substr(0, at) + picked + x.substr(at + 1);
   x[at] = '.';
-  return divide_letters(call, {{x, picked}, {y}}, known);
+  std::optional<DividedCall> made = divide_letters(call, {{x, picked}, {y}}, known);
+  if (made) made->may_be_uneven = made->operands[0].has_value();
+  return made;
 }
 
 std::vector<Sample> gather_samples() {

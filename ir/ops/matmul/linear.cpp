@@ -104,7 +104,8 @@ std::optional<DividedCall> linear_divide(const OpCall& call, llvm::ArrayRef<Type
   if (!made) return std::nullopt;
   for (llvm::StringRef added : {"bias", "addend"})
     if (made->sums && call.has(added)) made->after.push_back(call.index(added));
-  made->may_be_uneven = made->results[0] && made->results[0]->dim == call["x"].rank() - 1;
+  const bool of_rows = made->results[0] && made->results[0]->dim < call["x"].rank() - 1;
+  made->may_be_uneven = !of_rows || !call.has("bias");
   return made;
 }
 

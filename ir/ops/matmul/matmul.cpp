@@ -161,7 +161,9 @@ std::optional<DividedCall> matmul_divide(const OpCall& call, llvm::ArrayRef<Type
   const DimLetters dims{{batch_letters(call["a"]) + (call.get_int("transpose_a") ? "km" : "mk"),
                          batch_letters(call["b"]) + (call.get_int("transpose_b") ? "nk" : "kn")},
                         {batch + "mn"}};
-  return divide_letters(call, dims, known);
+  std::optional<DividedCall> made = divide_letters(call, dims, known);
+  if (made) made->may_be_uneven = true;
+  return made;
 }
 
 std::vector<Sample> matmul_samples() {

@@ -4,10 +4,12 @@
 #include "ir/ops/common/divide.h"
 #include "ir/ops/common/expr.h"
 #include "ir/ops/common/samples.h"
+#include "ir/support/align.h"
 
 #include "llvm/ADT/STLExtras.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace plimsoll {
 namespace {
@@ -120,23 +122,43 @@ std::optional<ChunkCall> reshape_chunk(const OpCall& call, Chunk chunk) {
   return with_chunk_of_shape(cut_operands(call, {"x"}), "shape", chunk);
 }
 
+struct ReshapedCuts {
+  Cut from, to;
+};
+// Parts that are not even: as many elements of each block before and after, so `from` has whole runs of `to`.
+std::optional<ReshapedCuts> uneven_reshaped(const Cut& cut, int64_t run_before, size_t dim, int64_t size,
+                                            int64_t blocks, int64_t run_behind, int64_t ranks) {
+  const int64_t unit = run_behind / std::gcd(run_before, run_behind);
+  const int64_t part = align_up(part_of_block(cut, 0, ranks), unit);
+  const Shape parts(cut.blocks.size(), part), parts_behind(static_cast<size_t>(blocks), part * run_before / run_behind);
+  return ReshapedCuts{
+      cut_in_parts(cut.dim, cut.blocks, parts, ranks),
+      cut_in_parts(static_cast<int64_t>(dim), Shape(static_cast<size_t>(blocks), size / blocks), parts_behind, ranks)};
+}
+
 // Equal blocks of a dimension lie as far apart in memory whatever the shape is; the dimension of the other shape that
 // begins blocks at the same distance is cut. None where there is no such dimension.
-std::optional<Cut> cut_of_reshaped(llvm::ArrayRef<int64_t> from, const Cut& cut, llvm::ArrayRef<int64_t> to,
-                                   int64_t ranks) {
+std::optional<ReshapedCuts> cut_of_reshaped(llvm::ArrayRef<int64_t> from, const Cut& cut, llvm::ArrayRef<int64_t> to,
+                                            int64_t ranks) {
   const auto dim = static_cast<size_t>(cut.dim);
   for (auto [left, right] : reshape_groups(from, to)) {
     if (!left.has(dim)) continue;
     if (left.to - left.from == 1 && right.to - right.from == 1)
-      return Cut{static_cast<int64_t>(right.from), cut.blocks};
+      return ReshapedCuts{cut, {static_cast<int64_t>(right.from), cut.blocks, cut.parts}};
     if (llvm::any_of(cut.blocks, [&](int64_t block) { return block != cut.blocks[0]; })) return std::nullopt;
     const int64_t wanted =
         element_count(from.slice(left.from, dim - left.from)) * static_cast<int64_t>(cut.blocks.size());
-    int64_t before = 1;
-    for (size_t d = right.from; d < right.to && before <= wanted; before *= to[d++]) {
-      const int64_t blocks = wanted / before;
-      if (wanted % before != 0 || to[d] % (blocks * ranks) != 0) continue;
-      return Cut{static_cast<int64_t>(d), Shape(static_cast<size_t>(blocks), to[d] / blocks)};
+    for (bool evenly : {true, false}) {
+      int64_t before = 1;
+      for (size_t d = right.from; d < right.to && before <= wanted; before *= to[d++]) {
+        const int64_t blocks = wanted / before;
+        if (wanted % before != 0 || to[d] % blocks != 0 || to[d] == blocks) continue;
+        if (evenly && divides_evenly(cut, ranks) && to[d] % (blocks * ranks) == 0)
+          return ReshapedCuts{cut, {static_cast<int64_t>(d), Shape(static_cast<size_t>(blocks), to[d] / blocks)}};
+        if (!evenly)
+          return uneven_reshaped(cut, element_count(from.slice(dim + 1, left.to - dim - 1)), d, to[d], blocks,
+                                 element_count(to.slice(d + 1, right.to - d - 1)), ranks);
+      }
     }
   }
   return std::nullopt;
@@ -147,12 +169,11 @@ std::optional<DividedCall> reshape_divide(const OpCall& call, llvm::ArrayRef<Typ
   const Shape &x = call["x"].shape, &y = results[0].shape;
   if (call["x"].elements() == 0) return std::nullopt;
   const bool forward = known.side == CutAt::Side::Operand;
-  const std::optional<Cut> other = cut_of_reshaped(forward ? x : y, known.cut, forward ? y : x, ranks);
-  if (!other) return std::nullopt;
-  DividedCall made{{forward ? known.cut : *other}, {forward ? *other : known.cut}, call.attrs};
+  const std::optional<ReshapedCuts> cuts = cut_of_reshaped(forward ? x : y, known.cut, forward ? y : x, ranks);
+  if (!cuts) return std::nullopt;
+  DividedCall made{{forward ? cuts->from : cuts->to}, {forward ? cuts->to : cuts->from}, call.attrs};
   set_part(made.attrs, "shape", *made.results[0], ranks);
-  // Parts that are not even stay in place only if the dimension stays.
-  made.may_be_uneven = x[static_cast<size_t>(made.operands[0]->dim)] == y[static_cast<size_t>(made.results[0]->dim)];
+  made.may_be_uneven = true;
   return made;
 }
 
@@ -266,7 +287,9 @@ std::optional<DividedCall> expand_divide(const OpCall& call, llvm::ArrayRef<Type
     of_x += from[d] == to[of_result] ? letters[of_result] : '.';
   }
   std::optional<DividedCall> made = divide_letters(call, {{of_x}, {letters}}, known);
-  if (made) set_part(made->attrs, "shape", *made->results[0], ranks);
+  if (!made) return std::nullopt;
+  set_part(made->attrs, "shape", *made->results[0], ranks);
+  made->may_be_uneven = made->operands[0].has_value();
   return made;
 }
 

@@ -121,7 +121,9 @@ std::optional<DividedCall> slice_divide(const OpCall& call, llvm::ArrayRef<Type>
   for (size_t d = 0; d < letters.size(); ++d)
     if (call["x"].shape[d] != results[0].shape[d] || call.get_ints("steps")[d] != 1) letters[d] = '.';
   std::optional<DividedCall> made = divide_letters(call, {{letters}, {letters}}, known);
-  if (made) set_part(made->attrs, "sizes", known.cut, ranks);
+  if (!made) return std::nullopt;
+  set_part(made->attrs, "sizes", known.cut, ranks);
+  made->may_be_uneven = true;
   return made;
 }
 
@@ -201,36 +203,49 @@ struct PartsCut {
   llvm::SmallVector<std::optional<Cut>, 4> parts;
 };
 std::optional<PartsCut> cut_parts(int64_t axis, llvm::ArrayRef<int64_t> sizes, const Cut& known, bool is_whole,
-                                  size_t part) {
+                                  size_t part, int64_t ranks) {
   PartsCut made{known, llvm::SmallVector<std::optional<Cut>, 4>(sizes.size(), known)};
   if (known.dim != axis) return made;
-  made.whole.blocks.assign(sizes.begin(), sizes.end());
+  made.whole = {axis, Shape(sizes.begin(), sizes.end())};
   if (known.blocks != (is_whole ? made.whole.blocks : Shape{sizes[part]})) return std::nullopt;
-  for (size_t i = 0; i < sizes.size(); ++i) made.parts[i] = Cut{axis, {sizes[i]}};
+  const bool by_sizes = known.parts.empty() && divides_evenly(known, ranks);
+  for (size_t i = 0; i < sizes.size() && !by_sizes; ++i) {
+    // Of the same share of each block.
+    const int64_t known_part = part_of_block(known, is_whole ? i : 0, ranks);
+    if (!is_whole && known_part * sizes[i] % sizes[part] != 0) return std::nullopt;
+    made.whole.parts.push_back(is_whole ? known_part : known_part * sizes[i] / sizes[part]);
+  }
+  for (size_t i = 0; i < sizes.size(); ++i)
+    made.parts[i] = by_sizes ? Cut{axis, {sizes[i]}} : cut_in_parts(axis, {sizes[i]}, {made.whole.parts[i]}, ranks);
+  if (!by_sizes) made.whole = cut_in_parts(axis, made.whole.blocks, made.whole.parts, ranks);
   return made;
 }
 
 std::optional<DividedCall> split_divide(const OpCall& call, llvm::ArrayRef<Type>, const CutAt& known, int64_t ranks) {
   const llvm::ArrayRef<int64_t> sizes = call.get_ints("sizes");
   const std::optional<PartsCut> cut =
-      cut_parts(call.get_int("axis"), sizes, known.cut, known.side == CutAt::Side::Operand, known.index);
+      cut_parts(call.get_int("axis"), sizes, known.cut, known.side == CutAt::Side::Operand, known.index, ranks);
   if (!cut) return std::nullopt;
   DividedCall made{{cut->whole}, {cut->parts.begin(), cut->parts.end()}, call.attrs};
+  made.may_be_uneven = true;
   if (known.cut.dim == call.get_int("axis")) {
-    Ints own(sizes.begin(), sizes.end());
-    for (int64_t& size : own) size /= ranks;
+    Ints own;
+    for (const std::optional<Cut>& each : made.results) own.push_back(part_size(*each, ranks));
     made.attrs.set("sizes", own);
   }
   return made;
 }
 
-std::optional<DividedCall> concat_divide(const OpCall& call, llvm::ArrayRef<Type>, const CutAt& known, int64_t) {
+std::optional<DividedCall> concat_divide(const OpCall& call, llvm::ArrayRef<Type>, const CutAt& known, int64_t ranks) {
   const int64_t axis = call.get_int("axis");
   Shape sizes;
   for (size_t i = 0; i < call.count(); ++i) sizes.push_back(call.operand(i).shape[static_cast<size_t>(axis)]);
-  const std::optional<PartsCut> cut = cut_parts(axis, sizes, known.cut, known.side == CutAt::Side::Result, known.index);
+  const std::optional<PartsCut> cut =
+      cut_parts(axis, sizes, known.cut, known.side == CutAt::Side::Result, known.index, ranks);
   if (!cut) return std::nullopt;
-  return DividedCall{{cut->parts.begin(), cut->parts.end()}, {cut->whole}, call.attrs};
+  DividedCall made{{cut->parts.begin(), cut->parts.end()}, {cut->whole}, call.attrs};
+  made.may_be_uneven = true;
+  return made;
 }
 
 std::vector<Sample> split_samples() {

@@ -164,7 +164,9 @@ std::optional<DividedCall> rows_divide(const OpCall& call, llvm::ArrayRef<Type> 
   DimLetters dims{{letters}, llvm::SmallVector<std::string, 4>(results.size(), letters)};
   for (size_t i = 1; i < call.count(); ++i)
     dims.operands.push_back(call.has(i) ? std::string(static_cast<size_t>(call.operand(i).rank()), '.') : "");
-  return divide_letters(call, dims, known);
+  std::optional<DividedCall> made = divide_letters(call, dims, known);
+  if (made) made->may_be_uneven = call.get_float("eps") > 0 && (call.count() < 3 || !call.has(2));
+  return made;
 }
 
 }  // namespace

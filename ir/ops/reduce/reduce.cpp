@@ -205,7 +205,9 @@ std::optional<DividedCall> divide_reduction(const OpCall& call, llvm::ArrayRef<T
     if (reduced && keeps) y += '.';
   }
   std::optional<DividedCall> made = divide_letters(call, {{x}, {y}}, known);
-  return made && made->sums && call.op.name != "reduce_sum" ? std::nullopt : made;
+  if (made && made->sums && call.op.name != "reduce_sum") return std::nullopt;
+  if (made) made->may_be_uneven = call.op.name == "reduce_sum" || call.op.name == "reduce_mean";
+  return made;
 }
 
 constexpr OpDef reduction_op(llvm::StringLiteral name, llvm::StringLiteral summary, AttrSpecs attrs, InferFn infer,
