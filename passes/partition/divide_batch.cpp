@@ -36,7 +36,7 @@ struct RowsOf {
 
 // A batch that was filled up so that it divides: the last ranks' rows behind its end count nothing.
 struct FilledBatch {
-  ValueId input;  // one whose rows do not divide
+  const Graph& before;  // the graph of the batch as it was
   int64_t samples, rows_of_rank;
 };
 
@@ -58,11 +58,7 @@ class BatchDivider {
     for (NodeId id : graph_.order())
       if (Status s = divide(id)) return s;
     b_.insert_before(NodeId::None);
-    for (Update& update : graph_.updates) {
-      if (must_gather(update.value)) return refuse("the next value of " + graph_.value(update.state).name);
-      update.value = whole(update.value);
-    }
-    if (must_gather(graph_.outputs.front().value)) return refuse("the loss");
+    for (Update& update : graph_.updates) update.value = filled_ ? true_rows(update.value) : whole(update.value);
     divide_loss();
     for (auto id = replaced_.rbegin(); id != replaced_.rend(); ++id) graph_.erase_node(*id);
     for (const auto& [value, name] : names_) graph_.rename(value, name);
@@ -88,17 +84,6 @@ class BatchDivider {
   bool is_divided(ValueId value) { return value != ValueId::None && forms(value).divided != ValueId::None; }
   bool is_partial(ValueId value) { return value != ValueId::None && forms(value).partial != ValueId::None; }
   const Type& old_type(ValueId value) const { return types_[index_of(value)]; }
-
-  // Among the rows of all ranks are those that count nothing.
-  bool must_gather(ValueId value) { return filled_ && !is_whole(value) && !is_partial(value); }
-  Status refuse(const llvm::Twine& what) const {
-    return usage_error("input " + graph_.value(filled_->input).name + " has rows for " + llvm::Twine(filled_->samples) +
-                       " samples, which do not divide by " + llvm::Twine(ranks_) + " ranks, and " + what +
-                       " is made of the rows of all ranks, of which none can be left out; take a batch that divides");
-  }
-  Status refuse(const Node& node) const {
-    return refuse(model_name(graph_, graph_.value(node.results[0]).producer) + " (" + node.op->name + ")");
-  }
 
   Attrs group(llvm::ArrayRef<int64_t> shape = {}) const { return data_group(ranks_, shape); }
 
@@ -152,20 +137,103 @@ class BatchDivider {
                   [&](ValueId v) { return is_partial(v) ? forms(v).partial : whole(v); });
     for (ValueId operand : node.operands)
       if (is_partial(operand)) whole(operand);
-    if (const std::optional<ChunkCall> claim = claimed(node)) {
-      for (size_t i = 0; i < node.operands.size(); ++i)
-        if (!claim->cut[i] && must_gather(node.operands[i])) return refuse(node);
+    const std::optional<ChunkCall> claim = claimed(node);
+    if (claim && can_leave_out(node, *claim)) {
       note_inputs(node, [&](size_t i) { return claim->cut[i]; });
       return make_rows(node, *claim);
     }
-    const bool some_count = llvm::any_of(node.operands, [&](ValueId operand) { return must_gather(operand); });
-    if (some_count && (!node.op->across_ranks || statistics_ == Statistics::OfOwnRows)) return refuse(node);
-    if (node.op->across_ranks) {
+    if (!claim && node.op->across_ranks && can_leave_out_across(node)) {
       note_inputs(node, [&](size_t i) { return is_divided(node.operands[i]); });
       return make_across(node);
     }
     note_gathered(node);
+    if (filled_ && is_before(id)) return make_of_true_rows(filled_->before.node(id));
     return make(node, node.attrs, &Forms::whole, [&](ValueId v) { return whole(v); });
+  }
+
+  // ---- Batches that were filled up ----
+
+  bool is_before(NodeId id) const { return index_of(id) < filled_->before.node_slots(); }
+
+  // The value's type with the batch as it was.
+  const Type& true_type(ValueId value) const {
+    return index_of(value) < filled_->before.value_count() ? filled_->before.type(value) : old_type(value);
+  }
+
+  // Whether rows that count nothing are rows of it along dimension 0 alone, if at all.
+  bool is_filled_along_rows(ValueId value) const {
+    if (value == ValueId::None) return true;
+    const Shape &now = old_type(value).shape, &before = true_type(value).shape;
+    return now.size() == before.size() &&
+           std::equal(now.begin() + !now.empty(), now.end(), before.begin() + !now.empty());
+  }
+
+  // Can a rank's rows be made of its rows, such that those that count nothing do not show in others? Where results add
+  // rows up, the op must know how to leave some out.
+  bool can_leave_out(const Node& node, const ChunkCall& claim) {
+    if (!filled_) return true;
+    for (size_t i = 0; i < node.operands.size(); ++i)
+      if (!claim.cut[i] && node.operands[i] != ValueId::None &&
+          old_type(node.operands[i]) != true_type(node.operands[i]))
+        return false;
+    const size_t first = static_cast<size_t>(llvm::find(claim.cut, true) - claim.cut.begin());
+    const bool may_add_up = may_leave_out_rows(*node.op) && has_rows_of_samples(node.operands[first]);
+    for (size_t i = 0; i < node.results.size(); ++i)
+      if (combine_of(claim, i) != Combine::Rows && !may_add_up) return false;
+    return llvm::all_of(node.operands, [&](ValueId v) { return is_filled_along_rows(v); }) &&
+           llvm::all_of(node.results, [&](ValueId v) { return is_filled_along_rows(v); });
+  }
+
+  bool can_leave_out_across(const Node& node) const {
+    return !filled_ || (may_leave_out_rows(*node.op) && has_rows_of_samples(node.operands[0]));
+  }
+
+  // Has each sample as many rows of it?
+  bool has_rows_of_samples(ValueId value) const {
+    return old_type(value).shape[0] / ranks_ % filled_->rows_of_rank == 0;
+  }
+
+  // On every rank alike, the rows that count.
+  ValueId true_rows(ValueId value) {
+    if (value == ValueId::None) return value;
+    const Shape& shape = true_type(value).shape;
+    if (old_type(value).shape == shape) return whole(value);
+    ValueId& made = true_rows_.try_emplace(value, ValueId::None).first->second;
+    if (made != ValueId::None) return made;
+    if (is_divided(value) && !is_whole(value)) return made = b_.emit("gather_pieces", {divided(value)}, group(shape));
+    const Ints none(shape.size(), 0), ones(shape.size(), 1);
+    return made = b_.emit("slice", {whole(value)},
+                          {{"starts", none}, {"steps", ones}, {"sizes", Ints(shape.begin(), shape.end())}});
+  }
+
+  // Every rank computes it, as with one rank. What counts nothing is filled with first rows again where ranks then take
+  // theirs.
+  Status make_of_true_rows(const Node& before) {
+    llvm::SmallVector<ValueId, 6> operands;
+    for (ValueId operand : before.operands) operands.push_back(true_rows(operand));
+    Result<NodeId> made = create(before, before.attrs, operands);
+    if (!made) return made.takeError();
+    const llvm::SmallVector<ValueId, 2> results = graph_.node(*made).results;
+    for (size_t i = 0; i < results.size(); ++i) {
+      const ValueId old = before.results[i];
+      const ValueId filled = filled_up(results[i], old_type(old).shape);
+      if (filled != results[i]) true_rows_[old] = results[i];
+      set(old, &Forms::whole, filled);
+    }
+    return Status::success();
+  }
+
+  ValueId filled_up(ValueId value, const Shape& shape) {
+    for (size_t d = 0; d < shape.size(); ++d) {
+      Ints sizes(b_.type(value).shape.begin(), b_.type(value).shape.end());
+      const int64_t lacking = shape[d] - sizes[d];
+      if (lacking == 0) continue;
+      sizes[d] = lacking;
+      const ValueId first = b_.emit(
+          "slice", {value}, {{"starts", Ints(sizes.size(), 0)}, {"steps", Ints(sizes.size(), 1)}, {"sizes", sizes}});
+      value = b_.emit("concat", {value, first}, {{"axis", static_cast<int64_t>(d)}});
+    }
+    return value;
   }
 
   // Follows which inputs' rows a node's results are made of: those of the operands that it reads in rows.
@@ -274,10 +342,9 @@ class BatchDivider {
   }
 
   // Rows behind the end of the batch add nothing to what the ranks add up.
-  bool leave_out(const Node& node, const ChunkCall& claim, llvm::MutableArrayRef<ValueId> operands, Attrs& attrs) {
+  void leave_out(const Node& node, const ChunkCall& claim, llvm::MutableArrayRef<ValueId> operands, Attrs& attrs) {
     const size_t first = static_cast<size_t>(llvm::find(claim.cut, true) - claim.cut.begin());
-    const int64_t rows = graph_.type(operands[first]).shape[0];
-    return rows % filled_->rows_of_rank == 0 && leave_out_rows(b_, *node.op, counting(rows), operands, attrs);
+    leave_out_rows(b_, *node.op, counting(graph_.type(operands[first]).shape[0]), operands, attrs);
   }
 
   Status make_rows(const Node& node, const ChunkCall& claim) {
@@ -285,9 +352,8 @@ class BatchDivider {
         operands_of(node, [&](size_t i) { return claim.cut[i] ? divided(node.operands[i]) : whole(node.operands[i]); });
     Attrs attrs = claim.attrs;
     const auto adds_up = [&](size_t result) { return combine_of(claim, result) != Combine::Rows; };
-    if (filled_ && llvm::any_of(llvm::seq<size_t>(0, node.results.size()), adds_up) &&
-        !leave_out(node, claim, operands, attrs))
-      return refuse(node);
+    if (filled_ && llvm::any_of(llvm::seq<size_t>(0, node.results.size()), adds_up))
+      leave_out(node, claim, operands, attrs);
     Result<NodeId> made = create(node, attrs, operands);
     if (!made) return made.takeError();
     const llvm::SmallVector<ValueId, 2> results = graph_.node(*made).results;
@@ -329,7 +395,6 @@ class BatchDivider {
     use_as_rows(node);
     const llvm::SmallVector<ValueId, 4> results =
         filled_ ? across_counting(local) : node.op->across_ranks(b_, local, ranks_, statistics_);
-    if (results.empty()) return refuse(node);
     for (size_t i = 0; i < results.size(); ++i) {
       const bool rows = graph_.type(results[i]) != old_type(node.results[i]);
       set(node.results[i], rows ? &Forms::divided : &Forms::whole, results[i]);
@@ -340,8 +405,8 @@ class BatchDivider {
   // Of a batch that was filled up: `local` has the rank's rows, all of which some operand has.
   llvm::SmallVector<ValueId, 4> across_counting(const Node& local) {
     const int64_t rows = graph_.type(local.operands[0]).shape[0];
-    if (rows % filled_->rows_of_rank != 0) return {};
-    return across_counting_rows(b_, local, {counting(rows), filled_->samples, filled_->rows_of_rank}, ranks_);
+    return across_counting_rows(b_, local, {counting(rows), filled_->samples, filled_->rows_of_rank}, ranks_,
+                                statistics_);
   }
 
   // A loss that the ranks hold alike is as good as a summand of one part in `ranks` on each.
@@ -370,6 +435,7 @@ class BatchDivider {
   Statistics statistics_;
   std::optional<FilledBatch> filled_;
   std::map<int64_t, ValueId> counting_;   // by the number of rows on a rank
+  std::map<ValueId, ValueId> true_rows_;  // by value of the graph as it was, of those that were filled up
   std::vector<Type> types_;               // by value, as the graph was
   std::map<ValueId, Forms> forms_;        // by value of the graph as it was; values that are not here are whole
   std::map<ValueId, ValueId> weight_of_;  // by weighted mean: what all samples weigh
@@ -378,42 +444,6 @@ class BatchDivider {
   std::vector<NodeId> replaced_;
   std::vector<std::pair<ValueId, std::string>> names_;
 };
-
-int64_t smallest_divisor(int64_t number) {
-  for (int64_t divisor = 2; divisor * divisor <= number; ++divisor)
-    if (number % divisor == 0) return divisor;
-  return number;
-}
-
-// Of these inputs, those whose rows are used as rows by `parts` ranks: by a trial on a copy of the graph.
-std::vector<ValueId> used_as_rows(const Graph& graph, int64_t parts, llvm::ArrayRef<ValueId> inputs) {
-  Graph trial = graph;
-  BatchDivider divider(trial, parts, Statistics::OfAllRanks, inputs);
-  if (Status s = divider.run()) return llvm::consumeError(std::move(s)), std::vector<ValueId>();
-  return {divider.used_as_rows().begin(), divider.used_as_rows().end()};
-}
-
-Status ambiguous(const Graph& graph, llvm::ArrayRef<ValueId> inputs) {
-  std::string list;
-  for (ValueId input : inputs)
-    list += (list.empty() ? "" : ", ") + graph.value(input).name + " has " +
-            std::to_string(graph.type(input).shape[0]) + " rows";
-  return model_error("which inputs carry the samples of the batch cannot be told: " + list +
-                     "; export one that all samples share with a leading dimension of 1");
-}
-
-// An input that nobody reads goes with one of its size.
-BatchInputs with_unread(const Graph& graph, std::vector<ValueId> batch, llvm::ArrayRef<ValueId> inputs) {
-  auto rows_of = [&](ValueId input) { return graph.type(input).shape[0]; };
-  BatchInputs result;
-  llvm::copy_if(inputs, std::back_inserter(result.inputs), [&](ValueId input) {
-    return llvm::is_contained(batch, input) ||
-           (!graph.is_used(input) && llvm::any_of(batch, [&](ValueId b) { return rows_of(b) == rows_of(input); }));
-  });
-  const int64_t first = rows_of(result.inputs.front());
-  result.samples = llvm::all_of(result.inputs, [&](ValueId input) { return rows_of(input) == first; }) ? first : 0;
-  return result;
-}
 
 Result<bool> run(Graph& graph, PassContext& context) {
   const int64_t ranks = context.number("ranks");
@@ -429,33 +459,11 @@ constexpr PassOption pass_options[] = {
 
 }  // namespace
 
-Result<BatchInputs> find_batch(const Graph& graph) {
-  auto rows_of = [&](ValueId input) { return graph.type(input).shape[0]; };
-  std::vector<ValueId> with_rows, inputs;  // `inputs`: of more than one row
-  llvm::copy_if(graph.inputs, std::back_inserter(with_rows), [&](ValueId i) { return graph.type(i).rank() > 0; });
-  llvm::copy_if(with_rows, std::back_inserter(inputs), [&](ValueId i) { return rows_of(i) > 1; });
-  if (inputs.empty()) return BatchInputs{with_rows.empty() ? 0 : rows_of(with_rows.front()), with_rows};
-  if (inputs.size() == 1) return BatchInputs{rows_of(inputs.front()), inputs};
-
-  const bool equal = llvm::all_of(inputs, [&](ValueId input) { return rows_of(input) == rows_of(inputs.front()); });
-  int64_t common = 0;
-  for (ValueId input : inputs) common = std::gcd(common, rows_of(input));
-  std::set<int64_t> parts;  // ways to divide that make each input either rows or whole
-  if (common > 1)
-    parts = {smallest_divisor(common)};
-  else
-    for (ValueId input : inputs) parts.insert(smallest_divisor(rows_of(input)));
-  std::vector<ValueId> batch;
-  for (int64_t each : parts) {
-    std::vector<ValueId> dividing;
-    llvm::copy_if(inputs, std::back_inserter(dividing), [&](ValueId i) { return rows_of(i) % each == 0; });
-    std::vector<ValueId> found = used_as_rows(graph, each, dividing);
-    if (!batch.empty() && !found.empty() && found != batch) return ambiguous(graph, {batch.front(), found.front()});
-    if (!found.empty()) batch = std::move(found);
-  }
-  if (batch.empty() && !equal) return ambiguous(graph, inputs);
-  if (batch.empty()) batch = inputs;
-  return with_unread(graph, std::move(batch), inputs);
+std::vector<ValueId> inputs_used_as_rows(const Graph& graph, int64_t ranks, llvm::ArrayRef<ValueId> inputs) {
+  Graph trial = graph;
+  BatchDivider divider(trial, ranks, Statistics::OfAllRanks, inputs);
+  if (Status s = divider.run()) return llvm::consumeError(std::move(s)), std::vector<ValueId>();
+  return {divider.used_as_rows().begin(), divider.used_as_rows().end()};
 }
 
 Status divide_batch(Graph& graph, int64_t ranks, Statistics statistics) {
@@ -472,7 +480,8 @@ Status divide_batch(Graph& graph, int64_t ranks, Statistics statistics) {
   const int64_t share = rows_of_rank(samples, ranks);
   if (share * (ranks - 1) >= samples)
     return usage_error(which + "; with " + llvm::Twine(share) + " for each, the last ranks would have none");
-  const FilledBatch filled{*uneven, samples, share};
+  const Graph before = graph;
+  const FilledBatch filled{before, samples, share};
   if (Status s = resize_batch(graph, *batch, samples, share * ranks)) return in_context(which, std::move(s));
   return BatchDivider(graph, ranks, statistics, batch->inputs, filled).run();
 }

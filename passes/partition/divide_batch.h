@@ -23,6 +23,9 @@ struct BatchInputs {
 // inputs between which the graph does not decide.
 Result<BatchInputs> find_batch(const Graph& graph);
 
+// Of these inputs, whose rows divide by `ranks`, those whose rows such ranks would use as rows.
+std::vector<ValueId> inputs_used_as_rows(const Graph& graph, int64_t ranks, llvm::ArrayRef<ValueId> inputs);
+
 // Rows of each rank that shares the batch: those of the last ones may end behind it.
 constexpr int64_t rows_of_rank(int64_t samples, int64_t ranks) { return (samples + ranks - 1) / ranks; }
 
@@ -30,8 +33,7 @@ constexpr int64_t rows_of_rank(int64_t samples, int64_t ranks) { return (samples
 // which together compute the same: inputs of the batch become the rank's rows, others stay whole, and so does all that
 // is made of them row by row; what mixes rows reads sums over the ranks, or, where its op has no such form, the
 // gathered rows of all. Randomly drawn numbers stay those of the whole batch. Where rows do not divide evenly, ranks
-// have equally many, and what the last ones have behind the end of the batch counts nothing; the error names what reads
-// the rows of all ranks even so.
+// have equally many, and what the last ones have behind the end of the batch counts nothing.
 Status divide_batch(Graph& graph, int64_t ranks, Statistics statistics = Statistics::OfAllRanks);
 
 }  // namespace plimsoll

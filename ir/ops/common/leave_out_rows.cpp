@@ -3,6 +3,8 @@
 #include "ir/ops/common/support.h"
 #include "ir/ops/norm/norm_batch.h"
 
+#include <cassert>
+
 namespace plimsoll {
 namespace {
 
@@ -30,21 +32,24 @@ void clear(Builder& b, ValueId counts, ValueId& x) {
 
 }  // namespace
 
-bool leave_out_rows(Builder& b, const OpDef& op, ValueId counts, llvm::MutableArrayRef<ValueId> operands,
+bool may_leave_out_rows(const OpDef& op) {
+  return op.is_loss_over_classes() || &op == &op_reduce_sum || &op == &op_reduce_mean || &op == &op_batch_norm;
+}
+
+void leave_out_rows(Builder& b, const OpDef& op, ValueId counts, llvm::MutableArrayRef<ValueId> operands,
                     Attrs& attrs) {
-  if (op.is_loss_over_classes()) {
+  assert(may_leave_out_rows(op));
+  if (op.is_loss_over_classes())
     ignore_labels(b, counts, operands[op.operand(op.class_labels)], attrs);
-    return true;
-  }
-  if (&op != &op_reduce_sum && &op != &op_reduce_mean) return false;
-  clear(b, counts, operands[0]);
-  return true;
+  else
+    clear(b, counts, operands[0]);
 }
 
 llvm::SmallVector<ValueId, 4> across_counting_rows(Builder& b, const Node& node, const CountingRows& rows,
-                                                   int64_t ranks) {
-  return node.op == &op_batch_norm ? batch_norm_of_counting_rows(b, node, rows, ranks)
-                                   : llvm::SmallVector<ValueId, 4>();
+                                                   int64_t ranks, Statistics statistics) {
+  assert(node.op == &op_batch_norm);
+  return statistics == Statistics::OfOwnRows ? batch_norm_of_own_counting_rows(b, node, rows, ranks)
+                                             : batch_norm_of_counting_rows(b, node, rows, ranks);
 }
 
 }  // namespace plimsoll

@@ -9,10 +9,12 @@
 
 namespace plimsoll {
 
+// Whether the two functions below know the op.
+bool may_leave_out_rows(const OpDef& op);
+
 // Changes the operands and attributes of a call of `op` so that the rows of dimension 0 whose `counts`, a bool for
-// each, is false add nothing to the results that chunks of the batch make together. Returns false where the op knows no
-// such change.
-bool leave_out_rows(Builder& b, const OpDef& op, ValueId counts, llvm::MutableArrayRef<ValueId> operands, Attrs& attrs);
+// each, is false add nothing to the results that chunks of the batch make together.
+void leave_out_rows(Builder& b, const OpDef& op, ValueId counts, llvm::MutableArrayRef<ValueId> operands, Attrs& attrs);
 
 // Rows of ranks along the data axis that do not divide evenly: the last ranks have fewer that count.
 struct CountingRows {
@@ -20,8 +22,8 @@ struct CountingRows {
   int64_t samples = 0, of_rank = 0;  // of all ranks, and what each would have with all of its rows
   int64_t counting_on(int64_t rank) const { return std::clamp<int64_t>(samples - rank * of_rank, 0, of_rank); }
 };
-// As OpDef::across_ranks with the statistics of all ranks' rows that count. Empty where the op knows none.
+// As OpDef::across_ranks with the statistics of the rows that count.
 llvm::SmallVector<ValueId, 4> across_counting_rows(Builder& b, const Node& node, const CountingRows& rows,
-                                                   int64_t ranks);
+                                                   int64_t ranks, Statistics statistics);
 
 }  // namespace plimsoll

@@ -24,5 +24,7 @@ llvm::SmallVector<ValueId, 4> batch_norm_across_ranks(Builder& b, const Node& no
 // See across_counting_rows().
 llvm::SmallVector<ValueId, 4> batch_norm_of_counting_rows(Builder& b, const Node& node, const CountingRows& rows,
                                                           int64_t ranks);
+llvm::SmallVector<ValueId, 4> batch_norm_of_own_counting_rows(Builder& b, const Node& node, const CountingRows& rows,
+                                                              int64_t ranks);
 
 }  // namespace plimsoll

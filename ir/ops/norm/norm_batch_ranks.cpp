@@ -2,6 +2,8 @@
 
 #include "ir/ops/common/expr.h"
 
+#include <cmath>
+
 // Batch norm where several ranks share the batch. Forward, a rank's own moments (batch_moments) are gathered and merged
 // (merge_moments), and one op normalises by them (batch_norm_given). Backward, two sums per channel (batch_norm_sums)
 // are added up over the ranks, and one op makes dx of them (batch_norm_dx). Moments and not sums are exchanged: sums of
@@ -317,6 +319,56 @@ llvm::SmallVector<ValueId, 4> batch_norm_of_counting_rows(Builder& b, const Node
       {cleared, operand_of(node, "scale"), operand_of(node, "bias"), all_mean, all_var, operand_of(node, "residual")},
       attrs);
   return {y, all_mean, all_var};
+}
+
+// With the statistics of the rank's own rows that count. The others become the mean of those, differentiably, so that a
+// plain batch norm finds this mean, and all rows are made longer by the root of what the variance then lacks.
+llvm::SmallVector<ValueId, 4> batch_norm_of_own_counting_rows(Builder& b, const Node& node, const CountingRows& rows,
+                                                              int64_t ranks) {
+  const Expr x{&b, operand_of(node, "x")};
+  const Shape shape = x.type().shape;
+  const size_t channel = channel_dim(node.attrs, shape.size());
+  const int64_t elements_of_row = elements_per_channel(x.type(), node.attrs) / shape[0];
+  const DType dtype = x.type().dtype, wide = stat_dtype(dtype);
+  Shape by_row(shape.size(), 1);
+  by_row[0] = shape[0];
+  Ints others;
+  for (size_t d = 0; d < shape.size(); ++d)
+    if (d != channel) others.push_back(static_cast<int64_t>(d));
+
+  // By rank: one over the elements that count, the factor, one over it, and what a running variance corrects for.
+  constexpr int64_t numbers = 4;
+  Tensor of_ranks(Type(wide, {ranks, numbers}));
+  const double rows_of_sample = static_cast<double>(shape[0]) / static_cast<double>(rows.of_rank),
+               all = static_cast<double>(rows.samples * elements_of_row) * rows_of_sample;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    const auto count = static_cast<double>(rows.counting_on(rank));
+    const double own = count * rows_of_sample * static_cast<double>(elements_of_row),
+                 factor = std::sqrt(static_cast<double>(rows.of_rank) / count);
+    const double correction = (own > 1 ? own / (own - 1) : 1) * (all - 1) / all;
+    int64_t at = rank * numbers;
+    for (double number : {1 / own, factor, 1 / factor, correction}) of_ranks.view().set(at++, number);
+  }
+  Attrs own_numbers = data_axis(ranks);
+  own_numbers.set("shape", Ints{numbers});
+  const Expr own = apply("take_piece", Expr{&b, b.constant(std::move(of_ranks))}, own_numbers);
+  const auto number = [&](int64_t which) {
+    return apply("slice", own, {{"starts", Ints{which}}, {"steps", Ints{1}}, {"sizes", Ints{1}}});
+  };
+  const Expr factor = number(1), shrink = number(2);
+
+  const Expr counts = reshape({&b, rows.counts}, by_row), exact = cast(x, wide), cleared = where(counts, exact, 0.0);
+  const Expr mean = apply("reduce_sum", cleared, {{"axes", others}, {"keep_dims", int64_t{1}}}) * number(0);
+  const Expr longer = where(counts, exact, mean) * factor;
+  const Expr scale = Expr{&b, b.cast(operand_of(node, "scale"), wide)} * shrink;
+  ValueId residual = operand_of(node, "residual");
+  if (residual != ValueId::None) residual = b.cast(residual, wide);
+  const auto results =
+      b.emit_all("batch_norm", {longer, scale, b.cast(operand_of(node, "bias"), wide), residual}, node.attrs);
+  const auto mean_of_ranks = [&](ValueId statistic, Expr times) -> ValueId {
+    return apply("reduce_all", Expr{&b, statistic} * times, data_axis(ranks)) * (1 / static_cast<double>(ranks));
+  };
+  return {b.cast(results[0], dtype), mean_of_ranks(results[1], shrink), mean_of_ranks(results[2], number(3))};
 }
 
 constinit const OpDef op_batch_moments{
