@@ -1,5 +1,6 @@
 #include "runtime/comm/tcp_ranks.h"
 
+#include "runtime/comm/ranks_of_host.h"
 #include "runtime/comm/socket.h"
 
 #include <netdb.h>
@@ -19,18 +20,42 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Ranks that cannot be connected stay for as long, so that others of their host see them.
+constexpr double time_to_be_seen_s = 1;
+// Rank 0 may begin to wait for ranks later than those that wait for it.
+constexpr double head_start_s = 10;
+
 Status failed(const llvm::Twine& what) { return system_error(what + ": " + std::strerror(errno)); }
+
+// "rank 3", "ranks 1, 2 and 5"
+std::string in_words(llvm::ArrayRef<int64_t> ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i)
+    text += (i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ") + std::to_string(ranks[i]);
+  return text;
+}
 
 class TcpRanks : public Communicator {
  public:
   TcpRanks(int64_t rank, int64_t ranks, double patience_s) : rank_(rank), ranks_(ranks), patience_s_(patience_s) {}
 
+  // Where they cannot be connected, one of them tells why: rank 0 if it can be reached or is on the host. The others'
+  // errors have no words.
   Status connect(const std::string& host, int port) {
     peers_.resize(static_cast<size_t>(ranks_));
-    if (rank_ == 0) return serve(port);
+    address_ = host + ":" + std::to_string(port);
+    RanksOfHost here(address_, rank_);
+    if (rank_ == 0) {
+      Status served = serve(host, port);
+      if (served && !has_told_peers_) wait_to_be_seen(here);
+      return served;
+    }
     Result<Listener> own = listen_at(0);
     if (!own) return own.takeError();
-    if (Status s = join(host, port, own->port)) return s;
+    if (Status s = join(host, port, own->port, here)) {
+      wait_to_be_seen(here);
+      return here.has_lower() ? without_words(std::move(s)) : std::move(s);
+    }
     return meet_others(own->socket);
   }
 
@@ -81,7 +106,7 @@ class TcpRanks : public Communicator {
       pollfd ready[2] = {{out.peer >= 0 && out.count > 0 ? peer_fd(out.peer) : -1, POLLOUT, 0},
                          {in.peer >= 0 && in.count > 0 ? peer_fd(in.peer) : -1, POLLIN, 0}};
       if (poll(ready, 2, static_cast<int>(1e3 * patience_s_)) == 0)
-        return late("rank " + llvm::Twine(ready[1].fd >= 0 ? in.peer : out.peer));
+        return late("rank " + llvm::Twine(ready[1].fd >= 0 ? in.peer : out.peer), patience_s_);
       for (Message* message : {&out, &in}) {
         if (ready[message == &in].revents == 0) continue;
         const auto left = static_cast<size_t>(message->count);
@@ -106,6 +131,18 @@ class TcpRanks : public Communicator {
   }
 
  private:
+  static Status without_words(Status failure) {
+    return llvm::make_error<Diag>(take_diag(std::move(failure)).fault(), "");
+  }
+
+  static void wait_to_be_seen(RanksOfHost& here) {
+    for (const Clock::time_point start = Clock::now();
+         std::chrono::duration<double>(Clock::now() - start).count() < time_to_be_seen_s;) {
+      here.look();
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  }
+
   double seconds_left(Clock::time_point start) const {
     return patience_s_ - std::chrono::duration<double>(Clock::now() - start).count();
   }
@@ -146,8 +183,9 @@ class TcpRanks : public Communicator {
     for (int64_t joined = first; joined < ranks_; ++joined) {
       pollfd ready{listener.fd(), POLLIN, 0};
       if (poll(&ready, 1, static_cast<int>(1e3 * std::max(seconds_left(start), 0.0))) <= 0)
-        return system_error(llvm::Twine(joined) + " of " + llvm::Twine(ranks_) + " ranks came within " +
-                            llvm::Twine(static_cast<int>(patience_s_)) + " s");
+        return system_error("rank " + llvm::Twine(rank_) + ": " + missing(first) + " did not come within " +
+                            llvm::Twine(static_cast<int>(patience_s_)) + " s" +
+                            (rank_ == 0 ? "; they look for rank 0 at " + address_ : ""));
       sockaddr_in from{};
       socklen_t size = sizeof from;
       Socket peer(accept(listener.fd(), reinterpret_cast<sockaddr*>(&from), &size));
@@ -165,11 +203,29 @@ class TcpRanks : public Communicator {
     return Status::success();
   }
 
-  Status serve(int port) {
+  std::string missing(int64_t first) const {
+    std::vector<int64_t> missing;
+    for (int64_t rank = first; rank < ranks_; ++rank)
+      if (!peers_[static_cast<size_t>(rank)]) missing.push_back(rank);
+    return in_words(missing);
+  }
+
+  Status serve(const std::string& host, int port) {
+    if (addrinfo* known = resolved(host, port))
+      freeaddrinfo(known);
+    else
+      return unknown(host);
     Result<Listener> listener = listen_at(port);
     if (!listener) return listener.takeError();
     std::vector<Address> found(static_cast<size_t>(ranks_));
-    if (Status s = accept_ranks(listener->socket, 1, found)) return s;
+    if (Status s = accept_ranks(listener->socket, 1, found)) {
+      // Empty addresses say that the job ends here.
+      const std::vector<Address> none(found.size());
+      for (const Socket& peer : peers_)
+        if (peer) send(peer.fd(), none.data(), none.size() * sizeof(Address), MSG_NOSIGNAL | MSG_DONTWAIT);
+      has_told_peers_ = true;
+      return s;
+    }
     for (int64_t peer = 1; peer < ranks_; ++peer)
       if (Status s = send_bytes(peer, found.data(), ranks_ * static_cast<int64_t>(sizeof(Address)))) return s;
     return Status::success();
@@ -178,7 +234,10 @@ class TcpRanks : public Communicator {
   // Ranks between this one and rank 0 are called, those after it call.
   Status meet_others(const Socket& listener) {
     std::vector<Address> known(static_cast<size_t>(ranks_));
-    if (Status s = receive_bytes(0, known.data(), ranks_ * static_cast<int64_t>(sizeof(Address)))) return s;
+    if (Status s = move_bytes(peers_[0], known.data(), ranks_ * static_cast<int64_t>(sizeof(Address)), Way::Receive,
+                              "rank 0", patience_s_ + head_start_s))
+      return s;
+    if (known[static_cast<size_t>(rank_)].port == 0) return without_words(gone("rank 0"));
     for (int64_t peer = 1; peer < rank_; ++peer) {
       sockaddr_in address{};
       address.sin_family = AF_INET;
@@ -195,21 +254,32 @@ class TcpRanks : public Communicator {
     return accept_ranks(listener, rank_ + 1, known);
   }
 
-  Status join(const std::string& host, int port, int own_port) {
-    const Clock::time_point start = Clock::now();
+  // Null: nobody knows it.
+  static addrinfo* resolved(const std::string& host, int port) {
     addrinfo hints{}, *found = nullptr;
     hints.ai_family = AF_INET;
     hints.ai_socktype = SOCK_STREAM;
-    if (getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0 || !found)
-      return system_error("the address of rank 0, " + host + ", is not known");
+    return getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) == 0 ? found : nullptr;
+  }
+
+  Status unknown(const std::string& host) const {
+    return system_error("rank " + llvm::Twine(rank_) + ": the address of rank 0, " + host + ", is not known");
+  }
+
+  Status join(const std::string& host, int port, int own_port, RanksOfHost& here) {
+    const Clock::time_point start = Clock::now();
+    addrinfo* found = resolved(host, port);
+    if (!found) return unknown(host);
     Socket peer;
     for (;;) {
       peer = Socket(socket(AF_INET, SOCK_STREAM, 0));
       if (::connect(peer.fd(), found->ai_addr, found->ai_addrlen) == 0 && !is_connected_to_itself(peer)) break;
       if (seconds_left(start) < 0) {
         freeaddrinfo(found);
-        return failed("rank 0 does not answer at " + host + ":" + llvm::Twine(port));
+        return system_error("rank " + llvm::Twine(rank_) + ": rank 0 did not answer at " + address_ + " within " +
+                            llvm::Twine(static_cast<int>(patience_s_)) + " s");
       }
+      here.look();
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
     freeaddrinfo(found);
@@ -236,19 +306,23 @@ class TcpRanks : public Communicator {
 
   enum class Way : uint8_t { Send, Receive };
 
-  Status late(const llvm::Twine& peer) const {
-    return system_error(peer + " did not come within " + llvm::Twine(static_cast<int>(patience_s_)) + " s");
+  static Status late(const llvm::Twine& peer, double after_s) {
+    return system_error(peer + " did not come within " + llvm::Twine(static_cast<int>(after_s)) + " s");
   }
   static Status gone(const llvm::Twine& peer) { return system_error(peer + " has gone"); }
 
   int peer_fd(int64_t peer) const { return peers_[static_cast<size_t>(peer)].fd(); }
 
   Status move_bytes(const Socket& socket, void* bytes, int64_t count, Way way, const llvm::Twine& peer) const {
+    return move_bytes(socket, bytes, count, way, peer, patience_s_);
+  }
+  static Status move_bytes(const Socket& socket, void* bytes, int64_t count, Way way, const llvm::Twine& peer,
+                           double patience_s) {
     auto* at = static_cast<char*>(bytes);
     for (int64_t done = 0; done < count;) {
       pollfd ready{socket.fd(), static_cast<short>(way == Way::Send ? POLLOUT : POLLIN), 0};
-      const int polled = poll(&ready, 1, static_cast<int>(1e3 * patience_s_));
-      if (polled == 0) return late(peer);
+      const int polled = poll(&ready, 1, static_cast<int>(1e3 * patience_s));
+      if (polled == 0) return late(peer, patience_s);
       const auto left = static_cast<size_t>(count - done);
       const ssize_t moved =
           way == Way::Send ? send(socket.fd(), at + done, left, MSG_NOSIGNAL) : recv(socket.fd(), at + done, left, 0);
@@ -268,7 +342,9 @@ class TcpRanks : public Communicator {
 
   int64_t rank_, ranks_;
   double patience_s_;
-  std::vector<Socket> peers_;  // by rank, its own missing
+  std::string address_;          // of rank 0
+  bool has_told_peers_ = false;  // that the job ends before it began
+  std::vector<Socket> peers_;    // by rank, its own missing
   std::vector<std::byte> pieces_, column_;
 };
 

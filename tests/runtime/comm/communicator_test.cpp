@@ -85,6 +85,33 @@ TEST_SUITE("unit") {
     check_transfers_and_groups(tcp_ranks(4, 1), llvm::cantFail(parse_mesh("data=2,stage=2")));
   }
 
+  TEST_CASE("where ranks cannot be connected, one of those of a host tells why, and names the rank or the address") {
+    // The texts of the ranks that are started, each on a thread.
+    const auto failures = [](llvm::ArrayRef<int64_t> started, const std::string& host, int port) {
+      std::vector<std::string> texts(started.size());
+      std::vector<std::thread> threads;
+      for (size_t i = 0; i < started.size(); ++i)
+        threads.emplace_back([&, i] {
+          Result<std::unique_ptr<Communicator>> connected = connect_by_tcp(started[i], 4, host, port, 2);
+          texts[i] = connected ? "connected" : take_diag(connected.takeError()).text();
+        });
+      for (std::thread& thread : threads) thread.join();
+      return texts;
+    };
+    const auto check = [&](llvm::ArrayRef<int64_t> started, const std::string& host, int port,
+                           std::vector<std::string> want) {
+      want.resize(started.size());  // the others have no words
+      const std::vector<std::string> said = failures(started, host, port);
+      for (size_t i = 0; i < started.size(); ++i) CHECK(said[i] == want[i]);
+    };
+    check({0, 1}, "127.0.0.1", 23941,
+          {"rank 0: ranks 2 and 3 did not come within 2 s; they look for rank 0 at 127.0.0.1:23941"});
+    check({1, 3}, "127.0.0.1", 23942, {"rank 1: rank 0 did not answer at 127.0.0.1:23942 within 2 s"});
+    check({0, 1, 2, 3}, "no-such-host.invalid", 23943,
+          {"rank 0: the address of rank 0, no-such-host.invalid, is not known"});
+    check({3}, "no-such-host.invalid", 23944, {"rank 3: the address of rank 0, no-such-host.invalid, is not known"});
+  }
+
   TEST_CASE("a rank that goes away makes the others fail") {
     std::vector<std::unique_ptr<Communicator>> ranks = make_thread_ranks(3);
     std::vector<std::string> failures(3);
