@@ -5,6 +5,7 @@
 #include "ir/support/units.h"
 #include "passes/budget/budget_report.h"
 #include "passes/budget/fit.h"
+#include "passes/budget/host_shares.h"
 #include "passes/budget/program_size.h"
 #include "passes/derive_stages.h"
 
@@ -37,7 +38,7 @@ bool is_long_plan(const Plan& plain) {
 // asked for cannot be found.
 Result<std::optional<Plan>> fit_stage(Derived& derived, size_t stage, const ForwardModel& forward,
                                       const TrainingRequest& request, const DeviceDescription& device,
-                                      int64_t snapshot_bytes) {
+                                      int64_t host_bytes) {
   PlanDraft& draft = derived.draft;
   draft.device = with_reserves(device, draft.program, request.mesh);
   FitOptions options;
@@ -48,8 +49,7 @@ Result<std::optional<Plan>> fit_stage(Derived& derived, size_t stage, const Forw
   const double effort = request.effort / static_cast<double>(request.mesh[MeshAxis::Stage]);
   options.search_seconds *= effort;
   if (nodes_of(draft.program) > max_nodes_searched_whole) options.spacing = long_spacing, options.both_orders = false;
-  LoweringInput input{draft, request.budget_of_stage(stage, device),
-                      budget_of_host_arena(request, draft.program, device, snapshot_bytes)};
+  LoweringInput input{draft, request.budget_of_stage(stage, device), host_bytes};
   input.placement_seconds *= effort;
   Result<Plan> plain = plain_plan(input, options);
   if (!plain) return plain.takeError();
@@ -68,16 +68,50 @@ Result<std::optional<Plan>> fit_stage(Derived& derived, size_t stage, const Forw
 
 int64_t lacks_bytes(const Plan& plan) { return plan.promised_bytes() - plan.arenas.front().budget_bytes; }
 
+// By stage; a result without a plan is that of a stage which has no plan as fast as is asked for.
+using StagePlans = std::vector<std::optional<Result<std::optional<Plan>>>>;
+
+// A stage that has not room enough on its host, or uses nearly all of its share, is fitted again with what the others
+// leave.
+constexpr double nearly_all = 0.95;
+
+void fit_with_more_of_hosts(StagePlans& fitted, llvm::ArrayRef<int64_t> host_bytes, const TrainingRequest& request,
+                            llvm::function_ref<Result<std::optional<Plan>>(size_t stage, int64_t bytes)> fit) {
+  if (request.host_budget_of_host() == 0) return;
+  std::vector<HostUse> uses;
+  for (size_t i = 0; i < fitted.size(); ++i) {
+    if (!*fitted[i] || !**fitted[i]) return;
+    const Plan& plan = ***fitted[i];
+    const int64_t takes = plan.arenas.size() > 1 ? plan.arenas[1].bytes : 0;
+    const bool is_full = static_cast<double>(takes) >= nearly_all * static_cast<double>(host_bytes[i]);
+    uses.push_back({host_bytes[i], takes, !is_within_budget(plan) || is_full});
+  }
+  const std::vector<int64_t> more = more_of_hosts(
+      uses, request.mesh.ranks_per_stage(), request.ranks_per_host > 0 ? request.ranks_per_host : request.mesh.ranks());
+  parallel_for(fitted.size(), [&](size_t i) {
+    if (more[i] == 0) return;
+    Result<std::optional<Plan>> again = fit(i, host_bytes[i] + more[i]);
+    if (!again || !*again || !is_better(**again, ***fitted[i])) return llvm::consumeError(again.takeError());
+    fitted[i].emplace(std::move(again));
+  });
+}
+
 // The plans of all stages as they were cut, each within its budget or the one that needs least. Fewer where a stage has
 // none.
 Result<std::vector<Plan>> fit_stages(DerivedStages& derived, const ForwardModel& forward,
                                      const TrainingRequest& request, const StageDevices& devices) {
-  std::vector<std::optional<Result<std::optional<Plan>>>> fitted(derived.stages.size());
+  StagePlans fitted(derived.stages.size());
   std::vector<const Program*> programs;
   for (const Derived& stage : derived.stages) programs.push_back(&stage.draft.program);
   const int64_t snapshot_bytes = held_for_snapshot(request, programs);
+  std::vector<int64_t> host_bytes;
+  for (size_t i = 0; i < fitted.size(); ++i)
+    host_bytes.push_back(budget_of_host_arena(request, *programs[i], devices.device(i), snapshot_bytes));
   parallel_for(fitted.size(), [&](size_t i) {
-    fitted[i].emplace(fit_stage(derived.stages[i], i, forward, request, devices.device(i), snapshot_bytes));
+    fitted[i].emplace(fit_stage(derived.stages[i], i, forward, request, devices.device(i), host_bytes[i]));
+  });
+  fit_with_more_of_hosts(fitted, host_bytes, request, [&](size_t i, int64_t bytes) {
+    return fit_stage(derived.stages[i], i, forward, request, devices.device(i), bytes);
   });
   Status failed = Status::success();
   std::vector<Plan> plans;
