@@ -51,11 +51,12 @@ bool accepts_mma(const OpCall& call, llvm::ArrayRef<Type>) {
 }
 
 int64_t mma_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
-  return segment_tiles_bytes(call, attention_mask);
+  return segment_tiles_bytes(call, attention_mask) + column_tiles_bytes(call, attention_mask);
 }
 
 int64_t mma_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
-  return row_products_bytes(call) + segment_tiles_bytes(call, attention_grad_mask);
+  return row_products_bytes(call) + segment_tiles_bytes(call, attention_grad_mask) +
+         column_tiles_bytes(call, attention_grad_mask);
 }
 
 int64_t mma_mask_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
@@ -278,6 +279,14 @@ int64_t segment_tiles_bytes(const OpCall& call, size_t mask) {
   if (!call.has(mask + attention_segments)) return 0;
   const Shape& segments = call.operand(mask + attention_segments).shape;
   return segments[0] * tiles(segments[1], tile_rows) * tile_bytes;
+}
+
+int64_t column_tiles_bytes(const OpCall& call, size_t mask) {
+  if (!call.has(mask)) return 0;
+  const AttentionSizes n(call);
+  const Shape steps = mask_steps(call.operand(mask), n);
+  if (steps[1] != 0 || steps[2] != 0) return 0;
+  return (steps[0] != 0 ? n.batch : 1) * tiles(n.columns, noted_columns);
 }
 
 Dropout attention_dropout(const Attrs& attrs) {

@@ -35,6 +35,10 @@ int64_t mask_grad_partials_bytes(const OpCall& call);
 
 // The least and largest segment of each tile of rows, in the workspace of attention on the matrix units; 0 without.
 int64_t segment_tiles_bytes(const OpCall& call, size_t mask);
+// What a mask does to each tile of noted_columns, a byte each behind the segments' tiles; 0 where it is not the same
+// for all rows and heads.
+inline constexpr int64_t noted_columns = 64;
+int64_t column_tiles_bytes(const OpCall& call, size_t mask);
 
 struct SinksSizes {
   int64_t batch, rows, heads, depth;

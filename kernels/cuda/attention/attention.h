@@ -22,6 +22,11 @@ struct SegmentTile {
   int64_t low, high;
 };
 
+// What a mask that is the same for all rows does to 64 neighbouring columns: nothing, or it closes them all so that
+// they change no bit of any result, which lets their tiles be passed over.
+inline constexpr int column_tile = 64;
+enum class ColumnTile : uint8_t { Open, Mixed, Closed };
+
 struct AttentionShape {
   int64_t batch, rows, columns, heads, kv_heads, depth, value_depth;
   int64_t q_step, k_step, v_step;
@@ -42,6 +47,8 @@ struct AttentionShape {
   const int64_t* segments = nullptr;
   int64_t segments_step = 0;
   SegmentTile* segment_tiles = nullptr;  // workspace [1 or batch, tiles of rows] for the matrix units
+  // Workspace [1 or batch, tiles of columns] for the matrix units, where the mask is the same for all rows and heads.
+  ColumnTile* column_tiles = nullptr;
 };
 
 // One more score of each row of a head, with a value of 0.

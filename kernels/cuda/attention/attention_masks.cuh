@@ -1,11 +1,9 @@
 #pragma once
 
-// What masks, the diagonal, the window and the borders do to a tile of scores on the matrix units, and which tiles of
-// the other side a tile meets at all. Scores are sums of products here: times scale they are scores.
+// What masks, the diagonal, the window and the borders do to a tile of scores on the matrix units. Scores are sums of
+// products here: times scale they are scores.
 
-#include "kernels/cuda/attention/attention_mma.cuh"
-
-#include <climits>
+#include "kernels/cuda/attention/attention_ranges.cuh"
 
 namespace plimsoll::cuda {
 
@@ -150,9 +148,6 @@ struct OwnAdditions {
   }
 };
 
-// Is the mask the same for all rows of a head? Kernels that own rows then keep a tile of it in shared memory.
-__device__ inline bool is_mask_of_columns(const AttentionShape& n) { return n.mask && n.mask_strides[2] == 0; }
-
 // Additions of a tile of columns, for one thread each.
 template <typename Tile, typename T>
 __device__ void load_additions(float* additions, const AttentionShape& n, const Head& head, int first) {
@@ -210,45 +205,6 @@ __device__ void close_outside(Sums<Tile::m_tiles, Tile::n_tiles>& sums, const At
         const bool closed = (n.causal && column > row) || column - row >= window || row - column >= window;
         if (row >= rows || column >= columns || closed) sums[m][t][e] = -INFINITY;
       }
-}
-
-// The columns that rows [first, first + count) may meet, or the rows that such columns may: from `first`, at a border
-// of tiles, to before `end`.
-struct Range {
-  int first, end;
-};
-
-// The segments of sixty-four neighbouring rows each, of one sample.
-__device__ inline const SegmentTile* segment_tiles(const AttentionShape& n, const Head& head) {
-  const int64_t tiles = (n.columns + segment_tile - 1) / segment_tile;
-  return n.segment_tiles + (n.segments_step > 0 ? head.b * tiles : 0);
-}
-
-// Fills the workspace for segments, if there are any.
-[[nodiscard]] cudaError_t launch_segment_tiles(const AttentionShape& shape, cudaStream_t stream);
-
-// Leaves the others from the first tile to the last that may have a segment of the rows `first` to `last`. Where
-// documents follow one another, these are the tiles that share a document with the rows. Every warp comes to the same.
-__device__ inline void narrow_to_segments(Range& range, const AttentionShape& n, const Head& head, int first,
-                                          int last) {
-  const SegmentTile* const tiles = segment_tiles(n, head);
-  const int end = (min(range.end, static_cast<int>(n.columns)) + segment_tile - 1) / segment_tile;
-  SegmentTile own = tiles[first / segment_tile];
-  for (int i = first / segment_tile + 1; i <= last / segment_tile && i * segment_tile < n.columns; ++i) {
-    own.low = min(own.low, tiles[i].low);
-    own.high = max(own.high, tiles[i].high);
-  }
-  int lowest = INT_MAX, highest = -1;
-  for (int i = range.first / segment_tile + static_cast<int>(threadIdx.x) % 32; i < end; i += 32)
-    if (tiles[i].low <= own.high && own.low <= tiles[i].high) lowest = min(lowest, i), highest = i;
-  lowest = __reduce_min_sync(whole_warp, lowest);
-  highest = __reduce_max_sync(whole_warp, highest);
-  if (highest < 0) {
-    range.end = range.first;
-    return;
-  }
-  range.first = max(range.first, lowest * segment_tile);
-  range.end = min(range.end, (highest + 1) * segment_tile);
 }
 
 // Closes the pairs of a tile whose row and column have different segments.
@@ -324,42 +280,6 @@ __device__ void cap_sums(Sums<Tile::m_tiles, Tile::n_tiles>& sums, const Attenti
 #pragma unroll
       for (int e = 0; e < 4; ++e) sums[m][t][e] = cap.tangent(sums[m][t][e]) * cap.to_sum;
 }
-template <Owner owner>
-__device__ Range range_of_others(const AttentionShape& n, int first, int count, int tile) {
-  const int others = static_cast<int>(owner == Owner::Rows ? n.columns : n.rows);
-  const int window = static_cast<int>(n.window), last = first + count - 1;
-  Range range{0, others};
-  if (n.causal && owner == Owner::Rows) range.end = min(range.end, last + 1);
-  if (n.causal && owner == Owner::Columns) range.first = first;
-  if (window > 0) {
-    range.first = max(range.first, first - window + 1);
-    range.end = min(range.end, last + window);
-  }
-  range.first = range.first / tile * tile;
-  return range;
-}
-// Of one head, without tiles that no segment of the rows or columns reaches.
-template <Owner owner>
-__device__ Range range_of_others(const AttentionShape& n, const Head& head, int first, int count, int tile) {
-  Range range = range_of_others<owner>(n, first, count, tile);
-  if (n.segments) narrow_to_segments(range, n, head, first, first + count - 1);
-  return range;
-}
-
-// The others of which every tile inside is open: neither the diagonal nor the window nor the last column closes any of
-// it. What would lie beyond the last row is 0 where it is read, and not stored.
-template <Owner owner>
-__device__ Range open_others(const AttentionShape& n, int first, int count) {
-  const int last = first + count - 1, window = static_cast<int>(n.window);
-  Range open{0, owner == Owner::Rows ? static_cast<int>(n.columns) : INT_MAX};
-  if (n.causal && owner == Owner::Rows) open.end = min(open.end, first + 1);
-  if (n.causal && owner == Owner::Columns) open.first = last;
-  if (window > 0) {
-    open.first = max(open.first, last - window + 1);
-    open.end = min(open.end, first + window);
-  }
-  return open;
-}
 
 // Closes what the mask with rows, segments, the diagonal, the window and the borders close, and adds a float mask with
 // rows.
@@ -382,7 +302,8 @@ __device__ void apply_masks(Sums<Tile::m_tiles, Tile::n_tiles>& sums, const Atte
                             const Place<owner>& place, int first_own, int first_other, const float* additions) {
   if (is_mask_of_columns(n)) {
     if constexpr (owner == Owner::Rows) {
-      add_additions<Tile>(sums, additions);
+      static_assert(column_tile % Tile::others == 0);
+      if (noted_tile(n, tiles_of_mask(n, head), first_other) != ColumnTile::Open) add_additions<Tile>(sums, additions);
     } else {
       OwnAdditions<Tile> own;
       own.template load<T>(n, head, place);

@@ -95,6 +95,7 @@ cudaError_t attention_mma(const AttentionShape& shape, const AttentionCall& call
                        is_aligned(call.k, shape.k_step) && is_aligned(call.v, shape.v_step) && is_aligned(call.y, 0);
   if (takes_windows(shape, aligned) && !call.sinks.of_heads) return attention_windows(shape, call, stream);
   if (const cudaError_t error = launch_segment_tiles(shape, stream); error != cudaSuccess) return error;
+  if (const cudaError_t error = launch_column_tiles(shape, stream); error != cudaSuccess) return error;
   return with_16_bit_float(shape.type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
     if (takes_warpgroups(depth)) return attention_warpgroup(shape, aligned, call, stream);

@@ -46,6 +46,7 @@ __device__ void forward(const AttentionShape& n, bool aligned, const AttentionCa
                                                 value_depth, aligned);
   const Range open = open_others<Owner::Rows>(n, first, Tile::own);
   const bool adds = is_mask_of_columns(n), has_row_mask = n.mask && !adds;
+  const ColumnTile* const mask_tiles = tiles_of_mask(n, head);
   auto load_k = [&](int stage, int column) {
     if (column < range.end) k_rows.load(tiles.k(stage), column);
   };
@@ -59,10 +60,10 @@ __device__ void forward(const AttentionShape& n, bool aligned, const AttentionCa
   const KeptDraws draws(n, head);
   KeptRows<Tile> kept;
   // Scores become weights; true where `out` must be rescaled.
-  auto weigh = [&](int stage, int column) {
+  auto weigh = [&](int stage, int column, ColumnTile noted) {
     const Place<Owner::Rows> place{warp_first + lane / 4, column + lane % 4 * 2};
     if (n.softcap > 0.0f) cap_sums<Tile>(scores, n);
-    if (adds) add_additions<Tile>(scores, tiles.additions(stage));
+    if (adds && noted != ColumnTile::Open) add_additions<Tile>(scores, tiles.additions(stage));
     if (n.slopes) subtract_distances<Tile, Owner::Rows>(scores, slope_of(n, head), place);
     if (n.segments) close_other_segments<Tile, Owner::Rows>(scores, n, head, place, first, column);
     if (has_row_mask) add_row_mask<Tile, Owner::Rows, T>(scores, n, head, place, first, column);
@@ -95,7 +96,7 @@ __device__ void forward(const AttentionShape& n, bool aligned, const AttentionCa
     if (drops) kept.draw(draws, warp_first, range.first);
     wait_for_products<0>();
     settle(scores[0]);
-    weigh(0, range.first);
+    weigh(0, range.first, noted_tile(n, mask_tiles, range.first));
     round();
     // `stage` holds v of this tile; k of the next stands one further on, and the last to be loaded `ahead` further on.
     int stage = 0, next = range.first + Tile::others;
@@ -106,12 +107,13 @@ __device__ void forward(const AttentionShape& n, bool aligned, const AttentionCa
       load_k(stage, next + ahead * Tile::others);
       commit_copies();
       const float added = adds ? addition_of<Tile, T>(n, head, next + Tile::others) : 0.0f;
+      const ColumnTile noted = noted_tile(n, mask_tiles, next);
       start_scores<Tile>(scores, own, tiles.k(next_stage));
       start_weighted_rows<Tile>(out, weights, tiles.v(stage));
       if (drops) kept.draw(draws, warp_first, next);
       wait_for_products<1>();
       settle(scores[0]);
-      const bool grows = weigh(next_stage, next);
+      const bool grows = weigh(next_stage, next, noted);
       if (adds) store_addition<Tile>(tiles.additions(Tile::next(next_stage)), added);
       wait_for_products<0>();
       settle(out[0]);

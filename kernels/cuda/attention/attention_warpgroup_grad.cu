@@ -81,6 +81,7 @@ __device__ void grad_of_rows(const AttentionShape& n, bool aligned, const Attent
                                                 value_depth, aligned);
   const Range open = open_others<Owner::Rows>(n, first, Tile::own);
   const bool adds = is_mask_of_columns(n), has_row_mask = n.mask && !adds;
+  const ColumnTile* const mask_tiles = tiles_of_mask(n, head);
   const KeptDraws draws(n, head);
   KeptRows<Tile> kept;
   auto load = [&](int stage, int column) {
@@ -113,6 +114,7 @@ __device__ void grad_of_rows(const AttentionShape& n, bool aligned, const Attent
     meet_with_copies<ahead - 1>();  // this tile has arrived, and the one before it is no longer read
     load(stage == 0 ? ahead : stage - 1, column + ahead * Tile::others);
     const float added = adds ? addition_of<Tile, T>(n, head, column + Tile::others) : 0.0f;
+    const ColumnTile noted = noted_tile(n, mask_tiles, column);
     start_scores<Tile>(scores, own_q, tiles.a(stage));
     start_scores<Tile>(dp, own_dy, tiles.b(stage));
     if (drops) kept.draw(draws, warp_first, column);
@@ -127,7 +129,7 @@ __device__ void grad_of_rows(const AttentionShape& n, bool aligned, const Attent
       if (adds) all_added.set_others(tiles.constants(stage));
       capped_probabilities<Tile, T>(scores, nullptr, Cap(n), to_log2, lse_of_row, all_added);
     } else {
-      if (adds) add_additions<Tile>(scores, tiles.constants(stage));
+      if (adds && noted != ColumnTile::Open) add_additions<Tile>(scores, tiles.constants(stage));
       if (n.slopes) subtract_distances<Tile, Owner::Rows>(scores, slope_of(n, head), place);
       probabilities<Tile>(scores, to_log2, lse_of_row);
     }
@@ -190,7 +192,9 @@ __device__ void grad_of_columns(const AttentionShape& n, bool aligned, const Att
   const RowLoader<Tile, Tile::others, T> dy_rows(static_cast<const T*>(grads.dy) + any.y(n), n.heads * n.value_depth,
                                                  rows, value_depth, aligned);
   const Range open = open_others<Owner::Columns>(n, first, Tile::own);
-  const bool adds = is_mask_of_columns(n), has_row_mask = n.mask && !adds;
+  const bool has_row_mask = n.mask && !is_mask_of_columns(n);
+  static_assert(Tile::own == column_tile);
+  const bool adds = is_mask_of_columns(n) && noted_tile(n, tiles_of_mask(n, any), first) != ColumnTile::Open;
   const KeptDraws draws(n, any);
   RowTiles at(range, Tile::others, static_cast<int>(shared_by)), loaded = at;
   auto load = [&](int stage) {

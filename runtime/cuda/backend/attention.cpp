@@ -7,6 +7,7 @@ namespace plimsoll {
 namespace {
 
 static_assert(max_flash_depth == cuda::max_attention_depth);
+static_assert(noted_columns == cuda::column_tile);
 
 cuda::AttentionShape shape_of(const CudaCall& k, size_t mask) {
   const Attrs& attrs = k.attrs();
@@ -50,9 +51,18 @@ const void* first_value(const CudaCall& k, const AttentionSizes& n) {
 }
 
 // The segments' tiles lie in the workspace behind `before` bytes.
-cuda::AttentionShape shape_for_mma(const CudaCall& k, size_t mask, int64_t before) {
+cuda::AttentionShape shape_with_segments(const CudaCall& k, size_t mask, int64_t before) {
   cuda::AttentionShape shape = shape_of(k, mask);
   if (shape.segments) shape.segment_tiles = reinterpret_cast<cuda::SegmentTile*>(k.scratch<std::byte>() + before);
+  return shape;
+}
+
+// And those of the mask's columns behind them.
+cuda::AttentionShape shape_for_mma(const CudaCall& k, size_t mask, int64_t before) {
+  cuda::AttentionShape shape = shape_with_segments(k, mask, before);
+  if (column_tiles_bytes(k.call, mask) > 0)
+    shape.column_tiles =
+        reinterpret_cast<cuda::ColumnTile*>(k.scratch<std::byte>() + before + segment_tiles_bytes(k.call, mask));
   return shape;
 }
 
@@ -127,7 +137,7 @@ Status launch_mask_grad_mma(const CudaCall& k) {
   const int64_t row_products = row_products_bytes(k.call);
   std::byte* const partials = k.scratch<std::byte>() + row_products;
   const cuda::AttentionShape shape =
-      shape_for_mma(k, attention_grad_mask, row_products + mask_grad_partials_bytes(k.call));
+      shape_with_segments(k, attention_grad_mask, row_products + mask_grad_partials_bytes(k.call));
   return launched(k, cuda::attention_mask_grad_mma(shape, mask_grad_operands(k),
                                                    mask_grad_of(k, reinterpret_cast<float*>(partials)), k.stream));
 }

@@ -1,6 +1,8 @@
 #include "ir/ops/common/samples.h"
 #include "tests/cuda/on_card/case_on_card.h"
 
+#include <limits>
+
 // Attention's kernels on rows and columns that cross their tiles, forward and backward, with what the op's own samples
 // are too small for.
 
@@ -23,7 +25,16 @@ struct AttentionCase {
   int64_t document = 0;  // rows of a packed document; 0: none
 };
 
+// A mask that adds `closed` to the columns of a sample outside [first, end).
+SampleOperand open_between(int64_t columns, std::initializer_list<std::pair<int64_t, int64_t>> samples, double closed) {
+  std::vector<double> added;
+  for (const auto& [first, end] : samples)
+    for (int64_t i = 0; i < columns; ++i) added.push_back(i >= first && i < end ? 0 : closed);
+  return fixed(values({static_cast<int64_t>(samples.size()), 1, 1, columns}, added));
+}
+
 std::vector<AttentionCase> attention_cases() {
+  constexpr double far_below = -1e30, infinity = std::numeric_limits<double>::infinity();
   SampleOperand closed_row = bools({2, 1, 70, 130});
   closed_row.fill = SampleOperand::Fill::Values;
   for (int64_t i = 0; i < 2 * 70 * 130; ++i)
@@ -35,6 +46,24 @@ std::vector<AttentionCase> attention_cases() {
       {"padding, dropped", 3, 128, 128, 2, 2, 64, 64, false, 0.1, bools({3, 1, 1, 128})},
       {"padding, odd lengths", 2, 70, 130, 2, 2, 64, 64, false, 0, bools({2, 1, 1, 130})},
       {"causal and padding", 2, 130, 130, 4, 1, 128, 128, true, 0, bools({2, 1, 1, 130})},
+      {"padding of whole tiles", 3, 200, 330, 2, 2, 64, 64, false, 0,
+       open_between(330, {{0, 330}, {0, 130}, {0, 5}}, -infinity)},
+      {"padding of whole tiles by numbers, dropped", 3, 200, 330, 4, 2, 128, 128, false, 0.1,
+       open_between(330, {{0, 64}, {200, 330}, {100, 200}}, far_below)},
+      {"a sample that is closed whole by numbers", 2, 130, 330, 2, 2, 64, 64, false, 0,
+       open_between(330, {{0, 0}, {70, 90}}, far_below)},
+      {"a sample that is closed whole", 2, 130, 330, 2, 1, 64, 64, false, 0.1,
+       open_between(330, {{0, 0}, {70, 90}}, -infinity)},
+      {"causal, padding on the left by numbers", 2, 300, 300, 2, 2, 64, 64, true, 0,
+       open_between(300, {{150, 300}, {0, 300}}, far_below)},
+      {"causal, padding on the left", 2, 300, 300, 2, 2, 64, 64, true, 0.1,
+       open_between(300, {{150, 300}, {0, 140}}, -infinity)},
+      {"window, padding by numbers", 2, 300, 300, 2, 2, 64, 64, false, 0,
+       open_between(300, {{0, 64}, {128, 300}}, far_below), false, 40},
+      {"short heads, padding of whole tiles", 2, 200, 330, 2, 2, 32, 32, false, 0.1,
+       open_between(330, {{0, 100}, {130, 330}}, -infinity)},
+      {"long heads, padding of whole tiles", 2, 130, 330, 2, 1, 256, 256, false, 0,
+       open_between(330, {{0, 100}, {130, 330}}, far_below)},
       {"closed rows", 2, 70, 130, 2, 2, 32, 32, false, 0, closed_row},
       {"bias per head", 2, 100, 100, 2, 2, 64, 64, false, 0, fixed(normal({1, 2, 100, 100}))},
       {"bias per head in 16 bits, dropped", 2, 100, 100, 2, 2, 64, 64, false, 0.3,

@@ -109,6 +109,12 @@ Plan rotated(const Plan& one, int64_t sets, int64_t calls) {
   return plan;
 }
 
+// Is this element of rows of `length` elements before the row's padding? Rows are from a quarter to the whole length.
+bool is_before_padding(int64_t element, int64_t length) {
+  const int64_t least = length / 4, row = element / length;
+  return element % length < least + row * 37 % (length - least + 1);
+}
+
 // Random numbers, a block of them over and over: zeros flatter matrix units and memory.
 void fill(const TensorView& view, int64_t below) {
   const Type block_type(view.type.dtype, {std::min<int64_t>(view.elements(), 1 << 18)});
@@ -117,6 +123,8 @@ void fill(const TensorView& view, int64_t below) {
   for (int64_t i = 0; i < block_type.elements(); ++i)
     if (is_float(view.type.dtype))
       block.view().set(i, stream.normal(i));
+    else if (below < 0 && view.type.dtype == DType::Bool)
+      block.view().set_int(i, is_before_padding(i, -below));
     else if (below < 0)
       block.view().set_int(i, i / -below);
     else
