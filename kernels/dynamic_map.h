@@ -13,18 +13,23 @@ namespace plimsoll {
 // A decade of the map has twice as many numbers as the one below it, evenly spaced, so within a decade the code is a
 // line over the number. Lines become flatter from decade to decade and meet at the powers of ten, so the least of all
 // seven is the code's place. Codes change at whole numbers of it; at a power of ten 0.2 above one.
+inline constexpr int code_decades = 7;
+
+struct CodeLine {
+  float slope, start;
+};
+
 template <bool is_signed, int decade>
-PLIMSOLL_ALWAYS_INLINE constexpr float code_line(float size) {
+PLIMSOLL_ALWAYS_INLINE constexpr CodeLine code_line() {
   constexpr float powers[] = {1e6F, 1e5F, 1e4F, 1e3F, 1e2F, 1e1F, 1.0F};
   constexpr auto numbers = static_cast<float>(1 << (is_signed ? decade : decade + 1));
-  constexpr float slope = powers[decade] * numbers / 0.9F,
-                  start = (is_signed ? 127.0F : -1.0F) + numbers - numbers / 9.0F;
-  return slope * size + start;
+  return {powers[decade] * numbers / 0.9F, (is_signed ? 127.0F : -1.0F) + numbers - numbers / 9.0F};
 }
 
-template <bool is_signed, int decade = 6>
+template <bool is_signed, int decade = code_decades - 1>
 PLIMSOLL_ALWAYS_INLINE constexpr float code_place(float size) {
-  const float line = code_line<is_signed, decade>(size);
+  constexpr CodeLine of_decade = code_line<is_signed, decade>();
+  const float line = of_decade.slope * size + of_decade.start;
   if constexpr (decade == 0) {
     return line;
   } else {

@@ -1,10 +1,10 @@
 #include "kernels/cuda/common/rows.cuh"
+#include "kernels/cuda/update/adam_step.cuh"
 #include "kernels/cuda/update/block_table.cuh"
 #include "kernels/cuda/update/rounding.cuh"
 #include "kernels/cuda/update/update.h"
 
 #include <algorithm>
-#include <cmath>
 
 // Serves adamw, sgd and running_update. PyTorch's update rules. A thread updates four consecutive elements: 28 bytes
 // per f32 parameter with its moments, each read and written once. What depends on the step alone every thread computes
@@ -99,11 +99,6 @@ __device__ void store_norm(float* norm, const float (&gradient)[lanes]) {
   if (threadIdx.x == 0) *norm = sqrtf(squares);
 }
 
-struct AdamFactors {
-  double log_beta1, log_beta2;
-  float one_minus_beta1, beta2, one_minus_beta2, eps, decay, l2;
-};
-
 template <typename P, typename M>
 __device__ void adam_lanes(const AdamFactors& f, const AdamCall& call, const AdamTensor& tensor,
                            const float (&g)[lanes], int64_t at) {
@@ -121,21 +116,15 @@ __device__ void adam_lanes(const AdamFactors& f, const AdamCall& call, const Ada
   load_lanes(p, param, at, tensor.elements);
   load_lanes(mean, m, at, tensor.elements);
   load_lanes(square, v, at, tensor.elements);
-  const double step = static_cast<double>(*call.step);
-  const float lr = *call.lr, scale = call.scale ? *call.scale : 1.0f;
-  // 1 - beta^step without the cancellation
-  const float correction1 = -expm1f(static_cast<float>(step * f.log_beta1));
-  const float correction2 = -expm1f(static_cast<float>(step * f.log_beta2));
-  const float step_size = lr / correction1, inverse_root2 = 1.0f / sqrtf(correction2);
-  const float keep = 1.0f - lr * f.decay;
+  const AdamStep step(f, call);
 #pragma unroll
   for (int i = 0; i < lanes; ++i) {
-    const float gradient = g[i] * scale + f.l2 * p[i];
+    const float gradient = g[i] * step.scale + f.l2 * p[i];
     mean[i] += (gradient - mean[i]) * f.one_minus_beta1;
     square[i] = square[i] * f.beta2 + gradient * gradient * f.one_minus_beta2;
-    p[i] = p[i] * keep - step_size * mean[i] / (sqrtf(square[i]) * inverse_root2 + f.eps);
+    p[i] = step.updated(p[i], mean[i], square[i]);
   }
-  round_parameters<P>(tensor.rounding, *call.step, p, at);
+  round_parameters<P>(tensor.rounding, step.number, p, at);
   store_lanes(new_param, p, at, tensor.elements);
   store_lanes(new_m, mean, at, tensor.elements);
   store_lanes(new_v, square, at, tensor.elements);
@@ -212,14 +201,7 @@ __global__ void __launch_bounds__(block_threads)
 
 template <typename P, typename G, typename M>
 cudaError_t launch_adam(const AdamCall& call, const AdamTensor* tensors, int count, cudaStream_t stream) {
-  const AdamFactors factors{std::log(call.beta1),
-                            std::log(call.beta2),
-                            static_cast<float>(1 - call.beta1),
-                            static_cast<float>(call.beta2),
-                            static_cast<float>(1 - call.beta2),
-                            static_cast<float>(call.eps),
-                            call.decoupled ? static_cast<float>(call.weight_decay) : 0.0f,
-                            call.decoupled ? 0.0f : static_cast<float>(call.weight_decay)};
+  const AdamFactors factors(call);
   return launch_in_tables(tensors, count, [&](const auto& table) {
     adam_kernel<P, G, M><<<table.blocks.blocks(), block_threads, 0, stream>>>(factors, call, table);
   });
