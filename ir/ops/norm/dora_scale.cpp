@@ -62,9 +62,13 @@ std::vector<Sample> dora_scale_samples() {
     return Sample{{fixed(w), fixed(normal({rank, inputs})), fixed(normal({outputs, rank})), positive({outputs})},
                   Attrs{{"scale", scale}, {"transpose_w", by_outputs}}};
   };
-  return {sample(normal({5, 7}), 5, 7, 2, 0.5, 1), sample(normal({7, 5}), 5, 7, 3, 2.0, 0),
-          sample(normal({40, 300}), 40, 300, 8, 1.0, 1), sample(normal({300, 40}, DType::BF16), 40, 300, 1, 1.5, 0),
-          sample(normal({33, 64}, DType::F16), 33, 64, 4, 0.25, 1)};
+  return {sample(normal({5, 7}), 5, 7, 2, 0.5, 1),
+          sample(normal({7, 5}), 5, 7, 3, 2.0, 0),
+          sample(normal({40, 300}), 40, 300, 8, 1.0, 1),
+          sample(normal({300, 40}, DType::BF16), 40, 300, 1, 1.5, 0),
+          sample(normal({33, 64}, DType::F16), 33, 64, 4, 0.25, 1),
+          sample(normal({19, 600}), 19, 600, 70, 0.5, 1),
+          sample(normal({301, 37}), 37, 301, 70, 0.5, 0)};
 }
 
 }  // namespace
