@@ -1,6 +1,7 @@
 #pragma once
 
-// Codes of the dynamic 8-bit maps (ir/quantized_numbers.h) found by arithmetic, as the kernels of both backends do it.
+// Codes of the dynamic 8-bit maps (ir/quantized_numbers.h) found by arithmetic: lines for the kernels of both backends,
+// and the code as the CPU's finds it.
 
 #if defined(__GNUC__)
 #define PLIMSOLL_ALWAYS_INLINE __attribute__((always_inline)) inline

@@ -8,19 +8,21 @@
 # references, to the bit for codes and scales, and a golden case beside PyTorch's numbers; then kernels beside a copy and
 # the products beside those of bf16; then losses of 300 steps beside bf16's; then, bf16 and fp8 in turns, the milliseconds
 # of a step as predicted and as measured, and the bytes as promised and as held.
-set -e
-build=$1 model=$2
+set -u
+build=$1 model=${2:-}
 here=$(cd "$(dirname "$0")" && pwd)
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-"$build/bin/plimsoll_cuda_tests" --test-case='8-bit floats*'
-"$build/bin/plimsoll_cuda_tests" --test-case='every CUDA kernel*' --subcase='f8_scale,to_f8,linear_f8,cublaslt*,words,tiles'
-python3 "$here/../golden/check_golden.py" "$build/bin/plimsoll" gpt2 llama_gqa --device h200 --precision fp8 || true
+failed=0
+check() { "$@" || { echo "FAILED: $*"; failed=1; }; }
+check "$build/bin/plimsoll_cuda_tests" --test-case='8-bit floats*'
+check "$build/bin/plimsoll_cuda_tests" --test-case='every CUDA kernel*' --subcase='f8_scale,to_f8,linear_f8,cublaslt*,words,tiles'
+check python3 "$here/../golden/check_golden.py" "$build/bin/plimsoll" gpt2 llama_gqa --device auto --precision fp8
 "$build/bin/cuda_kernel_speeds" f8_scale to_f8 linear_f8 linear linear_dw
-timeout 60 python3 "$here/fp8_losses.py" "$build/bin/plimsoll" --device auto || true
+check timeout 60 python3 "$here/fp8_losses.py" "$build/bin/plimsoll" --device auto
 if [ -z "$model" ]; then
   model="$folder/llama.onnx"
-  python3 "$here/write_llama.py" "$model" --batch 16
+  check python3 "$here/write_llama.py" "$model" --batch 16
 fi
 python3 - "$folder/tokens.bin" <<'PYTHON'
 import random, struct, sys
@@ -28,16 +30,17 @@ random.seed(1)
 open(sys.argv[1], "wb").write(struct.pack("<400000H", *(random.randrange(30000) for _ in range(400000))))
 PYTHON
 for precision in bf16 fp8; do
-  "$build/bin/plimsoll" compile "$model" -o "$folder/$precision.plan" --device auto --precision $precision --lr 1e-4 | tail -1
+  check "$build/bin/plimsoll" compile "$model" -o "$folder/$precision.plan" --device auto --precision $precision --lr 1e-4 >"$folder/compile.log"
+  tail -1 "$folder/compile.log"
 done
 for round in 1 2; do
   for precision in bf16 fp8; do
-    "$build/bin/plimsoll" run "$folder/$precision.plan" --init 0 --init-std 0.02 --data "$folder/tokens.bin" --steps 12 \
-      --metrics "$folder/$precision.$round.jsonl" >"$folder/run.log" 2>&1 || tail -3 "$folder/run.log"
-    grep -h 'steps, loss\|^promised' "$folder/run.log" | sed "s/^/$precision: /"
+    check "$build/bin/plimsoll" run "$folder/$precision.plan" --init 0 --init-std 0.02 --data "$folder/tokens.bin" --steps 12 \
+      --metrics "$folder/$precision.$round.jsonl" >"$folder/run.log" 2>&1
+    grep -h 'steps, loss\|^promised\|error\|^FAILED' "$folder/run.log" | sed "s/^/$precision: /"
   done
 done
-python3 - "$folder" <<'PYTHON'
+python3 - "$folder" <<'PYTHON' || failed=1
 import json, pathlib, statistics, sys
 folder = pathlib.Path(sys.argv[1])
 step = {}
@@ -47,3 +50,4 @@ for precision in ("bf16", "fp8"):
     print(f"{precision}: {step[precision]:.2f} ms a step, last loss {lines[-1]['loss']:.4f}")
 print(f"fp8 is {step['bf16'] / step['fp8']:.3f} times as fast as bf16; the aim is 1.30")
 PYTHON
+exit $failed

@@ -83,7 +83,7 @@ __device__ inline float log2_approx(float x) {
   return log;
 }
 
-// The nearest whole number, and how far it is from `least`, or 0.
+// How far above `least` the nearest whole number is; 0 where it is below.
 __device__ inline int rounded_from(float x, int least) {
   constexpr float of_whole = 12582912.0f;  // 1.5 * 2^23: floats beside it are one apart
   const float first = of_whole + static_cast<float>(least);

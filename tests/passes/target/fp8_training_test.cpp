@@ -6,10 +6,10 @@
 #include "runtime/first_values.h"
 #include "tests/support/rank_trainer.h"
 #include "tests/support/small_training.h"
+#include "tests/support/tensor_distance.h"
 
 #include <doctest/doctest.h>
 
-#include <cmath>
 #include <numeric>
 #include <random>
 
@@ -94,15 +94,6 @@ Trained train(Plan plan, int steps, llvm::StringRef graph = model) {
   for (int step = 0; step < steps; ++step)
     trained.losses.push_back(llvm::cantFail(session->step(data, step == 0 ? &sink : nullptr)).loss);
   return trained;
-}
-
-double distance(const Tensor& a, const Tensor& b) {
-  double difference = 0, norm = 0;
-  for (int64_t i = 0; i < a.type().elements(); ++i) {
-    difference += (a.get(i) - b.get(i)) * (a.get(i) - b.get(i));
-    norm += b.get(i) * b.get(i);
-  }
-  return std::sqrt(difference / norm);
 }
 
 // The losses of the first rank of a mesh that shares the batch.

@@ -3,6 +3,7 @@
 #include "passes/compile.h"
 #include "runtime/cpu/cpu_catalog.h"
 #include "tests/support/small_training.h"
+#include "tests/support/tensor_distance.h"
 
 #include <doctest/doctest.h>
 #include <cmath>
@@ -89,15 +90,6 @@ TrainingRequest request_for(const char* precision, int64_t accumulate = 1) {
   request.accumulate = accumulate;
   request.clip_grad_norm = 1;
   return request;
-}
-
-double distance(const Tensor& a, const Tensor& b) {
-  double difference = 0, norm = 0;
-  for (int64_t i = 0; i < a.type().elements(); ++i) {
-    difference += (a.get(i) - b.get(i)) * (a.get(i) - b.get(i));
-    norm += b.get(i) * b.get(i);
-  }
-  return std::sqrt(difference / norm);
 }
 
 TEST_SUITE("unit") {

@@ -7,6 +7,7 @@
 #include "tests/passes/train/eight_bit_numbers.h"
 #include "tests/support/rank_trainer.h"
 #include "tests/support/small_training.h"
+#include "tests/support/tensor_distance.h"
 
 #include <doctest/doctest.h>
 #include <algorithm>
@@ -76,15 +77,6 @@ Tensor state_of(Session& session, const std::string& name) {
   });
   REQUIRE_FALSE(bool(failed));
   return copy;
-}
-
-double distance(const Tensor& a, const Tensor& b) {
-  double apart = 0, length = 0;
-  for (int64_t i = 0; i < a.type().elements(); ++i) {
-    apart += std::pow(a.get(i) - b.get(i), 2);
-    length += std::pow(b.get(i), 2);
-  }
-  return std::sqrt(apart / length);
 }
 
 // What kernels compute, against the thresholds one by one.
