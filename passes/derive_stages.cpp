@@ -106,6 +106,10 @@ class StageDeriver {
                          " micro-batches, as many as there are stages, and not " +
                          llvm::Twine(asked > 0 ? asked : rows));
     const int64_t most = asked > 0 ? asked : std::min(rows, usual_micro_batches_per_stage * stages);
+    if (asked == 0 && rows % group != 0)
+      return usage_error("the schedule interleaved takes a multiple of " + llvm::Twine(stages) +
+                         " micro-batches, and a rank's batch of " + llvm::Twine(rows) +
+                         " does not divide into that many");
     for (int64_t count = most; count >= (asked > 0 ? asked : group); --count)
       if (rows % count == 0 && count % group == 0 && can_split(count)) return Status::success();
     return usage_error("the model cannot be cut into " + runs_in_words() + ": of " + llvm::Twine(cuts_.size()) +

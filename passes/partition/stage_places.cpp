@@ -44,13 +44,19 @@ Status Places::find(Owners& owners) {
 
 Status Places::visit(NodeId id) {
   const Node& node = graph_.node(id);
-  int32_t place = any_run;
-  bool several = false;
+  int32_t place = any_run, place_of_states = any_run;
+  bool several = false, of_states = !node.operands.empty();
   for (ValueId operand : node.operands) {
-    if (operand == ValueId::None || of(operand) == any_run) continue;
-    several |= place != any_run && !same_stage(place, of(operand));
-    place = place == any_run ? of(operand) : later_run(node.phase, place, of(operand));
+    if (operand == ValueId::None) continue;
+    of_states &= is_of_states_[index_of(operand)];
+    if (of(operand) == any_run) continue;
+    const int32_t found = place != any_run ? place : place_of_states;
+    several |= found != any_run && !same_stage(found, of(operand));
+    int32_t& decides = is_of_states_[index_of(operand)] ? place_of_states : place;
+    decides = decides == any_run ? of(operand) : later_run(node.phase, decides, of(operand));
   }
+  // A state that came for one run of a stage serves its later ones too, and their gradients do not wait for that run's.
+  if (place == any_run) place = place_of_states;
   if (moves_between_runs(node)) {
     if (place != any_run && !same_stage(place, sending_run(node)))
       return wrong(node, "is not on the stage that sends it");
@@ -64,7 +70,7 @@ Status Places::visit(NodeId id) {
     joint_sums_.push_back(id);
     place = any_run;
   }
-  for (ValueId result : node.results) place_[index_of(result)] = place;
+  for (ValueId result : node.results) place_[index_of(result)] = place, is_of_states_[index_of(result)] = of_states;
   return Status::success();
 }
 

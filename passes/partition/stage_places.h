@@ -46,10 +46,11 @@ class Places {
         routes_(routes),
         place_(graph.value_count(), any_run),
         is_state_(graph.value_count(), false),
+        is_of_states_(graph.value_count(), false),
         position_(graph.node_slots(), 0) {
     for (const State& state : graph.states) {
       place_[index_of(state.value)] = owner_in(owners, state.value);
-      is_state_[index_of(state.value)] = true;
+      is_state_[index_of(state.value)] = is_of_states_[index_of(state.value)] = true;
     }
   }
 
@@ -81,9 +82,10 @@ class Places {
 
   const Graph& graph_;
   const Routes& routes_;
-  std::vector<int32_t> place_;     // by value
-  std::vector<bool> is_state_;     // by value
-  std::vector<int32_t> position_;  // by node
+  std::vector<int32_t> place_;      // by value
+  std::vector<bool> is_state_;      // by value
+  std::vector<bool> is_of_states_;  // by value: a state, or made of states alone
+  std::vector<int32_t> position_;   // by node
   std::vector<NodeId> transfers_, joint_sums_;
   std::map<NodeId, int64_t> numbers_;                    // by transfer
   std::map<std::pair<int32_t, int32_t>, int64_t> sent_;  // from one stage to another, so far

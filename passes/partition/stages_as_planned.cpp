@@ -4,6 +4,7 @@
 #include "passes/analysis/dependence.h"
 #include "passes/partition/function_on_stage.h"
 
+#include <limits>
 #include <map>
 #include <set>
 
@@ -151,37 +152,63 @@ class FirstReaders {
   std::set<ValueId> seen_;
 };
 
+// What stands between two places where the model may be cut, or behind the last one.
+struct Section {
+  NodeId end = NodeId::None;  // its place; none of the last section
+  int64_t nodes = 0;
+  llvm::SmallVector<int32_t, 1> stages;  // whose states it is the first to read
+
+  bool may_be_on(int64_t stage) const {
+    return llvm::all_of(stages, [&](int32_t each) { return each == stage; });
+  }
+};
+
+std::vector<Section> sections_between(const Graph& graph, llvm::ArrayRef<NodeId> places, const StagesOfStates& owners) {
+  FirstReaders readers(graph, owners);
+  std::vector<Section> sections(1);
+  for (NodeId id : graph.order()) {
+    ++sections.back().nodes;
+    llvm::append_range(sections.back().stages, readers.stages_of(id));
+    if (sections.size() > places.size() || places[sections.size() - 1] != id) continue;
+    sections.back().end = id;
+    sections.emplace_back();
+  }
+  return sections;
+}
+
 }  // namespace
 
+// A run takes one section or several. Of all ways to take them in which each run is on the stage of the states that it
+// reads, the one whose runs have most nearly as many nodes: least squares, found by the number of runs and the section
+// in which they end.
 Result<std::vector<NodeId>> ends_as_planned(const Graph& graph, llvm::ArrayRef<NodeId> places,
                                             const StagesOfStates& owners, const StageRuns& runs) {
-  FirstReaders readers(graph, owners);
-  std::vector<NodeId> ends;
-  std::vector<NodeId> within, behind;  // places amid the run's readers so far, and behind them, in order
-  const auto stage_of_run = [&](size_t ahead) { return runs.stage_of(static_cast<int64_t>(ends.size() + ahead)); };
-  const auto has_run = [&](size_t ahead) { return static_cast<int64_t>(ends.size() + ahead) < runs.count(); };
-  bool fits = true;
-  for (NodeId id : graph.order()) {
-    for (const int32_t stage : readers.stages_of(id)) {
-      if (stage != stage_of_run(0)) {
-        // Two neighbouring runs of one stage, amid a V, are cut anywhere between its states.
-        if (has_run(1) && stage_of_run(1) == stage_of_run(0) && !within.empty())
-          ends.push_back(within[within.size() / 2]);
-        fits = fits && !behind.empty() && has_run(1) && stage == stage_of_run(1);
-        ends.push_back(behind.empty() ? id : behind.back());
-        within.clear(), behind.clear();
+  constexpr double never = std::numeric_limits<double>::infinity();
+  const std::vector<Section> sections = sections_between(graph, places, owners);
+  const size_t count = static_cast<size_t>(runs.count()), all = sections.size();
+  std::vector<std::vector<double>> cost(count + 1, std::vector<double>(all + 1, never));
+  std::vector<std::vector<size_t>> first(count + 1, std::vector<size_t>(all + 1, 0));  // section of the last run
+  cost[0][0] = 0;
+  for (size_t run = 0; run < count; ++run)
+    for (size_t begin = 0; begin < all; ++begin) {
+      if (cost[run][begin] == never) continue;
+      double nodes = 0;
+      for (size_t i = begin; i < all && sections[i].may_be_on(runs.stage_of(static_cast<int64_t>(run))); ++i) {
+        nodes += static_cast<double>(sections[i].nodes);
+        const double total = cost[run][begin] + nodes * nodes;
+        if (total < cost[run + 1][i + 1]) cost[run + 1][i + 1] = total, first[run + 1][i + 1] = begin;
       }
-      within.insert(within.end(), behind.begin(), behind.end());
-      behind.clear();
     }
-    if (!fits) break;
-    if (llvm::is_contained(places, id)) behind.push_back(id);
+  if (cost[count][all] == never)
+    return model_error("the model cannot be cut into the stages of the plan: at this length the states of " +
+                       llvm::Twine(runs.stages) +
+                       " stages are read in another order; give one length, fewer stages or --schedule 1f1b");
+  std::vector<NodeId> ends(count - 1);
+  for (size_t run = count, end = all; run > 1; --run) {
+    end = first[run][end];
+    ends[run - 2] = sections[end - 1].end;
   }
-  // The last runs may have no states of their own, where a matrix is tied.
-  for (size_t i = 0; fits && has_run(1) && i < behind.size(); ++i) ends.push_back(behind[i]);
-  if (fits && static_cast<int64_t>(ends.size()) + 1 == runs.count()) return ends;
-  return model_error("the model cannot be cut into the stages of the plan: the states of " + llvm::Twine(runs.stages) +
-                     " stages are read in another order");
+  return ends;
 }
 
 }  // namespace plimsoll

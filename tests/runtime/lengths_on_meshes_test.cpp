@@ -48,11 +48,12 @@ std::string blocks(int64_t length) {
 
 constexpr int64_t longest = 6, shorter = 4;
 
-Plan plan_on(llvm::StringRef mesh, int zero, std::optional<PipelineSchedule> schedule) {
+Plan plan_on(llvm::StringRef mesh, int zero, std::optional<PipelineSchedule> schedule, int64_t runs_per_stage = 0) {
   TrainingRequest request;
   request.mesh = llvm::cantFail(parse_mesh(mesh));
   request.zero = zero;
   request.schedule = schedule;
+  request.runs_per_stage = runs_per_stage;
   if (schedule) request.micro_batches = 2;
   request.optimizer.eps = 1e-3;
   request.clip_grad_norm = 0.5;
@@ -111,21 +112,23 @@ TEST_SUITE("unit") {
     const std::vector<double> want = losses_on(plan_on("data=1", 0, std::nullopt), nullptr);
     CHECK(want[5] < want[1]);
     using Schedule = PipelineSchedule;
-    const std::tuple<const char*, int, std::optional<Schedule>> cases[] = {
-        {"data=2", 1, std::nullopt},
-        {"tensor=2", 0, std::nullopt},
-        {"data=2,tensor=2", 1, std::nullopt},
-        {"data=2,tensor=2", 3, std::nullopt},
-        {"stage=2", 0, Schedule::OneForwardOneBackward},
-        {"stage=2", 0, Schedule::V},
-        {"stage=2", 0, Schedule::Interleaved},
-        {"data=2,stage=2", 3, Schedule::ZeroBubble},
-        {"tensor=2,stage=2", 0, Schedule::OneForwardOneBackward}};
-    for (const auto& [mesh, zero, schedule] : cases) {
+    const std::tuple<const char*, int, std::optional<Schedule>, int64_t> cases[] = {
+        {"data=2", 1, std::nullopt, 0},
+        {"tensor=2", 0, std::nullopt, 0},
+        {"data=2,tensor=2", 1, std::nullopt, 0},
+        {"data=2,tensor=2", 3, std::nullopt, 0},
+        {"stage=2", 0, Schedule::OneForwardOneBackward, 0},
+        {"stage=2", 0, Schedule::V, 0},
+        {"stage=2", 0, Schedule::Interleaved, 0},
+        {"stage=2", 0, Schedule::Interleaved, 3},  // of which the last ones have no states
+        {"data=2,stage=2", 3, Schedule::ZeroBubble, 0},
+        {"tensor=2,stage=2", 0, Schedule::OneForwardOneBackward, 0}};
+    for (const auto& [mesh, zero, schedule, runs_per_stage] : cases) {
       const std::string where = std::string(mesh) + " zero " + std::to_string(zero) + " schedule " +
-                                (schedule ? schedule_names[static_cast<size_t>(*schedule)].str() : "none");
+                                (schedule ? schedule_names[static_cast<size_t>(*schedule)].str() : "none") + " " +
+                                std::to_string(runs_per_stage);
       CAPTURE(where);
-      const Plan plan = plan_on(mesh, zero, schedule);
+      const Plan plan = plan_on(mesh, zero, schedule, runs_per_stage);
       auto ranks = make_thread_ranks(plan.mesh.ranks());
       std::vector<std::vector<double>> got(ranks.size());
       std::vector<std::thread> threads;

@@ -78,6 +78,22 @@ TrainingRequest request_of(int64_t stages, int64_t micro_batches) {
   return request;
 }
 
+// Four layers whose norms share one scale, as exporters leave weights that begin alike.
+constexpr llvm::StringLiteral shared_norm = R"(
+graph @shared_norm(%x: f64[4,6], %labels: i64[4]) state(%s: f64[6] parameter trained, %a: f64[6,6] parameter trained, %b: f64[6,6] parameter trained, %c: f64[6,6] parameter trained, %d: f64[6,6] parameter trained) {
+  %n, %rstd = rms_norm(%x, %s) {axis=1, eps=0.001} : f64[4,6], f64[4,1]
+  %y = linear(%n, %a) : f64[4,6]
+  %n.1, %rstd.1 = rms_norm(%y, %s) {axis=1, eps=0.001} : f64[4,6], f64[4,1]
+  %y.1 = linear(%n.1, %b) : f64[4,6]
+  %n.2, %rstd.2 = rms_norm(%y.1, %s) {axis=1, eps=0.001} : f64[4,6], f64[4,1]
+  %y.2 = linear(%n.2, %c) : f64[4,6]
+  %n.3, %rstd.3 = rms_norm(%y.2, %s) {axis=1, eps=0.001} : f64[4,6], f64[4,1]
+  %y.3 = linear(%n.3, %d) : f64[4,6]
+  %loss, %lse, %weight = cross_entropy(%y.3, %labels) {ignore_index=-100, reduction="mean"} : f64[], f64[4], f64[]
+  return loss=%loss
+}
+)";
+
 TEST_SUITE("unit") {
   TEST_CASE("stages of a pipeline train as one rank does: attention, dropout, a tied embedding, ignored labels") {
     for (int64_t stages : {2, 3})
@@ -112,6 +128,16 @@ TEST_SUITE("unit") {
         request.schedule = PipelineSchedule::Interleaved;
         check_staged(parsed(tied_attention), request, 1e-9);
       }
+  }
+
+  TEST_CASE("a scale that several runs of both stages read gets its gradient from all of them") {
+    for (auto schedule : {PipelineSchedule::OneForwardOneBackward, PipelineSchedule::ZeroBubble,
+                          PipelineSchedule::Interleaved, PipelineSchedule::V}) {
+      CAPTURE(schedule);
+      TrainingRequest request = request_of(2, 2);
+      request.schedule = schedule;
+      check_staged(parsed(shared_norm), request, 1e-9);
+    }
   }
 
   TEST_CASE("stages whose ranks share the batch train as one rank does") {
