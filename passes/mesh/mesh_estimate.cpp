@@ -17,6 +17,8 @@ namespace {
 
 // Backward's share that computes gradients of weights, which a stage may put off.
 constexpr double weights_share = 0.5;
+// Share of the computing between two sizes of the batch that was counted which every size between them takes.
+constexpr double sure_computing = 0.95;
 
 double ratio(int64_t a, int64_t b) { return static_cast<double>(a) / static_cast<double>(b); }
 double largest_of(llvm::ArrayRef<double> numbers) { return *std::max_element(numbers.begin(), numbers.end()); }
@@ -285,7 +287,9 @@ class Estimator {
   double least_us() const {
     const auto stages = static_cast<double>(stages_), passes = calls_ * static_cast<double>(candidate_.micro_batches);
     const double updates_us = states_.update_memory_us / static_cast<double>(data_);
-    const double computing_us = std::max(passes * work_.matmul_us, passes * work_.memory_us + updates_us) / stages;
+    const double sure_us = passes * sure_computing * states_.sure_us(work_.rows);
+    const double computing_us =
+        std::max({sure_us, passes * work_.matmul_us, passes * work_.memory_us + updates_us}) / stages;
     const CollectiveShares shares = device_.collective_shares();
     double links_us = passes * exchange_us(true);
     if (data_ > 1) {
@@ -376,6 +380,12 @@ RankWork TensorProfile::at(int64_t rows) const {
   at.working_bytes = between(a.working_bytes, b.working_bytes, share);
   at.nodes = between(a.nodes, b.nodes, share);
   return at;
+}
+
+double TensorProfile::sure_us(int64_t rows) const {
+  double us = 0;
+  for (const RankWork& counted : work) us = std::max(us, counted.sure_us * std::min(1.0, ratio(rows, counted.rows)));
+  return us;
 }
 
 double MeshEstimate::host_us(int64_t budget_bytes) const {

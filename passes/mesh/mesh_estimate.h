@@ -21,6 +21,7 @@ struct RankWork {
   // Computing of a forward and backward pass as planning predicts it, and the device's ceilings for all matmuls and all
   // bytes of it.
   double forward_us = 0, backward_us = 0, matmul_us = 0, memory_us = 0;
+  double sure_us = 0;  // of forward_us and backward_us what every plan computes, whatever its ranks divide
   Exchanges over_tensor, over_data;  // within a pass
   int64_t saved_bytes = 0;           // what forward makes and backward reads
   int64_t working_bytes = 0;         // what the largest instruction reads and writes
@@ -43,6 +44,8 @@ struct TensorProfile {
 
   // Between the sizes on straight lines, and on the nearest line beyond them.
   RankWork at(int64_t rows) const;
+  // What computing so many rows takes at least: more rows take no less, and a row of more rows takes no longer.
+  double sure_us(int64_t rows) const;
 };
 
 // Where the model can be cut in stages.

@@ -48,6 +48,7 @@ class WorkReader {
       const Cost cost = cost_of(step, node, device_);
       const double us = predicted_us(step, node, chosen_kernel(step, node, catalog_), device_);
       (node.phase == Phase::Forward ? work.forward_us : work.backward_us) += us;
+      if (!reads_states_alone(step, node)) work.sure_us += us;
       // Timings may be below the description's ceilings, and then they are what plans count.
       const double ceiling_us = ceiling_us_of(step, node, cost);
       const double share = ceiling_us > 0 ? std::min(1.0, us / ceiling_us) : 1;
@@ -86,6 +87,14 @@ class WorkReader {
     exchanges.count += 1;
     exchanges.sent_bytes +=
         std::max(0.0, cost_of(graph, node, device_).predicted_us - link.base_us) * link.gb_per_s * 1e3;
+  }
+
+  // Such as a cast of a parameter, which may come with a gather.
+  static bool reads_states_alone(const Graph& graph, const Node& node) {
+    return llvm::all_of(node.operands, [&](ValueId operand) {
+      if (operand == ValueId::None) return true;
+      return graph.find_state(root_of(graph, operand)) != nullptr;
+    });
   }
 
   static MeshAxis axis_of(const Node& node) {

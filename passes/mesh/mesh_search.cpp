@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <optional>
 
 namespace plimsoll {
@@ -21,8 +22,10 @@ namespace {
 
 constexpr size_t fastest_compiled = 4;
 constexpr size_t max_compiled = 8;
-constexpr double min_saving = 0.1;               // share of its bytes that a slower candidate must save to be compiled
-constexpr double share_for_states = 0.6;         // of a budget, as guesses have it
+constexpr double min_saving = 0.1;        // share of its bytes that a slower candidate must save to be compiled
+constexpr double min_gain = 0.03;         // share of the step that more cards must save for their own meshes
+constexpr double share_for_states = 0.6;  // of a budget, as guesses have it
+constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr int64_t any_bytes = int64_t{1} << 50;  // more than a device has, and sums of it fit an integer
 constexpr double sure_share = 0.8;               // of an estimate that the plan will surely have
 constexpr double search_effort = 0.25;           // of each candidate's remats and copies, as a share of the usual
@@ -30,15 +33,19 @@ constexpr double search_effort = 0.25;           // of each candidate's remats a
 class MeshSearch {
  public:
   explicit MeshSearch(const MeshSearchInput& input) : in_(input) {}
+  ~MeshSearch() { llvm::consumeError(std::move(first_failure_)); }
 
   Result<CompileResult> run() {
     if (Status s = estimate()) return s;
     if (all_.empty()) return without_candidates();
     for (const bool reaches : {true, false}) {
-      if (Status s = compile_plain(reaches)) return s;
-      if (Status s = fit()) return s;
+      for (int64_t cards : numbers_of_cards()) {
+        compile_plain(cards, reaches);
+        if (Status s = fit()) return s;
+      }
       if (best_ && best_->fits) break;
     }
+    if (!best_) return std::move(first_failure_);
     return explained();
   }
 
@@ -84,12 +91,34 @@ class MeshSearch {
     return Status::success();
   }
 
-  // By estimates: the fastest, each a mesh of its own, and those that save bytes.
-  std::vector<Candidate*> worthwhile() {
+  // For how many cards meshes are chosen, the most first: for those that by estimates save time or bytes where there
+  // are so many and no more. Smaller numbers alone decide about each, so more cards add numbers and take none away.
+  std::vector<int64_t> numbers_of_cards() const {
+    std::map<int64_t, std::pair<double, double>> least;  // microseconds and bytes of the meshes of so many ranks
+    for (const Candidate& candidate : all_) {
+      auto& [us, bytes] = least.try_emplace(candidate.what.mesh.ranks(), infinity, infinity).first->second;
+      us = std::min(us, candidate.estimate.us);
+      bytes = std::min(bytes, static_cast<double>(candidate.estimate.bytes));
+    }
+    std::vector<int64_t> numbers;
+    double least_us = infinity, least_bytes = infinity;
+    for (const auto& [cards, of_cards] : least) {
+      const auto [us, bytes] = of_cards;
+      if (us > (1 - min_gain) * least_us && bytes > (1 - min_saving) * least_bytes) continue;
+      numbers.insert(numbers.begin(), cards);
+      least_us = std::min(least_us, us);
+      least_bytes = std::min(least_bytes, bytes);
+    }
+    return numbers;
+  }
+
+  // What is compiled where there are so many cards, by estimates: the fastest, each a mesh of its own, and those that
+  // save bytes.
+  std::vector<Candidate*> worthwhile(int64_t cards) {
     std::vector<Candidate*> chosen;
-    double least_bytes = std::numeric_limits<double>::infinity();
+    double least_bytes = infinity;
     for (Candidate& candidate : all_) {
-      if (candidate.failed) continue;
+      if (candidate.failed || candidate.what.mesh.ranks() > cards) continue;
       const auto bytes = static_cast<double>(candidate.estimate.bytes);
       const bool saves = bytes <= (1 - min_saving) * least_bytes;
       const bool is_new = llvm::none_of(chosen, [&](const Candidate* other) {
@@ -128,13 +157,23 @@ class MeshSearch {
                budget_bytes_;
   }
 
-  // Those that may reach the budget, or all. Candidates that cannot be compiled make room for the next.
-  Status compile_plain(bool reaches) {
-    Status first = Status::success();
+  // Bounds show that no plan of it is better than the best one.
+  bool is_surely_worse(const Candidate& candidate) const {
+    if (!best_) return false;
+    return is_over_memory(candidate) ||
+           (best_->fits && candidate.estimate.least_us_within(budget_bytes_) >= us_of(*best_));
+  }
+
+  // What is worthwhile on so many cards: what may reach the budget, or all. Candidates that cannot be compiled make
+  // room for the next.
+  void compile_plain(int64_t cards, bool reaches) {
+    compiled_.clear();
     for (;;) {
       std::vector<Candidate*> fresh;
-      for (Candidate* candidate : worthwhile())
-        if (!candidate->plain && (!reaches || may_reach(*candidate))) fresh.push_back(candidate);
+      for (Candidate* candidate : worthwhile(cards))
+        if (!candidate->is_considered && !candidate->plain && !is_surely_worse(*candidate) &&
+            (!reaches || may_reach(*candidate)))
+          fresh.push_back(candidate);
       if (fresh.empty()) break;
       std::vector<std::optional<Result<CompileResult>>> results(fresh.size());
       parallel_for(fresh.size(), [&](size_t i) {
@@ -147,23 +186,18 @@ class MeshSearch {
       for (size_t i = 0; i < fresh.size(); ++i) {
         if (*results[i]) {
           fresh[i]->plain = within_budget(std::move(**results[i]));
+          compiled_.push_back(fresh[i]);
           continue;
         }
         fresh[i]->failed = true;
-        if (first)
+        if (first_failure_)
           llvm::consumeError(results[i]->takeError());
         else
-          first = results[i]->takeError();
+          first_failure_ = results[i]->takeError();
       }
     }
-    compiled_.clear();
-    for (Candidate* candidate : worthwhile())
-      if (candidate->plain && !candidate->is_considered) compiled_.push_back(candidate);
     std::stable_sort(compiled_.begin(), compiled_.end(),
                      [](const Candidate* a, const Candidate* b) { return us_of(*a->plain) < us_of(*b->plain); });
-    if (!best_ && compiled_.empty() && (!reaches || worthwhile().empty())) return first;
-    llvm::consumeError(std::move(first));
-    return Status::success();
   }
 
   CompileResult within_budget(CompileResult result) const {
@@ -308,6 +342,7 @@ class MeshSearch {
   std::vector<TriedMesh> tried_;      // the best first
   std::optional<CompileResult> best_;
   const Candidate* chosen_ = nullptr;  // whose result that is
+  Status first_failure_ = Status::success();
 };
 
 }  // namespace

@@ -19,8 +19,9 @@ struct MeshSearchInput {
 };
 
 // The plan with the least predicted time that fits; where none does, the one that needs least. Its mesh_search says
-// what was tried. Which candidates are compiled does not depend on the budget, so more budget never gives a slower
-// plan, but for stages that would have been cut again (docs/adr/0015-meshes.md). Errors are those of the candidate that
+// what was tried. Which candidates are compiled does not depend on the budget, and those of fewer cards are among those
+// of more; so neither more budget nor one more card gives a slower plan, but for stages that would have been cut again
+// (docs/adr/0015-meshes.md). Errors are those of the candidate that
 // is estimated to be fastest where none can be compiled.
 Result<CompileResult> search_meshes(const MeshSearchInput& input);
 

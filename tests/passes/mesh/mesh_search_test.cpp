@@ -236,6 +236,26 @@ TEST_SUITE("unit") {
     }
   }
 
+  // Estimates prefer meshes of eight cards whose plans are slower than those of six and seven (rows 512 and 4096).
+  TEST_CASE("meshes of fewer cards stay among those that are compiled") {
+    int64_t plans = 0;
+    for (const auto& [rows, width] :
+         {std::pair(16, 1024), {48, 512}, {24, 2048}, {512, 768}, {2048, 512}, {4096, 256}}) {
+      CAPTURE(rows);
+      CAPTURE(width);
+      Setting setting{layers(rows, width), layers_request(), gpu(), std::nullopt, {}};
+      double us = std::numeric_limits<double>::infinity();
+      for (int64_t cards = 1; cards <= 9; ++cards) {
+        CAPTURE(cards);
+        const CompileResult result = setting.search({.cards = cards});
+        CHECK(result.plan.predicted_step_us <= us);
+        us = result.plan.predicted_step_us;
+        ++plans;
+      }
+    }
+    CHECK(plans == 54);
+  }
+
   // 8 layers of 2048 x 2048 f32: sums of gradients send 2 x 3/4 x 134 MB a rank, borders of stages 4 MB a micro-batch.
   TEST_CASE("slow links choose stages where fast ones choose rows") {
     Setting setting{layers(2048, 2048), layers_request(), gpu(), ClusterDescription{}, {}};
