@@ -2,6 +2,7 @@
 #include "frontend/api/job.h"
 #include "frontend/api/plimsoll_impl.h"
 #include "frontend/api/save_states.h"
+#include "ir/support/strings.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/session.h"
 
@@ -162,7 +163,7 @@ Expected<void> Session::save_adapter(const std::string& path, AdapterFormat form
 
 Expected<void> Session::save_weights(const std::string& path, const std::string& model) noexcept {
   if (Status s = check_save_targets(path, model)) return to_public(std::move(s));
-  return to_public_status(save_states(*impl_->session, path, model));
+  return to_public_status(save_states(*impl_->session, path, {ends_with(model, ".onnx") ? model : "", model}));
 }
 
 Expected<int64_t> Session::held_bytes() noexcept {

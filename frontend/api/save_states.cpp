@@ -35,8 +35,38 @@ Result<std::optional<Weights>> open_first_weights(const std::string& path) {
   return std::move(*weights);
 }
 
+// What is at hand of the sources.
+struct Sources {
+  std::optional<Model> model;
+  std::optional<Weights> declared;  // which types the model's weights have
+  std::optional<Weights> first;     // none where the file is gone
+
+  std::optional<Type> type_of(llvm::StringRef weight) const {
+    if (declared)
+      if (const std::optional<Type> type = declared->type_of(weight)) return type;
+    return first_type_of(weight);
+  }
+  std::optional<Type> first_type_of(llvm::StringRef weight) const {
+    return first ? first->type_of(weight) : std::nullopt;
+  }
+};
+
+Result<Sources> open_sources(const SaveSources& paths) {
+  Sources sources;
+  Result<std::optional<Weights>> first = open_first_weights(paths.first);
+  if (!first) return first.takeError();
+  sources.first = std::move(*first);
+  if (paths.model.empty()) return sources;
+  Result<Model> model = Model::read(paths.model);
+  if (!model) return model.takeError();
+  Result<Weights> declared = open_weights(paths.model);
+  if (!declared) return declared.takeError();
+  sources.model = std::move(*model), sources.declared = std::move(*declared);
+  return sources;
+}
+
 // By the names of the model's weights.
-llvm::StringMap<Saved> weights_of(const Session& session, SavedWeights which, const std::optional<Weights>& first) {
+llvm::StringMap<Saved> weights_of(const Session& session, SavedWeights which, const Sources& sources) {
   llvm::StringMap<const WholeState*> by_name;
   for (const WholeState& state : session.whole_states()) by_name[state.name] = &state;
   llvm::StringMap<Saved> weights;
@@ -49,11 +79,11 @@ llvm::StringMap<Saved> weights_of(const Session& session, SavedWeights which, co
     if (state.init.kind != StateInit::Kind::Weights || scales.contains(state.init.source)) continue;
     const WholeState* mean = which == SavedWeights::Mean ? by_name.lookup(state.name + ema_suffix.str()) : nullptr;
     Saved saved{mean ? mean : &state, state.type};
-    const std::optional<Type> stored = first ? first->type_of(state.init.source) : std::nullopt;
+    const std::optional<Type> stored = sources.type_of(state.init.source);
     if (stored && stored->shape == state.type.shape && is_float(stored->dtype) &&
         dtype_bytes(stored->dtype) > dtype_bytes(state.type.dtype)) {
       saved.type = *stored;
-      saved.was_narrowed = !state.trained;
+      saved.was_narrowed = !state.trained && sources.first_type_of(state.init.source) == stored;
     }
     if (codes.contains(state.init.source)) {
       saved.is_packed = true;
@@ -100,28 +130,18 @@ Status read_saved(Session& session, const Saved& saved, const std::optional<Weig
   });
 }
 
-// The names that PyTorch's model has beside those in the file; none where no model is at hand.
-Result<StateNames> names_in_model(const std::string& model_path) {
-  if (!ends_with(model_path, ".onnx")) return StateNames();
-  Result<Model> model = Model::read(model_path);
-  if (!model) return model.takeError();
-  return find_state_names(model->proto().graph());
-}
-
-Status save_safetensors(Session& session, const std::string& path, const std::string& model_path, SavedWeights which) {
-  Result<std::optional<Weights>> first = open_first_weights(model_path);
-  if (!first) return first.takeError();
-  llvm::StringMap<Saved> states = weights_of(session, which, *first);
-  Result<StateNames> names = names_in_model(model_path);
-  if (!names) return names.takeError();
-  for (const auto& [name, source] : names->tied)
+Status save_safetensors(Session& session, const std::string& path, const Sources& sources, SavedWeights which) {
+  llvm::StringMap<Saved> states = weights_of(session, which, sources);
+  // The names that PyTorch's model has beside those in the file.
+  const StateNames names = sources.model ? find_state_names(sources.model->proto().graph()) : StateNames();
+  for (const auto& [name, source] : names.tied)
     if (auto state = states.find(source); state != states.end()) {
       const Saved saved = state->second;
       states.try_emplace(name, saved);
     }
   std::vector<TensorEntry> entries;
   for (const auto& state : states) entries.push_back({state.first().str(), state.second.type});
-  for (const std::string& counter : names->batch_counters) entries.push_back({counter, Type(DType::I64, {})});
+  for (const std::string& counter : names.batch_counters) entries.push_back({counter, Type(DType::I64, {})});
   llvm::sort(entries, [](const TensorEntry& a, const TensorEntry& b) { return a.name < b.name; });
   const int64_t batches = session.steps_done() * session.plan().training.accumulate;
   return write_safetensors(path, entries, [&](const TensorEntry& entry, void* out) -> Status {
@@ -130,32 +150,55 @@ Status save_safetensors(Session& session, const std::string& path, const std::st
       std::memcpy(out, &batches, sizeof batches);
       return Status::success();
     }
-    return read_saved(session, state->second, *first, {entry.type, out});
+    return read_saved(session, state->second, sources.first, {entry.type, out});
   });
 }
 
-Status save_onnx(Session& session, const std::string& path, const std::string& model_path, SavedWeights which) {
-  Result<Model> model = Model::read(model_path);
-  if (!model) return model.takeError();
-  Result<std::optional<Weights>> first = open_first_weights(model_path);
-  if (!first) return first.takeError();
-  const llvm::StringMap<Saved> weights = weights_of(session, which, *first);
-  return save_model(*model, path, [&](llvm::StringRef initializer) -> Result<std::optional<Tensor>> {
+Status save_onnx(Session& session, const std::string& path, const Sources& sources, SavedWeights which) {
+  const llvm::StringMap<Saved> weights = weights_of(session, which, sources);
+  return save_model(*sources.model, path, [&](llvm::StringRef initializer) -> Result<std::optional<Tensor>> {
     const auto weight = weights.find(initializer);
     if (weight == weights.end()) return std::nullopt;
     std::optional<Tensor> tensor(std::in_place, weight->second.type);
-    if (Status failed = read_saved(session, weight->second, *first, tensor->view())) return failed;
+    if (Status failed = read_saved(session, weight->second, sources.first, tensor->view())) return failed;
     return tensor;
   });
 }
 
+// The model must have what the plan trains, and what the plan does not have.
+Status check_save_model(llvm::ArrayRef<std::string> paths, const std::string& model,
+                        llvm::ArrayRef<WholeState> states) {
+  Result<Model> file = Model::read(model);
+  if (!file) return file.takeError();
+  Result<WeightSource> weights = WeightSource::open(*file);
+  if (!weights) return weights.takeError();
+  Result<Weights> named = open_weights(model);  // adapters that the file holds too
+  if (!named) return named.takeError();
+  llvm::StringSet<> planned;
+  for (const WholeState& state : states) {
+    if (state.init.kind != StateInit::Kind::Weights) continue;
+    planned.insert(state.init.source);
+    const std::optional<Type> type = named->type_of(state.init.source);
+    if (!state.trained || (type && type->shape == state.type.shape)) continue;
+    return model_error("--save: the plan trains '" + state.init.source + "' (" + to_string(state.type) + "), " + model +
+                       (type ? " has it as " + to_string(*type) : std::string(" has no such weight")) +
+                       "; give the model that the plan was compiled from as --model");
+  }
+  const auto* as_onnx = llvm::find_if(paths, [](const std::string& path) { return ends_with(path, ".onnx"); });
+  for (const Weight& weight : weights->weights())
+    if (as_onnx != paths.end() && weight.place == Weight::Place::Absent && !planned.contains(weight.name))
+      return model_error("--save " + *as_onnx + ": " + model + " lacks the file with the values of '" + weight.name +
+                         "', and the plan does not have them; save as .safetensors");
+  return Status::success();
+}
+
 }  // namespace
 
-Status check_save_targets(llvm::ArrayRef<std::string> paths, llvm::StringRef weights,
+Status check_save_targets(llvm::ArrayRef<std::string> paths, llvm::StringRef model,
                           llvm::ArrayRef<llvm::StringRef> inputs) {
   llvm::SmallVector<llvm::StringRef, 4> kept(inputs.begin(), inputs.end());
-  kept.push_back(weights);
-  const std::string beside = (weights + ".data").str();  // where a saved model has its large weights
+  kept.push_back(model);
+  const std::string beside = (model + ".data").str();  // where a saved model has its large weights
   kept.push_back(beside);
   for (llvm::StringRef path : paths) {
     if (Status s = check_output_file(path, kept)) return in_context("--save", std::move(s));
@@ -164,16 +207,32 @@ Status check_save_targets(llvm::ArrayRef<std::string> paths, llvm::StringRef wei
     if (ends_with(path, ".safetensors")) continue;
     if (!ends_with(path, ".onnx"))
       return usage_error("--save " + path + ": weights are saved as .safetensors or .onnx");
-    if (!ends_with(weights, ".onnx"))
-      return usage_error("--save " + path + ": the graph comes from the model; give it as --weights MODEL.onnx");
+    if (!ends_with(model, ".onnx"))
+      return usage_error("--save " + path + ": the graph comes from the model; give it as --model MODEL.onnx");
   }
   return Status::success();
 }
 
-Status save_states(Session& session, const std::string& path, const std::string& model_path, SavedWeights which) {
+Status check_save_sources(llvm::ArrayRef<std::string> paths, const SaveSources& sources, const Plan& plan) {
+  if (paths.empty()) return Status::success();
+  if (sources.first.empty())
+    for (const Plan* stage : plan.stages())
+      if (const std::vector<PackedWeight> packed = packed_weights_of(*stage); !packed.empty())
+        return usage_error("--save " + paths.front() + ": the plan has '" + packed.front().source +
+                           "' quantised, and its numbers are those of the file that it is read from; give it as "
+                           "--weights, or compile without --quantize");
+  return sources.model.empty() ? Status::success() : check_save_model(paths, sources.model, whole_states_of(plan));
+}
+
+Status save_states(Session& session, const std::string& path, const SaveSources& sources, SavedWeights which) {
   if (session.rank() != 0) return session.serve_pieces();
-  Status saved = ends_with(path, ".safetensors") ? save_safetensors(session, path, model_path, which)
-                                                 : save_onnx(session, path, model_path, which);
+  const auto save = [&]() -> Status {
+    Result<Sources> opened = open_sources(sources);
+    if (!opened) return opened.takeError();
+    return ends_with(path, ".safetensors") ? save_safetensors(session, path, *opened, which)
+                                           : save_onnx(session, path, *opened, which);
+  };
+  Status saved = save();
   return llvm::joinErrors(std::move(saved), session.end_serving());
 }
 

@@ -77,7 +77,11 @@ class Run {
 
  private:
   bool is_first_rank() const { return ranks_.is_first(); }
-  const std::string& model_of_saves() const { return options_.model.empty() ? options_.weights : options_.model; }
+  std::string model_of_saves() const {
+    if (!options_.model.empty()) return options_.model;
+    return ends_with(options_.weights, ".onnx") ? options_.weights : "";
+  }
+  SaveSources save_sources() const { return {model_of_saves(), options_.weights}; }
   // The plan's promise, with what JPEG decoding takes beside it.
   int64_t promised_bytes() const { return session_->plan().promised_bytes() + data_.decoding_bytes(); }
 
@@ -102,21 +106,21 @@ class Run {
         return system_error(log + ": " + failure.message());
     for (const std::string& path : options_.save) {
       console_.progress.phase("save");
-      if (Status s = save_states(*session_, path, model_of_saves())) return s;
+      if (Status s = save_states(*session_, path, save_sources())) return s;
     }
     if (!options_.save_adapter.empty()) {
       console_.progress.phase("save");
       if (Status s = save_adapter(*session_, options_.save_adapter, adapter_format_)) return s;
     }
     for (const std::string& path : options_.save_ema)
-      if (Status s = save_states(*session_, path, model_of_saves(), SavedWeights::Mean)) return s;
+      if (Status s = save_states(*session_, path, save_sources(), SavedWeights::Mean)) return s;
     return checkpoints_.finish();
   }
 
   Status check_outputs() const;
   Status check_machine(const Plan& plan);
   int64_t snapshot_bytes_of(const Plan& plan) const;
-  Status check_disk_for(llvm::ArrayRef<WholeState> states, int64_t snapshot_bytes);
+  Status check_saves(const Plan& plan);
   Result<Plan> own_plan();
   Status prepare();
   Status explain_bad_step(const StepMetrics& metrics);
@@ -225,7 +229,7 @@ Status Run::check_outputs() const {
 // Before the device's memory is taken and weights are read.
 Status Run::check_machine(const Plan& plan) {
   if (is_first_rank())
-    if (Status s = check_disk_for(whole_states_of(plan), snapshot_bytes_of(plan))) return s;
+    if (Status s = check_saves(plan)) return s;
   Result<int64_t> cache = cache_bytes_of_run(options_.cache, plan);
   if (!cache) return cache.takeError();
   if (plan.mesh.ranks() != ranks_.count()) return Status::success();  // the session will refuse it
@@ -244,12 +248,16 @@ int64_t Run::snapshot_bytes_of(const Plan& plan) const {
   return is_first_rank() && !options_.checkpoints.folder.empty() ? Snapshot::bytes_for(whole_states_of(plan)) : 0;
 }
 
-Status Run::check_disk_for(llvm::ArrayRef<WholeState> states, int64_t snapshot_bytes) {
+Status Run::check_saves(const Plan& plan) {
+  const bool has_adapters = adapters_of(plan).has_value();  // whose weights --save does not write
+  for (const auto* paths : {&options_.save, &options_.save_ema})
+    if (Status s = has_adapters ? Status::success() : check_save_sources(*paths, save_sources(), plan)) return s;
   if (Status s = checkpoints_.open_folder()) return s;
   std::vector<DiskNeed> needs;
-  if (std::optional<DiskNeed> checkpoints = checkpoints_.disk_need(snapshot_bytes)) needs.push_back(*checkpoints);
+  if (std::optional<DiskNeed> checkpoints = checkpoints_.disk_need(snapshot_bytes_of(plan)))
+    needs.push_back(*checkpoints);
   int64_t weight_bytes = 0;
-  for (const WholeState& state : states)
+  for (const WholeState& state : whole_states_of(plan))
     if (is_weight(state)) weight_bytes += state.type.bytes();
   for (const auto* paths : {&options_.save, &options_.save_ema})
     for (const std::string& path : *paths) needs.push_back({path, path, weight_bytes});

@@ -157,6 +157,9 @@ void add_run(CLI::App& program, Options& options) {
   CLI::App& command = *program.add_subcommand("run", "train with a plan");
   RunOptions& run = options.run;
   add_option(command, "PLAN", run.plan, "", "a plan that compile wrote")->required();
+  add_option(command, "--model", run.model, "MODEL.onnx",
+             "the model that the plan was compiled from, for the graph and the names of what --save writes; default: "
+             "--weights, where that is an .onnx file");
   add_option(command, "--lr", run.learning_rate, "X", "learning rate; of a schedule its peak; default: the plan's")
       ->check(at_least(0));
   add_option(command, "--cache", run.cache, "BYTES",

@@ -135,14 +135,14 @@ TEST_SUITE("e2e") {
       llvm::cantFail(file.read(*file.find(name), tensor.data()));
       return tensor;
     };
-    llvm::cantFail(save_states(*session, last, first));
+    llvm::cantFail(save_states(*session, last, {"", first}));
     CHECK(saved("w1") == values.tensors.at("w1"));
     CHECK_FALSE(saved("w2") == values.tensors.at("w2"));
     // Without the file, or with one that the weights did not come from, what the plan has is saved.
-    llvm::cantFail(save_states(*session, last, ""));
+    llvm::cantFail(save_states(*session, last, {}));
     CHECK(saved("w1").type() == Type(DType::BF16, {6, 8}));
     write_file(first, {{"w1", Tensor(Type(DType::F32, {6, 8}))}});
-    llvm::cantFail(save_states(*session, last, first));
+    llvm::cantFail(save_states(*session, last, {"", first}));
     CHECK(saved("w1").get(0) ==
           static_cast<double>(from_bf16(to_bf16(static_cast<float>(values.tensors.at("w1").get(0))))));
   }
