@@ -41,6 +41,8 @@ class Checker {
 
  private:
   void bind_open_dims(const onnx::GraphProto& graph);
+  Imported import_model(const Model& model);
+  void add_open_dims();
   void guess_job(const Graph& graph);
   void guess_groups(const Graph& graph);
   void add_import_findings(const ImportReport& report);
@@ -60,14 +62,37 @@ class Checker {
   CompileRequest request_;
   const CompileHooks& hooks_;
   ModelCheck check_;
+  std::vector<OpenDim> taken_;  // whose sizes are guessed
 };
 
 // A dimension that leads an input counts samples; others are most likely lengths.
 void Checker::bind_open_dims(const onnx::GraphProto& graph) {
   constexpr int64_t samples = 8, length = 128;
-  for (const OpenDim& dim : open_dims(graph)) {
-    const int64_t size = dim.leads ? samples : length;
-    if (!request_.import.dims.emplace(dim.name, size).second) continue;
+  for (OpenDim& dim : open_dims(graph))
+    if (request_.import.dims.emplace(dim.name, dim.leads ? samples : length).second) taken_.push_back(std::move(dim));
+}
+
+// Where the guessed lengths are too large for the model's tables, shorter ones are tried.
+Imported Checker::import_model(const Model& model) {
+  Imported imported = survey_model(model, request_.import);
+  const auto is_broken = [](const Obstacle& obstacle) { return obstacle.kind == Obstacle::Kind::BadNode; };
+  for (const int64_t length : {64, 32, 16, 8}) {
+    if (!llvm::any_of(imported.report.obstacles, is_broken)) break;
+    ImportOptions shorter = request_.import;
+    for (const OpenDim& dim : taken_)
+      if (!dim.leads) shorter.dims[dim.name] = length;
+    if (shorter.dims == request_.import.dims) break;
+    Imported again = survey_model(model, shorter);
+    if (again.report.blocked()) continue;
+    request_.import = std::move(shorter);
+    return again;
+  }
+  return imported;
+}
+
+void Checker::add_open_dims() {
+  for (const OpenDim& dim : taken_) {
+    const int64_t size = request_.import.dims.at(dim.name);
     check_.guess.dims.emplace_back(dim.name, size);
     check_.findings.push_back(
         {"open dimension " + dim.name,
@@ -236,7 +261,8 @@ Result<ModelCheck> Checker::run() {
   Result<Model> model = Model::read(request_.model_path);
   if (!model) return model.takeError();
   bind_open_dims(model->proto().graph());
-  Imported imported = survey_model(*model, request_.import);
+  Imported imported = import_model(*model);
+  add_open_dims();
   add_import_findings(imported.report);
 
   // Results after an unsupported node are unknown, so its loss and gradients would be guesses.

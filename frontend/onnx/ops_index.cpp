@@ -5,16 +5,27 @@
 namespace plimsoll {
 namespace {
 
+// Known indices, such as positions, may be outside a table only where a dimension was bound to a size that is too
+// large.
+bool are_inside(NodeContext& n, const Tensor& indices, ValueId x, int64_t axis) {
+  const int64_t size = n.dim(x, axis);
+  for (int64_t i = 0; i < indices.type().elements(); ++i)
+    if (const int64_t at = indices.get_int(i); at < -size || at >= size) {
+      n.fail("index " + llvm::Twine(at) + " is outside dimension " + llvm::Twine(axis) + " of " + to_string(n.type(x)) +
+             (n.rank(x) > 1 ? ", as if an input were longer than the model's tables" : ""));
+      return false;
+    }
+  return true;
+}
+
 // One known index becomes a slice, whose gradient needs no scatter.
 void import_gather(NodeContext& n) {
   ValueId x = n.input(0), indices = n.input(1);
   int64_t axis = n.axis(n.attr_int("axis", 0), n.rank(x));
-  TensorRef known = n.rank(indices) == 0 ? n.constant(indices) : nullptr;
-  if (n.failed() || !known) return n.output(0, n.emit("gather", {x, indices}, {{"axis", axis}}));
+  TensorRef known = n.constant(indices);
+  if (!n.failed() && known && !are_inside(n, *known, x, axis)) return;
+  if (n.failed() || !known || n.rank(indices) > 0) return n.output(0, n.emit("gather", {x, indices}, {{"axis", axis}}));
   int64_t at = known->get_int(0), size = n.dim(x, axis);
-  if (at < -size || at >= size)
-    return n.fail("index " + llvm::Twine(at) + " is outside dimension " + llvm::Twine(axis) + " of " +
-                  to_string(n.type(x)));
   n.output(0, n.select(x, axis, at < 0 ? at + size : at));
 }
 

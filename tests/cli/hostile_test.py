@@ -329,6 +329,20 @@ def test_huge_dimensions_are_named(folder):
     refuse_model(folder, onnx.linear(rows=-5))
 
 
+def test_positions_beyond_their_table(folder):
+    """64 rows of positions: `check` takes a length that they hold, and a longer one is refused by the node that reads them."""
+    nodes = [onnx.node("Gather", "words ids", "w", "/words"), onnx.node("Shape", "ids", "shape"), onnx.node("Gather", "shape one", "length"),
+             onnx.node("Range", "zero length one", "range"), onnx.node("Gather", "table range", "p", "/positions"), onnx.node("Add", "w p", "h"),
+             onnx.node("MatMul", "h head", "l"), onnx.node("ReduceMean", "l", "loss", keepdims=0)]
+    weights = [onnx.tensor("words", [7, 4], [0.1] * 28), onnx.tensor("table", [64, 4], [0.1] * 256), onnx.tensor("head", [4, 7], [0.1] * 28),
+               *(onnx.tensor(name, [], raw=struct.pack("<q", number), dtype=onnx.INT64) for name, number in (("zero", 0), ("one", 1)))]
+    path = save(folder / "positions.onnx", onnx.model(nodes, [onnx.value("ids", onnx.INT64, "batch", "seq")], [onnx.value("loss", onnx.FLOAT)], weights))
+    expect("--dim seq=64" in succeed("check", path), "check guesses a length that the model has")
+    job = ["compile", path, "-o", folder / "p.plan", "--device", "cpu", "--dim", "batch=2"]
+    succeed(*job, "--dim", "seq=64")
+    refuse(MODEL, ["/positions", "index 64 is outside dimension 0 of f32[64,4]", "longer"], *job, "--dim", "seq=65")
+
+
 def test_windows_that_overflow(folder):
     huge = (1 << 63) - 1
     # In 64 bits, twice the dilation `huge` is -2, and the pool would have more outputs than inputs.

@@ -141,7 +141,8 @@ def start_watching(folder):
 def wait_for(browser, expression, what):
     end = time.monotonic() + 20
     while not browser.evaluate(expression):
-        expect(time.monotonic() < end, f"{what}: {browser.evaluate('document.body.innerText')[:300]}")
+        if time.monotonic() > end:
+            raise Failure(f"{what}: {browser.evaluate('document.body && document.body.innerText')}"[:300])
         time.sleep(0.1)
 
 
