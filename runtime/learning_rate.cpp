@@ -21,9 +21,9 @@ double eased(double from, double to, double share) { return to + (from - to) / 2
 
 // The first half ends one update early, and so does the second, since PyTorch counts the updates from 0.
 double one_cycle(const LearningRateSchedule& s, double at) {
-  const double top = static_cast<double>(s.warmup) - 1, bottom = static_cast<double>(s.updates) - 1;
-  if (at < top) return eased(s.first, s.peak, at / top);
-  return eased(s.peak, s.last, std::min(1.0, (at - top) / (bottom - top)));
+  const double bottom = static_cast<double>(s.updates) - 1;
+  if (at < s.top) return eased(s.first, s.peak, at / s.top);
+  return eased(s.peak, s.last, std::min(1.0, (at - s.top) / (bottom - s.top)));
 }
 
 // A setting that changes nothing would be believed to.
@@ -81,8 +81,9 @@ Result<LearningRateSchedule> make_schedule(const ScheduleRequest& request) {
   schedule.peak = request.peak;
   schedule.updates = request.updates;
   schedule.power = request.power.value_or(1);
-  schedule.warmup =
-      request.warmup.value_or(one_cycle ? static_cast<int64_t>(0.3 * static_cast<double>(request.updates)) : 0);
+  const double usual_warmup = one_cycle ? 0.3 * static_cast<double>(request.updates) : 0;
+  schedule.warmup = request.warmup.value_or(static_cast<int64_t>(usual_warmup));
+  schedule.top = (request.warmup ? static_cast<double>(*request.warmup) : usual_warmup) - 1;
   schedule.first = request.first.value_or(RelativeRate{one_cycle ? 1.0 / 25 : 0, true}).of(request.peak);
   schedule.last = request.last ? request.last->of(request.peak) : one_cycle ? schedule.first / 1e4 : 0;
   const bool ends = schedule.shape != RateShape::Constant;

@@ -26,9 +26,10 @@ struct LearningRateSchedule {
   double first = 0;     // rate of update 0, where there is a warm-up
   double last = 0;      // rate of update `updates` and of all behind it; Constant has none
   int64_t updates = 0;  // in all
-  int64_t warmup = 0;   // updates before the one that has the peak; one-cycle counts them as PyTorch does
-  int64_t decay = 0;    // Wsd: updates of the decay
-  double power = 1;     // Polynomial
+  int64_t warmup = 0;   // updates before the one that has the peak
+  double top = 0;  // OneCycle: the update with the peak, which PyTorch puts between two where 30 % are no whole number
+  int64_t decay = 0;  // Wsd: updates of the decay
+  double power = 1;   // Polynomial
 
   // `update` counts from 0.
   double rate(int64_t update) const;

@@ -37,6 +37,9 @@ TEST_SUITE("unit") {
     check_rates({.shape = "one-cycle", .peak = 0.5, .updates = 10},
                 {0.02, 0.26, 0.5, 0.475242316007, 0.405872826975, 0.305631010968, 0.194370989032, 0.0941291730251,
                  0.0247596839933, 2e-06});
+    // OneCycleLR(max_lr=0.5, total_steps=6, cycle_momentum=False), whose peak lies between two updates
+    check_rates({.shape = "one-cycle", .peak = 0.5, .updates = 6},
+                {0.02, 0.497207717725, 0.405872826975, 0.231318551333, 0.0667387650944, 2e-06});
   }
 
   TEST_CASE("learning rates with a warm-up are those of transformers") {
