@@ -17,6 +17,7 @@
 #include "runtime/bad_result.h"
 #include "runtime/checkpoint/saved_states.h"
 #include "runtime/data/safetensors.h"
+#include "runtime/data/token_windows.h"
 
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/FormatVariadic.h"
@@ -207,7 +208,10 @@ Status check_log(const std::string& path, llvm::ArrayRef<llvm::StringRef> inputs
 Status Run::check_outputs() const {
   if (!options_.save_adapter.empty())
     if (Status s = check_adapter_target(options_.save_adapter, adapter_format_)) return s;
-  const llvm::StringRef inputs[] = {options_.plan, options_.weights, options_.model, options_.data};
+  Result<std::vector<NamedTokenFile>> data = token_files_named(options_.data);
+  if (!data) return in_context("--data", data.takeError());
+  std::vector<llvm::StringRef> inputs = {options_.plan, options_.weights, options_.model, options_.evaluation.data};
+  for (const NamedTokenFile& file : *data) inputs.push_back(file.path);
   for (const auto* paths : {&options_.save, &options_.save_ema})
     if (Status s = check_save_targets(*paths, model_of_saves(), inputs)) return s;
   for (const auto& [option, path] :

@@ -3,6 +3,7 @@
 #include "frontend/driver/machine_needs.h"
 #include "ir/support/strings.h"
 #include "runtime/checkpoint/checkpoint_folder.h"
+#include "runtime/data/token_windows.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/FileSystem.h"
@@ -21,11 +22,20 @@ Status check_exists(llvm::StringRef option, const std::string& path) {
   return system_error(option + " " + path + ": no such file or folder");
 }
 
+// One path, or a list of token files.
+Status check_data_exists(llvm::StringRef option, const std::string& data) {
+  Result<std::vector<NamedTokenFile>> files = token_files_named(data);
+  if (!files) return in_context(option, files.takeError());
+  for (const NamedTokenFile& file : *files)
+    if (Status s = check_exists(option, file.path)) return s;
+  return Status::success();
+}
+
 Status check_inputs(const RunOptions& run, const std::string& model) {
   if (Status s = check_exists("--model", model)) return s;
-  if (Status s = check_exists("--data", run.data)) return s;
+  if (Status s = check_data_exists("--data", run.data)) return s;
   if (!run.evaluation.data.empty())
-    if (Status s = check_exists("--evaluate-data", run.evaluation.data)) return s;
+    if (Status s = check_data_exists("--evaluate-data", run.evaluation.data)) return s;
   if (!run.adapter.empty())
     if (Status s = check_exists("--adapter", run.adapter)) return s;
   if (run.random_weights) return Status::success();

@@ -10,6 +10,7 @@
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Format.h"
+#include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/raw_ostream.h"
 
 #include <algorithm>
@@ -132,10 +133,26 @@ Result<Lines> describe_tokens(llvm::StringRef path) {
                (tokens > tokens_looked_at ? " in the first " + format_count(tokens_looked_at) : "")};
 }
 
+// One line for each of several.
+Result<Lines> describe_token_files(llvm::ArrayRef<NamedTokenFile> files) {
+  Lines lines = {std::to_string(files.size()) + (files.size() == 1 ? " token file" : " token files")};
+  for (const NamedTokenFile& file : files) {
+    if (!llvm::sys::fs::exists(file.path)) return system_error(file.path + ": no such file or folder");
+    Result<Lines> described = describe_tokens(file.path);
+    if (!described) return described;
+    std::string& line = lines.emplace_back("  " + file.path + ": " + described->front());
+    if (file.weight != 1) line += llvm::formatv("; an epoch reads each window {0:f2} times", file.weight).str();
+  }
+  return lines;
+}
+
 }  // namespace
 
 Result<Lines> describe_data(llvm::StringRef path) {
-  if (!llvm::sys::fs::exists(path)) return system_error(path + ": no such file or folder");
+  if (!llvm::sys::fs::exists(path)) {
+    Result<std::vector<NamedTokenFile>> files = token_files_named(path);
+    return files ? describe_token_files(*files) : files.takeError();
+  }
   if (has_images(path)) return describe_images(path);
   if (is_tensor_file(path) || llvm::sys::fs::is_directory(path)) return describe_tensors(path);
   return describe_tokens(path);

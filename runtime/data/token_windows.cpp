@@ -263,18 +263,12 @@ Result<TokenFile> open_file(llvm::StringRef path, double weight) {
   return TokenFile{std::move(*file), token_bytes, weight};
 }
 
-// "a.bin:2,b.bin"; a file whose own name has commas or colons is taken by this name.
 Result<std::vector<TokenFile>> open_files(llvm::StringRef path) {
+  Result<std::vector<NamedTokenFile>> named = token_files_named(path);
+  if (!named) return named.takeError();
   std::vector<TokenFile> files;
-  llvm::SmallVector<llvm::StringRef> parts;
-  llvm::sys::fs::exists(path) ? parts.push_back(path) : path.split(parts, ',');
-  for (llvm::StringRef part : parts) {
-    double weight = 1;
-    const auto [name, text] = part.rsplit(':');
-    const bool has_weight = !llvm::sys::fs::exists(part) && !text.empty() && !text.getAsDouble(weight);
-    if (!(weight > 0 && weight <= 1000))
-      return usage_error(part + ": a weight is above 0 and at most 1000: how often an epoch reads each window");
-    Result<TokenFile> file = open_file(has_weight ? name : part, weight);
+  for (const NamedTokenFile& each : *named) {
+    Result<TokenFile> file = open_file(each.path, each.weight);
     if (!file) return file.takeError();
     files.push_back(std::move(*file));
   }
@@ -297,6 +291,21 @@ Status check_options(llvm::StringRef path, llvm::ArrayRef<TokenFile> files, cons
 int64_t bytes_per_token(llvm::StringRef path) {
   const llvm::StringRef name = llvm::sys::path::filename(path);
   return name.contains("u32") || name.contains("uint32") ? 4 : 2;
+}
+
+Result<std::vector<NamedTokenFile>> token_files_named(llvm::StringRef text) {
+  std::vector<NamedTokenFile> files;
+  llvm::SmallVector<llvm::StringRef> parts;
+  llvm::sys::fs::exists(text) ? parts.push_back(text) : text.split(parts, ',');
+  for (llvm::StringRef part : parts) {
+    double weight = 1;
+    const auto [name, number] = part.rsplit(':');
+    const bool has_weight = !llvm::sys::fs::exists(part) && !number.empty() && !number.getAsDouble(weight);
+    if (!(weight > 0 && weight <= 1000))
+      return usage_error(part + ": a weight is above 0 and at most 1000: how often an epoch reads each window");
+    files.push_back({(has_weight ? name : part).str(), weight});
+  }
+  return files;
 }
 
 Result<std::unique_ptr<Dataset>> open_token_files(llvm::StringRef path, llvm::ArrayRef<InputSpec> inputs,

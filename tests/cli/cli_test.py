@@ -192,6 +192,16 @@ def test_a_job_saves_its_model_whatever_the_weights_are_from(folder):
     refuse(USAGE, ["linear.onnx", "input"], *job, "--init", "1", "--save", MODELS / "linear.onnx")
 
 
+def test_a_job_reads_several_token_files(folder):
+    half = folder / "half.bin"
+    half.write_bytes((QUICKSTART / "tokens.bin").read_bytes()[:100000])
+    job = ["train", "--model", QUICKSTART / "small_gpt.onnx", "--dim", "batch=2", "--device", "cpu", "--steps", "1"]
+    succeed(*job, "--data", f"{half}:2,{QUICKSTART / 'tokens.bin'}")
+    refuse(MACHINE, ["--data", "nothing.bin: no such file"], *job, "--data", f"{half}:2,{folder / 'nothing.bin'}")
+    refuse(USAGE, ["half.bin", "input"], *job, "--data", f"{half}:2,{QUICKSTART / 'tokens.bin'}", "--metrics", half)
+    refuse(USAGE, ["a weight is above 0"], *job, "--data", f"{half}:-1,{QUICKSTART / 'tokens.bin'}")
+
+
 def test_train_refuses_before_it_compiles(folder):
     job = folder / "job.toml"
     job.write_text(f'model = "{MODELS / "linear.onnx"}"\ndata = "nowhere.npz"\n')
@@ -929,6 +939,10 @@ def test_data_is_described(folder):
     tokens = folder / "tokens.bin"
     tokens.write_bytes(struct.pack("<5H", 1, 2, 300, 4, 5))
     expect("token numbers of 16 bits: 5, the largest is 300" in succeed("data", tokens), "tokens are not described")
+    text = succeed("data", f"{tokens},{QUICKSTART / 'tokens.bin'}:2")
+    for wanted in ["2 token files", "tokens.bin: token numbers of 16 bits: 5, the largest is 300\n", "; an epoch reads each window 2.00 times"]:
+        expect(wanted in text, f"no '{wanted}' in: {text}")
+    refuse(MACHINE, ["nothing.bin: no such file"], "data", f"{tokens},{folder / 'nothing.bin'}")
 
 
 # Weights and data that do not match.
