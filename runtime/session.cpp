@@ -274,10 +274,10 @@ Result<int64_t> Session::run_function(size_t index, const GradientSink* gradient
   return executor_->run(index, &observer);
 }
 
-std::vector<ShorterInputs> Session::shorter_inputs() const {
+std::vector<ShorterInputs> shorter_inputs_of(const Plan& plan) {
   std::vector<ShorterInputs> all;
-  for (int64_t length : shorter_lengths(plan_))
-    all.push_back({length, inputs_of(plan_, *plan_.find_function(shorter_step_name(length)))});
+  for (int64_t length : shorter_lengths(plan))
+    all.push_back({length, inputs_of(plan, *plan.find_function(shorter_step_name(length)))});
   return all;
 }
 

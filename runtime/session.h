@@ -64,6 +64,8 @@ using GradientSink = std::function<Status(llvm::StringRef parameter, const Tenso
 
 // What a plan's steps read. Of a plan for several ranks: the rows of one rank.
 std::vector<InputSpec> inputs_of(const Plan& plan, size_t function = 0);
+// Of the plan's steps for shorter samples, by length.
+std::vector<ShorterInputs> shorter_inputs_of(const Plan& plan);
 
 class Session {
  public:
@@ -74,8 +76,6 @@ class Session {
   const Plan& plan() const { return plan_; }  // of the rank's own stage
   Executor& executor() { return *executor_; }
   std::vector<InputSpec> inputs() const { return inputs_of(plan_); }  // the rank's rows
-  // Of the plan's steps for shorter samples, by length.
-  std::vector<ShorterInputs> shorter_inputs() const;
   // The function that takes the next batch of the data.
   size_t step_for(const BatchSource& data) const;
   int64_t rank() const { return rank_; }

@@ -27,6 +27,15 @@ void print_range(llvm::raw_ostream& out, const TensorView& values) {
   out << llvm::format("%.4g to %.4g, mean %.4g\n", least, largest, sum / static_cast<double>(values.elements()));
 }
 
+// What the step of the next batch takes, which may be one for shorter samples.
+std::vector<InputSpec> inputs_of_next(const BatchSource& source, const Plan& plan,
+                                      llvm::ArrayRef<ShorterInputs> shorter) {
+  const std::optional<int64_t> length = source.next_length();
+  for (const ShorterInputs& step : shorter)
+    if (length == step.length) return step.inputs;
+  return inputs_of(plan);
+}
+
 Status show_first_batch(BatchSource& source, llvm::ArrayRef<InputSpec> inputs, llvm::raw_ostream& out) {
   std::vector<Tensor> batch;
   std::vector<TensorView> views;
@@ -46,6 +55,7 @@ Status show_match(const DataCommandOptions& options, llvm::raw_ostream& out) {
   if (Status s = check_plan(*plan)) return in_context(options.plan, std::move(s));
   const std::vector<InputSpec> inputs = inputs_of(*plan);
   DataOptions data_options{.seed = options.seed, .ranks = plan->mesh[MeshAxis::Data]};
+  data_options.shorter = shorter_inputs_of(*plan);
   if (Status s = read_data_options(options.data_request, data_options)) return s;
   Result<std::unique_ptr<BatchSource>> source = open_data(options.data, inputs, data_options);
   if (!source) return source.takeError();
@@ -55,7 +65,7 @@ Status show_match(const DataCommandOptions& options, llvm::raw_ostream& out) {
     out << ": an epoch has " << format_count(batches) << " batches of " << (*source)->samples_per_batch()
         << " samples, " << format_count(batches / plan->training.accumulate) << " steps";
   out << "\nthe first batch:\n";
-  return show_first_batch(**source, inputs, out);
+  return show_first_batch(**source, inputs_of_next(**source, *plan, data_options.shorter), out);
 }
 
 }  // namespace

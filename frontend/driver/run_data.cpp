@@ -50,7 +50,7 @@ Status RunData::open(const RunOptions& options, const RunStart& start, const Ses
   Result<int64_t> cache = cache_bytes_of_run(options.cache, session.plan());
   if (!cache) return cache.takeError();
   data_options.cache_bytes = *cache;
-  data_options.shorter = session.shorter_inputs();
+  data_options.shorter = shorter_inputs_of(session.plan());
   decoding_note_ = decode.note;
   if (decode.on_gpu) {
     Result<std::shared_ptr<ImageDecoder>> decoder = open_card_decoder();

@@ -271,9 +271,10 @@ def main():
                 ours.append(train_ours(args, task, folder, seed))
                 theirs.append(train_torch(task, model, seed))
             difference, spread = abs(statistics.mean(ours) - statistics.mean(theirs)), max(theirs) - min(theirs)
-            apart += difference > spread
+            verdict = "" if args.seeds == 1 else "less" if difference <= spread else "more"  # one seed has no spread
+            apart += verdict == "more"
             shown = [", ".join(f"{value:.4f}" for value in side) for side in (theirs, ours)]
-            lines.append(f"| {name} | {task.metric} | {shown[0]} | {shown[1]} | {difference:.4f} | {spread:.4f} | {'less' if difference <= spread else 'more'} |")
+            lines.append(f"| {name} | {task.metric} | {shown[0]} | {shown[1]} | {difference:.4f} | {spread:.4f} | {verdict} |")
             print(lines[-1], flush=True)
     if args.markdown:
         args.markdown.write_text("\n".join(lines) + "\n")

@@ -962,6 +962,8 @@ def test_lengths_share_weights_and_bytes(folder):
                        "--save", saved[name], "--poison")
         expect("6 steps" in text and "tokens/s" in text, text)
         promised[name] = json.loads(succeed("inspect", plan, "--json"))["memory"]["device"]["promised_bytes"]
+    text = succeed("data", data, "--plan", folder / "several.plan", "--in-order")
+    expect("ids i64[4,2]:" in text, f"the first batch is one of the shortest length: {text}")
     losses = {name: [json.loads(line)["loss"] for line in path.read_text().splitlines()] for name, path in metrics.items()}
     expect(all(abs(a - b) < 1e-6 for a, b in zip(losses["several"], losses["one"])), f"{losses}")
     for weight in ("table", "weight"):
