@@ -5,6 +5,7 @@
 #include "ir/plan/check_layout.h"
 #include "ir/plan/check_ranks.h"
 #include "ir/plan/check_stages.h"
+#include "ir/plan/check_sums.h"
 #include "ir/plan/validate.h"
 
 #include "llvm/ADT/DenseMap.h"
@@ -366,6 +367,7 @@ Status check_plan(const Plan& plan) {
     if (Status s = check_one(*stage))
       return plan.later_stages.empty() ? std::move(s) : in_context("stage " + llvm::Twine(stage->stage), std::move(s));
   if (Status s = check_ranks(plan)) return s;
+  if (Status s = check_sums(plan)) return s;
   return check_stages(plan);
 }
 

@@ -70,11 +70,11 @@ TEST_SUITE("unit") {
           change(plan.functions[0].instructions[i], plan);
           check_refused(plan, "");
         };
-        // Without the sum of the samples' weights, one number, ranks stay alike, with losses of another scale. Along
-        // tensor a later sum may make alike again what was not summed: the checker proves that ranks do not drift, and
-        // not what they sum.
-        const bool is_one_number = good.slots[static_cast<size_t>(collective.results[0])].type.elements() == 1;
-        if (collective.op == "reduce_all" && !is_one_number && collective.attrs.get_string("axis") == "data")
+        // Without the sum of the samples' weights along data, one number, ranks stay alike, with losses of another
+        // scale.
+        const bool is_weight = good.slots[static_cast<size_t>(collective.results[0])].type.elements() == 1 &&
+                               collective.attrs.get_string("axis") == "data";
+        if (collective.op == "reduce_all" && !is_weight)
           mutated("dropped", [](Instruction& each, Plan&) { each.op = "neg", each.attrs = {}, each.done = -1; });
         if (collective.op != "reduce_all")
           mutated("resized", [](Instruction& each, Plan&) {
