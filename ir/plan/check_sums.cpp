@@ -44,9 +44,9 @@ struct SharedCall {
   }
 };
 
-// Is it added to what the others make?
-bool is_added(llvm::StringRef port) {
-  return port == "bias" || port == "addend" || port == "more_dy" || port == "dlse";
+// Is it added to what the others make? A gradient of a norm reads the bias to know what an activation let through.
+bool is_added(const OpDef& op, llvm::StringRef port) {
+  return (op.name == "linear" && port == "bias") || port == "addend" || port == "more_dy" || port == "dlse";
 }
 
 // A product over a dimension of which ranks have parts, on both sides, is their summand.
@@ -127,7 +127,7 @@ class SharedOp {
     bool is_known = true, is_gradient = false;
     size_t factors = 0;
     for (size_t i = 0; i < call_.operands.size(); ++i) {
-      if (call_.operands[i] != Share::Summand || is_added(call_.port(i))) continue;
+      if (call_.operands[i] != Share::Summand || is_added(call_.op, call_.port(i))) continue;
       ++factors;
       const Additive additive = additive_in(op, i);
       if (additive == Additive::No)
@@ -150,7 +150,7 @@ class SharedOp {
     for (size_t i = 0; i < call_.operands.size(); ++i) {
       const std::optional<Share>& share = call_.operands[i];
       if (!share || share == Share::Summand) continue;
-      if (is_added(call_.port(i))) {
+      if (is_added(call_.op, call_.port(i))) {
         if (is_factor && share == Share::Whole) return model_error("adds a whole to a summand along tensor");
         is_known = false;
         continue;
