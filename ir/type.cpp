@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 
 namespace plimsoll {
 namespace {
@@ -181,6 +182,17 @@ float from_f16(uint16_t bits) {
   return std::bit_cast<float>(sign | (wide << 23) | (mantissa << 13));
 }
 
+// Without its fraction; what lies beyond the numbers of `Int` becomes the nearest of them, and NaN 0.
+template <typename Int>
+static Int truncated(double value) {
+  using Limits = std::numeric_limits<Int>;
+  const double above = std::ldexp(1.0, Limits::digits);
+  if (std::isnan(value)) return 0;
+  if (value >= above) return Limits::max();
+  if (value < static_cast<double>(Limits::min())) return Limits::min();
+  return static_cast<Int>(value);
+}
+
 double TensorView::get(int64_t i) const {
   switch (type.dtype) {
     case DType::F64: return as<double>()[i];
@@ -205,7 +217,7 @@ int64_t TensorView::get_int(int64_t i) const {
     case DType::U16: return as<uint16_t>()[i];
     case DType::U8: return as<uint8_t>()[i];
     case DType::Bool: return as<uint8_t>()[i] != 0;
-    default: return static_cast<int64_t>(get(i));
+    default: return truncated<int64_t>(get(i));
   }
 }
 
@@ -218,10 +230,10 @@ void TensorView::set(int64_t i, double value) const {
     case DType::F8E4M3: as<uint8_t>()[i] = encode_f8(value, 3, 7, false); return;
     case DType::F8E5M2: as<uint8_t>()[i] = encode_f8(value, 2, 15, true); return;
     case DType::U64:
-      as<uint64_t>()[i] = value < 0 ? static_cast<uint64_t>(static_cast<int64_t>(value)) : static_cast<uint64_t>(value);
+      as<uint64_t>()[i] = value < 0 ? static_cast<uint64_t>(truncated<int64_t>(value)) : truncated<uint64_t>(value);
       return;
     case DType::Bool: as<uint8_t>()[i] = value != 0; return;
-    default: set_int(i, static_cast<int64_t>(value)); return;
+    default: set_int(i, truncated<int64_t>(value)); return;
   }
 }
 
