@@ -6,7 +6,9 @@ namespace plimsoll {
 
 CudaCatalog::CudaCatalog(const DeviceDescription& device, bool any_order) : device_(device) {
   for (const CudaCandidate* candidate : cuda_candidates())
-    if (any_order || !candidate->any_order) by_op_[&candidate->op].push_back(candidate);
+    if ((any_order || !candidate->any_order) &&
+        (candidate->capability == 0 || candidate->capability == device.compute_capability))
+      by_op_[&candidate->op].push_back(candidate);
 }
 
 std::vector<KernelCandidate> CudaCatalog::candidates(const OpDef& op, const OpCall& call,

@@ -59,6 +59,20 @@ int64_t mma_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>, const Devic
          column_tiles_bytes(call, attention_grad_mask);
 }
 
+// Without caps, slopes, segments and masks with rows, on rows of whole 16-byte words.
+bool accepts_one_pass(const OpCall& call, llvm::ArrayRef<Type> results) {
+  const AttentionSizes n(call);
+  const int64_t widest = std::max(n.depth, n.value_depth);
+  constexpr size_t mask = attention_grad_mask;
+  return accepts_mma<mask>(call, results) && widest > 32 && widest <= 64 && n.depth % 8 == 0 &&
+         n.value_depth % 8 == 0 && !call.has(mask + attention_slopes) && !call.has(mask + attention_segments) &&
+         call.attrs.get_float("softcap") == 0 && (!call.has(mask) || mask_steps(call.operand(mask), n)[2] == 0);
+}
+
+int64_t one_pass_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
+  return OnePassBytes(call).all + column_tiles_bytes(call, attention_grad_mask);
+}
+
 int64_t mma_mask_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
   return row_products_bytes(call) + mask_grad_partials_bytes(call) + segment_tiles_bytes(call, attention_grad_mask);
 }
@@ -93,6 +107,8 @@ constexpr AttentionTimes forward_times{
     {5, 0.05, 0.0145, 0.3, 0.155, 0.9, 0.4, 1, 64, 0}, {5, 0.62, 0.0075, 0.45, 0.1, 0.5, 0.23, 1, 64, 0}, {0.56, 2, 2}};
 constexpr AttentionTimes backward_times{
     {5, 0.2, 0.0556, 1.1, 0.38, 3, 1, 3, 128, 1}, {5, 1.55, 0.0194, 1.1, 0.44, 1.7, 0.8, 3, 64, 1, 2}, {0.47, 4, 4}};
+constexpr AttentionTimes one_pass_times{
+    backward_times.any, {5, 1.44, 0.0139, 0.5, 0.1, 0, 0, 2, 64, 0}, backward_times.windows};
 constexpr MmaTimes mask_grad_mma_times{5, 0.3, 0.025, 0.6, 0.16, 1.5, 0, 3, 64, 0};
 constexpr AttentionTimes mask_grad_times{mask_grad_mma_times, mask_grad_mma_times, {0.3, 3, 2}};
 constexpr double measured_tflops = 790, measured_multiprocessors = 132;
@@ -226,9 +242,15 @@ int64_t cudnn_ordered_grad_workspace(const OpCall& call, llvm::ArrayRef<Type> re
   return std::max(whole / n.batch, std::min(whole, max_ordered_bytes)) + slack;
 }
 
-// cuDNN's first: where it accepts a call it is the faster one, or as fast.
+// cuDNN's before "mma": where it accepts a call it is the faster one, or as fast.
 constexpr CudaCandidate candidates[] = {
     {op_attention, "cudnn", accepts_cudnn<attention_mask>, cudnn_workspace},
+    {.op = op_attention_grad,
+     .name = "one_pass",
+     .accepts = accepts_one_pass,
+     .workspace_bytes = one_pass_workspace,
+     .predicted_us = mma_us<one_pass_times, attention_grad_mask>,
+     .capability = 90},
     {op_attention_grad, "cudnn", accepts_cudnn<attention_grad_mask>, cudnn_grad_workspace, /*any_order=*/true},
     {op_attention_grad, "cudnn_ordered", accepts_cudnn<attention_grad_mask>, cudnn_ordered_grad_workspace},
     {.op = op_attention,
@@ -272,6 +294,16 @@ int64_t mask_grad_partials_bytes(const OpCall& call) {
   const MaskGradSizes sizes(mask);
   return cuda::mask_grad_parts(sizes.batch, sizes.heads, n.rows, n.columns, std::max(n.depth, n.value_depth), n.batch) *
          mask.elements() * static_cast<int64_t>(sizeof(float));
+}
+
+OnePassBytes::OnePassBytes(const OpCall& grad) {
+  constexpr int64_t tile_rows = 64;
+  const AttentionSizes n(grad);
+  const int64_t row_tiles = n.batch * n.heads * tiles(n.rows, tile_rows);
+  constexpr int64_t depth = 64;
+  sums = row_tiles * tile_rows * depth * static_cast<int64_t>(sizeof(float));
+  rows = row_products_bytes(grad);
+  all = sums + 2 * rows + row_tiles * static_cast<int64_t>(sizeof(int32_t));
 }
 
 int64_t segment_tiles_bytes(const OpCall& call, size_t mask) {

@@ -24,6 +24,12 @@ inline int64_t row_products_bytes(const OpCall& grad) {
   return grad.operand(4).elements() * static_cast<int64_t>(sizeof(float));
 }
 
+// The workspace of a gradient in one pass: sums of dq, a float for each row of scores twice, and turns.
+struct OnePassBytes {
+  int64_t sums, rows, all;
+  explicit OnePassBytes(const OpCall& grad);
+};
+
 // Dimensions of a mask before its rows and columns, 1 where it is the same for all of them.
 struct MaskGradSizes {
   int64_t batch, heads;

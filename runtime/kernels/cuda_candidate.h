@@ -28,6 +28,7 @@ struct CudaCandidate {
   int algorithms = 1;                     // a library's own choices for a call, the one it prefers first
   AcceptsFn accepts_others = nullptr;     // narrows what the algorithms after the first accept
   TimeFn predicted_us = nullptr;          // none: the planner's roofline
+  int capability = 0;                     // runs on cards of this compute capability alone; 0: on any
 
   // The name of an algorithm in plans: "cudnn", "cudnn_2" and so on.
   std::string kernel_name(int algorithm) const;

@@ -64,11 +64,20 @@ struct AttentionCall {
   Sinks sinks = {};
 };
 
+// Workspace of a gradient in one pass over the pairs of tiles, in which blocks of columns add to the rows' gradient one
+// after the other; without it two passes make it.
+struct OnePass {
+  float* sums = nullptr;      // [batch, heads, tiles of rows, 64, 64]
+  float* log2_lse = nullptr;  // [batch, heads, rows]
+  int* turns = nullptr;       // [batch, heads, tiles of rows]
+};
+
 struct AttentionGradCall {
   void *dq, *dk, *dv;
   const void *q, *k, *v, *y, *dy;
   const float* lse;
   float* delta;  // workspace [batch, heads, rows]
+  OnePass one_pass = {};
 };
 
 // In f32, on the vector units. Any type.

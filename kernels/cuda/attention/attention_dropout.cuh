@@ -44,7 +44,7 @@ struct TileBits<Tile, Owner::Columns> {
   // first_row is of the rows that `draws` counts.
   __device__ static void draw(uint32_t* shared, const KeptDraws& draws, int64_t first_row, int first_column) {
 #pragma unroll
-    for (int i = static_cast<int>(threadIdx.x); i < shared_words; i += Tile::threads)
+    for (int i = Tile::thread(); i < shared_words; i += Tile::threads)
       shared[i] = draws(first_row + i % Tile::others, first_column / 32 + i / Tile::others);
   }
   // The words of this warp's columns for the thread's first row.

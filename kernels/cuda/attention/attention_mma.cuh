@@ -20,6 +20,7 @@ struct MmaTile {
   static constexpr int pitch = depth + 8, row_step = pitch;
   static constexpr int n_tiles = others / 8, d_tiles = depth / 8;
   static_assert(32 % warp_rows == 0, "a warp's rows share one word of kept bits");
+  __device__ static int thread() { return static_cast<int>(threadIdx.x); }  // of those that fill a tile
 
   // Where an element of a tile of `count` rows stands; eight rows further on, it stands 8 * row_step further on.
   template <int count>
@@ -38,8 +39,8 @@ class RowLoader {
  public:
   __device__ RowLoader(const T* head, int64_t step, int rows, int depth, bool aligned)
       : head_(head), step_(static_cast<int>(step)), rows_(rows), all_rows_(rows), depth_(depth), aligned_(aligned) {
-    row_ = static_cast<int>(threadIdx.x) / vectors;
-    d_ = static_cast<int>(threadIdx.x) % vectors * length;
+    row_ = Tile::thread() / vectors;
+    d_ = Tile::thread() % vectors * length;
     from_ = head + row_ * step + d_;
     place_ = Tile::template place<count>(row_, d_);
     if (d_ >= depth) rows_ = 0;
@@ -66,7 +67,7 @@ class RowLoader {
 
   __device__ void load_elements(T* tile, int first, int64_t offset) const {
 #pragma unroll 1
-    for (int i = static_cast<int>(threadIdx.x); i < count * Tile::depth; i += Tile::threads) {
+    for (int i = Tile::thread(); i < count * Tile::depth; i += Tile::threads) {
       const int row = i / Tile::depth, d = i % Tile::depth;
       const bool inside = first + row < all_rows_ && d < depth_;
       tile[Tile::template place<count>(row, d)] =

@@ -239,6 +239,7 @@ cudaError_t attention_grad_mma(const AttentionShape& shape, const AttentionGradC
     if (cudaError_t error = launch_deltas<T>(shape, grads, stream); error != cudaSuccess) return error;
     if (cudaError_t error = launch_segment_tiles(shape, stream); error != cudaSuccess) return error;
     if (cudaError_t error = launch_column_tiles(shape, stream); error != cudaSuccess) return error;
+    if (takes_one_pass(shape, aligned, grads)) return attention_grad_one_pass(shape, grads, stream);
     if (takes_warpgroups(depth)) return attention_grad_warpgroup(shape, aligned, grads, stream);
     auto launch = [&](auto rows_tile, auto columns_tile) {
       using Rows = decltype(rows_tile);

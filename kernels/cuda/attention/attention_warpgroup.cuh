@@ -20,6 +20,7 @@ struct WarpgroupTile {
   static constexpr int n_tiles = others / 8, d_tiles = depth / 8;
   static constexpr int own_elements = own * depth, other_elements = others * depth, row_step = 64;
 
+  __device__ static int thread() { return static_cast<int>(threadIdx.x); }  // of those that fill a tile
   __device__ static int next(int stage) { return stage + 1 < stages ? stage + 1 : 0; }
   template <int count>
   __device__ static int place(int row, int d) {
@@ -202,5 +203,12 @@ __device__ inline unsigned char* tile_memory() {
 // Reads delta of each row.
 [[nodiscard]] cudaError_t attention_grad_warpgroup(const AttentionShape& shape, bool aligned,
                                                    const AttentionGradCall& grads, cudaStream_t stream);
+
+// In one pass: without caps, slopes, segments and masks with rows. Reads delta
+// and lse of each row, and turns that are 0.
+inline constexpr int64_t max_one_pass_depth = 64;
+[[nodiscard]] bool takes_one_pass(const AttentionShape& shape, bool aligned, const AttentionGradCall& grads);
+[[nodiscard]] cudaError_t attention_grad_one_pass(const AttentionShape& shape, const AttentionGradCall& grads,
+                                                  cudaStream_t stream);
 
 }  // namespace plimsoll::cuda

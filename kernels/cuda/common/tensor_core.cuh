@@ -33,6 +33,13 @@ __device__ inline void load_matrices_transposed(uint32_t (&at)[4], const void* r
                : "r"(shared_address(row)));
 }
 
+// Writes them so; the other way round (sm_90).
+__device__ inline void store_matrices(void* row, const uint32_t (&at)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
+               "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3])
+               : "memory");
+}
+
 // sum += left * right, with the first (half = 0) or the second of the right operands.
 template <typename T>
 __device__ void multiply_add(float (&sum)[4], const LeftFragment& left, const RightFragments& right, int half) {

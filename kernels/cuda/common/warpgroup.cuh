@@ -39,6 +39,16 @@ __device__ void wait_for_products() {
 // What this thread has written to shared memory becomes visible to the matrix units.
 __device__ inline void show_to_matrix_units() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+// A warpgroup gives registers back, or takes those that others gave: so many a thread, a multiple of 8.
+template <int count>
+__device__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(count));
+}
+template <int count>
+__device__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(count));
+}
+
 // Keeps the compiler from reading sums before the wait that precedes this.
 template <int tiles>
 __device__ void settle(float (&sums)[tiles][4]) {
@@ -56,11 +66,11 @@ __device__ void settle(float (&sums)[tiles][4]) {
 #define PLIMSOLL_SUMS                                                                                         \
   PLIMSOLL_TILE(0), PLIMSOLL_TILE(1), PLIMSOLL_TILE(2), PLIMSOLL_TILE(3), PLIMSOLL_TILE(4), PLIMSOLL_TILE(5), \
       PLIMSOLL_TILE(6), PLIMSOLL_TILE(7)
-#define PLIMSOLL_SHARED_PRODUCT(type)                                                    \
+#define PLIMSOLL_SHARED_PRODUCT(type, transposes)                                        \
   asm volatile(                                                                          \
       "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"                                       \
       "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " " PLIMSOLL_SUMS_TEXT \
-      ", %32, %33, p, 1, 1, 0, 0;\n}"                                                    \
+      ", %32, %33, p, 1, 1, " transposes ";\n}"                                          \
       : PLIMSOLL_SUMS                                                                    \
       : "l"(left), "l"(right), "r"(static_cast<int>(adds)))
 #define PLIMSOLL_REGISTER_PRODUCT(type)                                                  \
@@ -75,9 +85,17 @@ __device__ void settle(float (&sums)[tiles][4]) {
 template <typename T>
 __device__ void start_product(float (*sum)[4], uint64_t left, uint64_t right, bool adds) {
   if constexpr (std::is_same_v<T, bf16>)
-    PLIMSOLL_SHARED_PRODUCT("bf16");
+    PLIMSOLL_SHARED_PRODUCT("bf16", "0, 0");
   else
-    PLIMSOLL_SHARED_PRODUCT("f16");
+    PLIMSOLL_SHARED_PRODUCT("f16", "0, 0");
+}
+// sum (+)= left^T * right, both [16, 64] in shared memory.
+template <typename T>
+__device__ void start_transposed_product(float (*sum)[4], uint64_t left, uint64_t right, bool adds) {
+  if constexpr (std::is_same_v<T, bf16>)
+    PLIMSOLL_SHARED_PRODUCT("bf16", "1, 1");
+  else
+    PLIMSOLL_SHARED_PRODUCT("f16", "1, 1");
 }
 // sum += left * right, right being [16, 64] in shared memory.
 template <typename T>

@@ -107,6 +107,17 @@ Status launch_attention_grad_mma(const CudaCall& k) {
                                               grad_call_of(k), k.stream));
 }
 
+Status launch_attention_grad_one_pass(const CudaCall& k) {
+  const OnePassBytes bytes(k.call);
+  std::byte* const after_sums = k.scratch<std::byte>() + bytes.sums;
+  cuda::AttentionGradCall grads = grad_call_of(k);
+  grads.delta = reinterpret_cast<float*>(after_sums);
+  grads.one_pass = {.sums = k.scratch<float>(),
+                    .log2_lse = reinterpret_cast<float*>(after_sums + bytes.rows),
+                    .turns = reinterpret_cast<int*>(after_sums + 2 * bytes.rows)};
+  return launched(k, cuda::attention_grad_mma(shape_for_mma(k, attention_grad_mask, bytes.all), grads, k.stream));
+}
+
 // The gradient of the mask reads what attention_grad reads, and writes no other.
 cuda::AttentionGradCall mask_grad_operands(const CudaCall& k) {
   const AttentionSizes n(k.call);
@@ -182,6 +193,7 @@ constexpr CudaLauncher launchers[] = {
     {op_attention_grad, "cudnn", launch_cudnn_attention_grad, prepare_cudnn_attention_grad},
     {op_attention_grad, "cudnn_ordered", launch_cudnn_attention_grad, prepare_cudnn_attention_grad_ordered},
     {op_attention, "mma", launch_attention_mma},
+    {op_attention_grad, "one_pass", launch_attention_grad_one_pass},
     {op_attention_grad, "mma", launch_attention_grad_mma},
     {op_attention, "flash", launch_attention},
     {op_attention_grad, "flash", launch_attention_grad},

@@ -429,6 +429,31 @@ TEST_CASE("rows that a mask of large finite numbers closes are the mean of their
       }
 }
 
+// Blocks take turns at sums in memory, in heads enough for every multiprocessor to have several.
+TEST_CASE("the gradient of attention has the same bits every time") {
+  for (bool causal : {false, true})
+    for (int64_t depth : {64, 128}) {
+      CAPTURE(causal);
+      CAPTURE(depth);
+      AttentionCase c{"many heads", 4, 700, 700, 32, 8, depth, depth, causal, 0.1};
+      std::vector<SampleOperand> operands = inputs_of(c);
+      const SampleOperand y = normal({c.batch, c.rows, c.heads * depth}, DType::BF16);
+      operands.insert(operands.end(), {y, normal({c.batch, c.heads, c.rows}), y});
+      llvm::append_range(operands, masks_of(c));
+      const KernelCase grad("attention_grad", attrs_of(c), operands, 5);
+      for (const KernelCandidate& kernel : candidates_of(CudaCatalog(card_under_test()), grad)) {
+        if (kernel.name == "reference" || kernel.name == "flash") continue;
+        INFO("kernel ", kernel.name);
+        const std::vector<Tensor> first = CaseOnCard(grad, kernel, {}).run(grad);
+        for (int run = 0; run < 3; ++run) {
+          const std::vector<Tensor> again = CaseOnCard(grad, kernel, {}).run(grad);
+          for (size_t i = 0; i < first.size(); ++i)
+            CHECK(std::memcmp(first[i].data(), again[i].data(), static_cast<size_t>(first[i].type().bytes())) == 0);
+        }
+      }
+    }
+}
+
 // With equal scores and values that are the columns of the identity, y shows which probabilities were kept.
 TEST_CASE("attention's dropout keeps the same probabilities on the card as in the record") {
   constexpr int64_t rows = 75, columns = 90;
