@@ -2,6 +2,7 @@
 
 #include "ir/support/philox.h"
 #include "kernels/cuda/attention/mask_grad_sizes.h"
+#include "kernels/cuda/attention/one_pass_sizes.h"
 #include "kernels/cuda/attention/sinks_grad_sizes.h"
 
 namespace plimsoll {
@@ -64,7 +65,7 @@ bool accepts_one_pass(const OpCall& call, llvm::ArrayRef<Type> results) {
   const AttentionSizes n(call);
   const int64_t widest = std::max(n.depth, n.value_depth);
   constexpr size_t mask = attention_grad_mask;
-  return accepts_mma<mask>(call, results) && widest > 32 && widest <= 64 && n.depth % 8 == 0 &&
+  return accepts_mma<mask>(call, results) && widest > 32 && widest <= cuda::one_pass_depth && n.depth % 8 == 0 &&
          n.value_depth % 8 == 0 && !call.has(mask + attention_slopes) && !call.has(mask + attention_segments) &&
          call.attrs.get_float("softcap") == 0 && (!call.has(mask) || mask_steps(call.operand(mask), n)[2] == 0);
 }
@@ -297,11 +298,9 @@ int64_t mask_grad_partials_bytes(const OpCall& call) {
 }
 
 OnePassBytes::OnePassBytes(const OpCall& grad) {
-  constexpr int64_t tile_rows = 64;
   const AttentionSizes n(grad);
-  const int64_t row_tiles = n.batch * n.heads * tiles(n.rows, tile_rows);
-  constexpr int64_t depth = 64;
-  sums = row_tiles * tile_rows * depth * static_cast<int64_t>(sizeof(float));
+  const int64_t row_tiles = n.batch * n.heads * tiles(n.rows, cuda::one_pass_rows);
+  sums = row_tiles * cuda::one_pass_rows * cuda::one_pass_depth * static_cast<int64_t>(sizeof(float));
   rows = row_products_bytes(grad);
   all = sums + 2 * rows + row_tiles * static_cast<int64_t>(sizeof(int32_t));
 }

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/attention/attention_dropout.cuh"
 #include "kernels/cuda/attention/attention_masks.cuh"
+#include "kernels/cuda/attention/one_pass_sizes.h"
 #include "kernels/cuda/common/packed.cuh"
 
 namespace plimsoll::cuda {
@@ -13,7 +14,7 @@ __device__ inline float in_log2(float lse) { return lse > closed_lse ? lse * log
 
 // One for each tile of rows.
 __host__ __device__ inline int64_t turn_count(const AttentionShape& n) {
-  return n.batch * n.heads * ((n.rows + 63) / 64);
+  return n.batch * n.heads * ((n.rows + one_pass_rows - 1) / one_pass_rows);
 }
 
 // Eight threads per row of a head, 16 bytes each at a time where rows allow. For one pass it also notes each row's lse

@@ -1,5 +1,4 @@
-#include "kernels/cuda/attention/attention_mma_grad.cuh"
-#include "kernels/cuda/attention/attention_warpgroup.cuh"
+#include "kernels/cuda/attention/attention_warpgroup_grad.cuh"
 
 #include <algorithm>
 
@@ -8,20 +7,20 @@
 // summed in memory, where blocks take turns, so that the bits are the same every time. A second warpgroup fills the
 // stages and waits for the turns, so that the first does nothing but compute.
 //
-// Turns at a tile of rows go by the number of the columns. Blocks that follow one another in this order are those of
-// different heads, as many as begin while a block comes so far that the next one of its head never has to wait; and
-// since a block waits only for blocks that were launched before it, the card may hold any number of them.
+// Turns at a tile of rows go by the number of the columns. Blocks with neighbouring numbers belong to different heads:
+// so many stand side by side that a head's block of columns is a step ahead when its next block begins. A block waits
+// only for blocks with lower numbers, which the card begins first, so that it may hold any number of them.
 
 namespace plimsoll::cuda {
 namespace {
 
-constexpr int tile_rows = 64, block_threads = 2 * warpgroup_threads, share_buffers = 2;
+constexpr int tile_rows = one_pass_rows, block_threads = 2 * warpgroup_threads, share_buffers = 2;
 constexpr int computing_registers = 208, helping_registers = 48;
 
 // The warps of the second warpgroup.
 constexpr int first_adding_warp = 4, first_loading_warp = 6, adding_threads = 64, loading_threads = 64;
 
-using ComputingTile = WarpgroupTile<64, 1, 3, 2>;
+using ComputingTile = WarpgroupTile<one_pass_depth, 1, 3, 2>;
 struct LoadingTile : ComputingTile {
   static constexpr int threads = loading_threads;
   __device__ static int thread() { return static_cast<int>(threadIdx.x) - 32 * first_loading_warp; }
@@ -363,28 +362,16 @@ __device__ void compute(const Block<T>& block, const AttentionShape& n, const At
     auto of_row = [&](int kind, int t) {
       return *reinterpret_cast<const float2*>(constants + kind * Tile::others + 8 * t);
     };
-#pragma unroll
-    for (int t = 0; t < Tile::n_tiles; ++t) {
+    probabilities<Tile>(scores, to_log2, [&](int t, int e) {
       const float2 lse = of_row(0, t);
-#pragma unroll
-      for (int e = 0; e < 4; ++e) scores[0][t][e] = probability(scores[0][t][e] * to_log2, e % 2 == 0 ? lse.x : lse.y);
-    }
+      return e % 2 == 0 ? lse.x : lse.y;
+    });
     weights.template round<T>(scores);
     if (drops) weights.keep([&](int t, int half) { return KeptColumns::pair(bits.of_rows(t), half); });
     start_weighted_rows<Tile>(dv, weights, memory.dy(stage));
     wait_for_products<1>();
     settle(dp[0]);
-#pragma unroll
-    for (int t = 0; t < Tile::n_tiles; ++t) {
-      const float2 delta = of_row(1, t);
-      if (drops) {
-        const uint2 rows_kept = bits.of_rows(t);
-#pragma unroll
-        for (int e = 0; e < 4; ++e) dp[0][t][e] = KeptColumns::kept(dp[0][t][e], rows_kept, e);
-      }
-#pragma unroll
-      for (int e = 0; e < 4; ++e) dp[0][t][e] = scores[0][t][e] * (dp[0][t][e] - (e % 2 == 0 ? delta.x : delta.y));
-    }
+    differentiate_columns<Tile, drops>(dp, scores, bits, [&](int t) { return of_row(1, t); });
     wait_for_products<0>();  // dv's weights are read no more
     weights.template round<T>(dp);
     start_weighted_rows<Tile>(dk, weights, memory.q(stage));
@@ -477,7 +464,7 @@ cudaError_t launch(const AttentionShape& shape, const AttentionGradCall& grads, 
 bool takes_one_pass(const AttentionShape& n, bool aligned, const AttentionGradCall& grads) {
   const int64_t depth = n.depth > n.value_depth ? n.depth : n.value_depth;
   const bool is_plain = n.softcap == 0.0f && !n.slopes && !n.segments && (!n.mask || n.mask_strides[2] == 0);
-  return grads.one_pass.sums && takes_warpgroups(depth) && depth <= max_one_pass_depth && aligned && is_plain &&
+  return grads.one_pass.sums && takes_warpgroups(depth) && depth <= one_pass_depth && aligned && is_plain &&
          n.rows > 0 && n.columns > 0;
 }
 

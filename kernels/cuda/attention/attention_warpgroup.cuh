@@ -206,7 +206,6 @@ __device__ inline unsigned char* tile_memory() {
 
 // In one pass: without caps, slopes, segments and masks with rows. Reads delta
 // and lse of each row, and turns that are 0.
-inline constexpr int64_t max_one_pass_depth = 64;
 [[nodiscard]] bool takes_one_pass(const AttentionShape& shape, bool aligned, const AttentionGradCall& grads);
 [[nodiscard]] cudaError_t attention_grad_one_pass(const AttentionShape& shape, const AttentionGradCall& grads,
                                                   cudaStream_t stream);

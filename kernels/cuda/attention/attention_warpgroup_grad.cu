@@ -1,5 +1,4 @@
-#include "kernels/cuda/attention/attention_mma_grad.cuh"
-#include "kernels/cuda/attention/attention_warpgroup.cuh"
+#include "kernels/cuda/attention/attention_warpgroup_grad.cuh"
 
 // Serves attention_grad ("mma") on Hopper, with the launches and sums of attention_mma_grad.cu. Scores become
 // probabilities while dP is computed, and dS comes while dv is.
@@ -30,15 +29,6 @@ struct GradMemory {
   __device__ float* constants(int stage) const { return all_constants + stage * 2 * Tile::others; }
   __device__ uint32_t* words(int stage) const { return all_words + stage * (Tile::own / 32) * Tile::others; }
 };
-
-// Masked sums become probabilities.
-template <typename Tile, typename Lse>
-__device__ void probabilities(Sums<1, Tile::n_tiles>& sums, float to_log2, Lse lse_of_row) {
-#pragma unroll
-  for (int t = 0; t < Tile::n_tiles; ++t)
-#pragma unroll
-    for (int e = 0; e < 4; ++e) sums[0][t][e] = probability(sums[0][t][e] * to_log2, lse_of_row(t, e));
-}
 
 // Sums q . k, -inf where a mask closes, become probabilities of capped scores times the cap's derivative, and
 // `weights`, unless null, the probabilities themselves: both at once, so that no registers hold derivatives until dP
@@ -260,17 +250,7 @@ __device__ void grad_of_columns(const AttentionShape& n, bool aligned, const Att
     if constexpr (writes_dk) {
       wait_for_products<writes_dv ? 1 : 0>();
       settle(dp[0]);
-#pragma unroll
-      for (int t = 0; t < Tile::n_tiles; ++t) {
-        const float2 delta = of_row(1, t);
-        if (drops) {
-          const uint2 rows_kept = bits.of_rows(t);
-#pragma unroll
-          for (int e = 0; e < 4; ++e) dp[0][t][e] = KeptColumns::kept(dp[0][t][e], rows_kept, e);
-        }
-#pragma unroll
-        for (int e = 0; e < 4; ++e) dp[0][t][e] = scores[0][t][e] * (dp[0][t][e] - (e % 2 == 0 ? delta.x : delta.y));
-      }
+      differentiate_columns<Tile, drops>(dp, scores, bits, [&](int t) { return of_row(1, t); });
       if constexpr (writes_dv) wait_for_products<0>();  // dv's weights are read no more
       weights.template round<T>(dp);
       start_weighted_rows<Tile>(dk, weights, tiles.a(stage));

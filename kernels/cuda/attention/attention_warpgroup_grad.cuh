@@ -1,0 +1,36 @@
+#pragma once
+
+// What backward of attention on warpgroups shares, in one pass and in two launches.
+
+#include "kernels/cuda/attention/attention_mma_grad.cuh"
+#include "kernels/cuda/attention/attention_warpgroup.cuh"
+
+namespace plimsoll::cuda {
+
+// Masked sums become probabilities.
+template <typename Tile, typename Lse>
+__device__ void probabilities(Sums<1, Tile::n_tiles>& sums, float to_log2, Lse lse_of_row) {
+#pragma unroll
+  for (int t = 0; t < Tile::n_tiles; ++t)
+#pragma unroll
+    for (int e = 0; e < 4; ++e) sums[0][t][e] = probability(sums[0][t][e] * to_log2, lse_of_row(t, e));
+}
+
+// Where columns are owned, sums dy . v become dS of probabilities. delta_of(t) are those of rows (t, 0) and (t, 1).
+template <typename Tile, bool drops, typename DeltaOf>
+__device__ void differentiate_columns(Sums<1, Tile::n_tiles>& dp, const Sums<1, Tile::n_tiles>& probabilities,
+                                      const KeptColumns& bits, DeltaOf delta_of) {
+#pragma unroll
+  for (int t = 0; t < Tile::n_tiles; ++t) {
+    const float2 delta = delta_of(t);
+    if (drops) {
+      const uint2 rows_kept = bits.of_rows(t);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) dp[0][t][e] = KeptColumns::kept(dp[0][t][e], rows_kept, e);
+    }
+#pragma unroll
+    for (int e = 0; e < 4; ++e) dp[0][t][e] = probabilities[0][t][e] * (dp[0][t][e] - (e % 2 == 0 ? delta.x : delta.y));
+  }
+}
+
+}  // namespace plimsoll::cuda
