@@ -175,6 +175,7 @@ Layer read_layer(NodeContext& n, int64_t gates, bool batch_first) {
   if (n.dim(w, 1) != gates * layer.hidden || n.dim(r, 1) != gates * layer.hidden)
     n.fail("weights of " + to_string(n.type(w)) + " do not hold " + llvm::Twine(gates) + " gates of " +
            llvm::Twine(layer.hidden));
+  if (layer.steps == 0) n.fail("has no time steps: its input is " + to_string(n.type(x)));
   if (layer.steps > max_steps)
     n.fail("has " + llvm::Twine(layer.steps) + " time steps; they are unrolled, at most " + llvm::Twine(max_steps));
   if (n.has(4)) layer.lengths = n.input(4);

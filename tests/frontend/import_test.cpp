@@ -190,6 +190,13 @@ TEST_CASE("a shape that depends on data names the input") {
   CHECK(to_string(import_graph(maker, options).type(import_graph(maker, options).outputs[0].value)) == "f32[2,3]");
 }
 
+TEST_CASE("a recurrent layer without time steps is refused") {
+  ModelMaker maker;
+  maker.input("x", {"0", "1", "1"}).weight("w", zeros({1, 4, 1})).weight("r", zeros({1, 4, 1}));
+  maker.node("LSTM", {"x", "w", "r"}, {"y"}).output("y", {"0", "1", "1", "1"});
+  CHECK(refusal(maker) == "/LSTM1: has no time steps: its input is f32[0,1,1]");
+}
+
 TEST_CASE("nodes out of order are sorted, cycles refused") {
   ModelMaker maker;
   maker.input("x", {"3"}).output("y", {"3"}).node("Exp", {"a"}, {"y"}).node("Abs", {"x"}, {"a"});
