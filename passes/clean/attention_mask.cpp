@@ -1,5 +1,6 @@
 #include "passes/clean/attention_mask.h"
 
+#include "passes/clean/attention_band.h"
 #include "passes/clean/attention_slopes.h"
 
 #include <algorithm>
@@ -46,6 +47,17 @@ class MaskElements {
   bool boolean_, is_inverted_;
   int64_t bytes_;
 };
+
+// What a band says that opens each row's own column; none where no closed form says it.
+std::optional<ClosedForm> closed_form_of(const Band& band, int64_t rows) {
+  const int64_t first = std::max(band.first.value_or(-rows), 1 - rows),
+                last = std::min(band.last.value_or(rows), rows - 1);
+  const int64_t behind = -first, most = rows - 1;
+  if (behind < 0 || last < 0) return std::nullopt;
+  if (last == 0) return ClosedForm{true, behind < most ? behind + 1 : 0};
+  if (last != behind) return std::nullopt;
+  return ClosedForm{false, last < most ? last + 1 : 0};
+}
 
 // where(m, 0, a large negative number)
 bool closes_where_false(const Graph& graph, const Node& node) {
@@ -101,6 +113,7 @@ struct MaskTaker {
     mask = boolean_behind(graph(), mask);
     if (std::optional<ClosedForm> closed = closed_form_of(graph(), mask, rows, columns))
       return {ValueId::None, *closed};
+    if (std::optional<ClosedForm> closed = take_band(mask)) return {ValueId::None, *closed};
     if (std::optional<OpenMask> open = take_slopes(mask)) return *open;
     if (std::optional<OpenMask> open = take_segments(mask)) return *open;
     const NodeId producer = graph().value(mask).producer;
@@ -153,6 +166,14 @@ struct MaskTaker {
       both.rest = b.emit(chooses ? "and" : "add", {left.rest, right.rest});
     }
     return both;
+  }
+
+  // Where columns ahead of the row are closed anyway, a band need not say so.
+  std::optional<ClosedForm> take_band(ValueId mask) {
+    std::optional<Band> band = is_causal && rows == columns ? band_of(graph(), mask, rows, columns) : std::nullopt;
+    if (!band) return std::nullopt;
+    band->narrow({std::nullopt, 0});
+    return closed_form_of(*band, rows);
   }
 
   std::optional<OpenMask> take_slopes(ValueId mask) {
@@ -211,7 +232,11 @@ ClosedForm ClosedForm::of(const Attrs& attention) {
 std::optional<ClosedForm> closed_form_of(const Graph& graph, ValueId mask, int64_t rows, int64_t columns,
                                          bool is_inverted) {
   const Tensor* tensor = constant_behind(graph, mask);
-  if (!tensor) return std::nullopt;
+  if (!tensor) {
+    std::optional<Band> band = rows == columns ? band_of(graph, mask, rows, columns) : std::nullopt;
+    if (band && is_inverted) band = rest_of(*band);
+    return band ? closed_form_of(*band, rows) : std::nullopt;
+  }
   const MaskElements elements(tensor->view(), is_inverted);
   const int64_t count = tensor->type().elements();
   if (elements.are_open(0, count)) return ClosedForm{};

@@ -26,8 +26,9 @@ struct ClosedForm {
   static ClosedForm of(const Attrs& attention);
 };
 
-// The closed form of a constant mask [..., rows, columns]. Leading dims must be 1; expands over them are looked
-// through. `is_inverted`: of a boolean mask that closes where it is true.
+// The closed form of a mask [..., rows, columns] that is constant, or that compares positions of rows and columns.
+// Leading dims must be 1; expands over them are looked through. `is_inverted`: of a boolean mask that closes where it
+// is true.
 std::optional<ClosedForm> closed_form_of(const Graph& graph, ValueId mask, int64_t rows, int64_t columns,
                                          bool is_inverted = false);
 
