@@ -1,7 +1,9 @@
 #include "ir/plan/serialize.h"
 
+#include "ir/plan/plan.pb.h"
 #include "tests/ir/plan/sample_plan.h"
 
+#include "llvm/Support/CRC.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/raw_ostream.h"
 
@@ -68,6 +70,20 @@ TEST_SUITE("unit") {
       damaged[at] = static_cast<char>(damaged[at] ^ (1 << random() % 8));
       CHECK(!failure_text(plan_from_bytes(damaged)).empty());
     }
+  }
+
+  TEST_CASE("plan file: a constant whose dimensions overflow before one is zero is refused") {
+    proto::PlanFile file;
+    REQUIRE(file.ParseFromString(llvm::cantFail(plan_to_bytes(sample_plan()))));
+    proto::Plan plan;
+    REQUIRE(plan.ParseFromString(file.plan()));
+    proto::Tensor& tensor = *plan.add_constants()->mutable_value();
+    tensor.set_dtype("bf16");
+    for (int64_t dim : {int64_t{1} << 60, int64_t{16}, int64_t{0}}) tensor.add_shape(dim);
+    file.set_plan(plan.SerializeAsString());
+    file.set_crc32(llvm::crc32(llvm::arrayRefFromStringRef(file.plan())));
+    CHECK(failure_text(plan_from_bytes(file.SerializeAsString())) ==
+          "plan: a constant has 0 bytes, its type another number");
   }
 
   TEST_CASE("plan file: saved at once or not at all") {
