@@ -141,6 +141,9 @@ Result<Derived> derive_program(const ForwardModel& forward, const SplitChoice& s
   Result<Program> program = make_program(forward, split, request);
   if (!program) return program.takeError();
   note_untrained(forward.graph, *program, passes);
+  if (split.chunks == 1)
+    for (Graph& function : program->functions)
+      if (Result<bool> changed = passes.run(function, whole_batch_pipeline); !changed) return changed.takeError();
   return schedule_program(std::move(*program), device, catalog, std::move(passes));
 }
 

@@ -93,6 +93,8 @@ bool has_stages_with_parts(const TrainingRequest& request) {
 // Micro-batches stay apart, so that their gradients are added in the precision of the parameter: no cse.
 const llvm::StringLiteral parts_of_stages_pipeline = "simplify, dce";
 
+const llvm::StringLiteral whole_batch_pipeline = "simplify, join-steps, dce";
+
 std::string step_pipeline(const KernelPreferences& preferences) {
   std::string text =
       "simplify, fold-casts-into-reductions, simplify, cse, dce, expand-f8, dce, fuse-batch-norms, save-pool-indices, "

@@ -45,7 +45,9 @@ std::string expected_doc() {
       {"Adapters, here of rank 8, come by", adapter_pipeline({.rank = 8})},
       {"Images go channels last, where the device's convolutions want that, by", layout_pipeline.str()},
       {"Before differentiation, here for bf16 on an H200, come", forward_pipeline(request, preferences)},
-      {"and each function of the training step goes through", step_pipeline(preferences)}};
+      {"Where no budget has the batch in chunks, each function of the training step begins with",
+       whole_batch_pipeline.str()},
+      {"and each goes through", step_pipeline(preferences)}};
   text += "\n## Pipelines\n\n";
   for (const auto& [when, pipeline] : pipelines) text += std::string(when) + "\n```\n" + pipeline + "\n```\n";
   return text;
