@@ -96,8 +96,8 @@ constexpr CudaCandidate candidates[] = {
     {op_tile, "strided_copy", ranks_fit_twice},
     {op_slice, "strided_copy", ranks_fit},
     {op_slice_grad, "one_pass", ranks_fit},
-    {op_split, "strided_copy", ranks_fit},
-    {op_concat, "strided_copy", ranks_fit},
+    {op_split, "parts", ranks_fit},
+    {op_concat, "parts", ranks_fit},
     {op_pad, "one_pass", ranks_fit},
     {op_pad_grad, "repeats", ranks_fit_without_f8},
 };

@@ -1,10 +1,11 @@
 #include "kernels/cuda/move/move.h"
+#include "kernels/cuda/move/parts.h"
 #include "runtime/cuda/backend/launcher.h"
 #include "runtime/kernels/move.h"
 
 #include "llvm/ADT/STLExtras.h"
 
-// Ops that only move elements. Each is one or several strided copies, for any dtype.
+// Ops that only move elements, for any dtype.
 
 namespace plimsoll {
 namespace {
@@ -18,10 +19,27 @@ Status launch_copy(const CudaCall& k) {
   return k.elements() == 0 ? Status::success() : copy(k, copy_of(k));
 }
 
-template <Status (*copies_of)(const KernelCall&, LaunchCopy)>
-Status launch_copies(const CudaCall& k) {
-  return copies_of(k, [&](const StridedCopy& each) { return copy(k, each); });
+// Between a whole tensor and its pieces along {axis}, which are columns of it where what comes before the axis is rows.
+template <cudaError_t (*copy_parts)(const cuda::Parts&, int, cudaStream_t)>
+Status copy_pieces(const CudaCall& k, const TensorView& whole, llvm::ArrayRef<TensorView> pieces) {
+  const llvm::ArrayRef<int64_t> shape(whole.type.shape);
+  const auto axis = static_cast<size_t>(k.call.get_int("axis"));
+  const int64_t of_index = element_count(shape.drop_front(axis + 1));
+  cuda::Parts parts{whole.data, element_count(shape.take_front(axis)), shape[axis] * of_index};
+  int64_t first = 0;
+  for (const TensorView& piece : pieces) {
+    const int64_t columns = piece.type.shape[axis] * of_index;
+    parts.parts[parts.count++] = {piece.data, first, columns};
+    first += columns;
+    if (parts.count < cuda::max_parts && &piece != &pieces.back()) continue;
+    if (Status s = launched(k, copy_parts(parts, k.element_bytes(), k.stream))) return s;
+    parts.count = 0;
+  }
+  return Status::success();
 }
+
+Status launch_split(const CudaCall& k) { return copy_pieces<cuda::split_parts>(k, k.operand("x"), k.results); }
+Status launch_concat(const CudaCall& k) { return copy_pieces<cuda::join_parts>(k, k.result("y"), k.operands); }
 
 Status zero(const CudaCall& k) {
   return launched(k, cuda::zero_bytes(k.out("dx"), k.result("dx").type.bytes(), k.stream));
@@ -76,8 +94,8 @@ constexpr CudaLauncher launchers[] = {
     {op_tile, "strided_copy", launch_copy<tile_copy>},
     {op_slice, "strided_copy", launch_copy<slice_copy>},
     {op_slice_grad, "one_pass", launch_slice_grad},
-    {op_split, "strided_copy", launch_copies<split_copies>},
-    {op_concat, "strided_copy", launch_copies<concat_copies>},
+    {op_split, "parts", launch_split},
+    {op_concat, "parts", launch_concat},
     {op_pad, "one_pass", launch_pad},
     {op_pad_grad, "repeats", launch_pad_grad},
 };
