@@ -3,8 +3,8 @@
 #include "kernels/cuda/attention/mask_grad_sizes.h"
 
 // Serves attention_mask_grad ("mma"): dS of attention_grad, summed over the samples and heads that share a mask. A
-// block owns a tile of rows and columns of the mask and walks over them in order; parts of the batch meet in a second
-// launch.
+// block owns a tile of rows and columns of the mask and walks over them in order; where the batch is in parts, they
+// meet in a second launch.
 
 namespace plimsoll::cuda {
 namespace {
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     head = next;
   }
 
-  float* const out = mask.partials + (part * mask.mask_batch * mask.mask_heads + of_mask) * n.rows * n.columns;
+  const int64_t first = (part * mask.mask_batch * mask.mask_heads + of_mask) * n.rows * n.columns;
 #pragma unroll
   for (int m = 0; m < Tile::m_tiles; ++m)
 #pragma unroll
@@ -117,7 +117,13 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int row = place.own_row(m, e), column = place.other_row(t, e);
-        if (row < rows && column < columns) out[int64_t{row} * n.columns + column] = sums[m][t][e] * n.dropout.factor;
+        if (row >= rows || column >= columns) continue;
+        const int64_t i = first + int64_t{row} * n.columns + column;
+        const float sum = sums[m][t][e] * n.dropout.factor;
+        if (parts == 1)
+          store_any(mask.dmask, mask.dmask_type, i, static_cast<double>(sum));
+        else
+          mask.partials[i] = sum;
       }
 }
 
@@ -173,7 +179,7 @@ cudaError_t attention_mask_grad_mma(const AttentionShape& shape, const Attention
     if (depth <= 128) return launch(MmaTile<128, 1, 2, 32, 3>());
     return launch(MmaTile<256, 1, 1, 16, 2>());
   });
-  if (error != cudaSuccess) return error;
+  if (error != cudaSuccess || (parts == 1 && !has_windows)) return error;
   sum_parts_kernel<<<static_cast<unsigned>((elements + 31) / 32), 256, 0, stream>>>(mask.dmask, mask.dmask_type,
                                                                                     mask.partials, elements, parts);
   return cudaGetLastError();
