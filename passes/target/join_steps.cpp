@@ -83,7 +83,7 @@ class Joiner {
     if (count < 2) return {};
     const llvm::ArrayRef<Term> group = terms.take_front(count);
     const Attrs attrs = graph_.node(group[0].product).attrs;
-    const ValueId x = join_rows(group, 0), dy = join_rows(group, 1);
+    const ValueId dy = join_rows(group, 1, NodeId::None), x = join_rows(group, 0, graph_.value(dy).producer);
     for (const Term& term : group) joined_rows_[operand(term, 1)] = {dy, count};
     const ValueId sum = builder_at(graph_, group.back().reader).emit("linear_dw", {x, dy}, attrs);
     return {count, in_place_of(group.back(), sum)};
@@ -117,9 +117,9 @@ class Joiner {
     return made;
   }
 
-  // The operand of all terms, by rows, as soon as the last has been computed.
-  ValueId join_rows(llvm::ArrayRef<Term> group, size_t index) {
-    NodeId last = NodeId::None;
+  // The operand of all terms, by rows, as soon as the last has been computed, and behind `last` if that is a node: what
+  // forward has computed is joined in backward.
+  ValueId join_rows(llvm::ArrayRef<Term> group, size_t index, NodeId last) {
     for (const Term& term : group) {
       const NodeId producer = graph_.value(operand(term, index)).producer;
       if (order_[producer] > order_[last]) last = producer;
