@@ -293,7 +293,7 @@ int64_t mask_grad_partials_bytes(const OpCall& call) {
   const AttentionSizes n(call);
   const Type& mask = call.operand(attention_grad_mask);
   const MaskGradSizes sizes(mask);
-  if (sizes.batch != 1) return 0;  // no mask is shared: one launch writes the gradient
+  if (sizes.batch != 1 && mask.dtype == DType::F32) return 0;  // no mask is shared: one launch makes the gradient
   return cuda::mask_grad_parts(sizes.batch, sizes.heads, n.rows, n.columns, std::max(n.depth, n.value_depth), n.batch) *
          mask.elements() * static_cast<int64_t>(sizeof(float));
 }

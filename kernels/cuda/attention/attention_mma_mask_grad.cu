@@ -3,8 +3,8 @@
 #include "kernels/cuda/attention/mask_grad_sizes.h"
 
 // Serves attention_mask_grad ("mma"): dS of attention_grad, summed over the samples and heads that share a mask. A
-// block owns a tile of rows and columns of the mask and walks over them in order; where the batch is in parts, they
-// meet in a second launch.
+// block owns a tile of rows and columns of the mask and walks over them in order. Parts of the batch meet in a second
+// launch, which rounds to 16 bits too.
 
 namespace plimsoll::cuda {
 namespace {
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     head = next;
   }
 
-  const int64_t first = (part * mask.mask_batch * mask.mask_heads + of_mask) * n.rows * n.columns;
+  float* const out = mask.partials + (part * mask.mask_batch * mask.mask_heads + of_mask) * n.rows * n.columns;
 #pragma unroll
   for (int m = 0; m < Tile::m_tiles; ++m)
 #pragma unroll
@@ -117,13 +117,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int row = place.own_row(m, e), column = place.other_row(t, e);
-        if (row >= rows || column >= columns) continue;
-        const int64_t i = first + int64_t{row} * n.columns + column;
-        const float sum = sums[m][t][e] * n.dropout.factor;
-        if (parts == 1)
-          store_any(mask.dmask, mask.dmask_type, i, static_cast<double>(sum));
-        else
-          mask.partials[i] = sum;
+        if (row < rows && column < columns) out[int64_t{row} * n.columns + column] = sums[m][t][e] * n.dropout.factor;
       }
 }
 
@@ -165,21 +159,24 @@ cudaError_t attention_mask_grad_mma(const AttentionShape& shape, const Attention
   const int64_t parts =
       mask_grad_parts(mask.mask_batch, mask.mask_heads, shape.rows, shape.columns, depth, shape.batch);
   const bool aligned = are_aligned(shape, grads) && is_aligned(grads.y, 0);
+  const bool is_sum = parts == 1 && mask.dmask_type == Scalar::F32;  // of all there is: it needs no second launch
   const bool has_windows = takes_windows(shape, aligned) && mask.mask_batch == 1 && mask.mask_heads == shape.heads;
   const cudaError_t error = with_16_bit_float(shape.type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
     if (has_windows) return mask_grad_windows(shape, grads, mask.partials, parts, stream);
     if (cudaError_t failed = launch_deltas<T>(shape, grads, stream); failed != cudaSuccess) return failed;
     if (cudaError_t failed = launch_segment_tiles(shape, stream); failed != cudaSuccess) return failed;
+    MaskGradCall call = mask;
+    if (is_sum) call.partials = static_cast<float*>(mask.dmask);
     auto launch = [&](auto tile) {
-      return launch_mask_grad<decltype(tile), T>(shape, aligned, grads, mask, parts, stream);
+      return launch_mask_grad<decltype(tile), T>(shape, aligned, grads, call, parts, stream);
     };
     if (depth <= 32) return launch(MmaTile<32, 1, 4, 32, 4>());
     if (depth <= 64) return launch(MmaTile<64, 1, 4, 32, 3>());
     if (depth <= 128) return launch(MmaTile<128, 1, 2, 32, 3>());
     return launch(MmaTile<256, 1, 1, 16, 2>());
   });
-  if (error != cudaSuccess || (parts == 1 && !has_windows)) return error;
+  if (error != cudaSuccess || (is_sum && !has_windows)) return error;
   sum_parts_kernel<<<static_cast<unsigned>((elements + 31) / 32), 256, 0, stream>>>(mask.dmask, mask.dmask_type,
                                                                                     mask.partials, elements, parts);
   return cudaGetLastError();
