@@ -92,16 +92,14 @@ Type TextReader::type() {
 }
 
 Shape TextReader::shape() {
-  constexpr int64_t max_elements = int64_t{1} << 56;  // bytes then still fit 64 bits
-  int64_t elements = 1;
   Shape dims;
   expect('[');
   list(']', [&] {
     int64_t dim = integer();
     if (dim < 0) fail("a dimension is negative");
-    if (__builtin_mul_overflow(elements, std::max<int64_t>(dim, 1), &elements) || elements > max_elements)
-      fail("too many elements");
-    if (!failed_) dims.push_back(dim);
+    dims.push_back(dim);
+    if (!is_countable(dims)) fail("too many elements");
+    if (failed_) dims.pop_back();
   });
   return dims;
 }

@@ -5,6 +5,7 @@
 
 #include "llvm/ADT/StringExtras.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -103,6 +104,16 @@ int64_t element_count(llvm::ArrayRef<int64_t> shape) {
   int64_t count = 1;
   for (int64_t dim : shape) count *= dim;
   return count;
+}
+
+bool is_countable(llvm::ArrayRef<int64_t> shape) {
+  constexpr int64_t most = int64_t{1} << 48;
+  int64_t count = 1;
+  for (int64_t dim : shape) {
+    if (dim < 0 || std::max<int64_t>(dim, 1) > most / count) return false;
+    count *= std::max<int64_t>(dim, 1);
+  }
+  return true;
 }
 
 std::string to_string(llvm::ArrayRef<int64_t> shape) {

@@ -48,6 +48,10 @@ using Shape = llvm::SmallVector<int64_t, 4>;
 
 int64_t element_count(llvm::ArrayRef<int64_t> shape);  // 1 for a scalar
 
+// For shapes that a file gives: no dimension is negative, and those that are not 0 hold at most 2^48 elements, so that
+// no count of elements or bytes of any part of the shape overflows.
+bool is_countable(llvm::ArrayRef<int64_t> shape);
+
 // One dtype and one static shape. Row-major and dense wherever it has bytes.
 struct Type {
   DType dtype = DType::F32;

@@ -2,8 +2,6 @@
 
 #include "ir/plan/plan.pb.h"
 
-#include "llvm/Support/MathExtras.h"
-
 namespace plimsoll {
 namespace {
 
@@ -57,14 +55,8 @@ class PlanReader {
 
 Tensor PlanReader::read_tensor(const proto::Tensor& from) {
   Type type(read_dtype(from.dtype()), {});
-  int64_t most =
-      dtype_bytes(type.dtype);  // bytes if empty dimensions held one element: no part of the product overflows
-  bool counted = true;
-  for (int64_t dim : from.shape()) {
-    type.shape.push_back(dim);
-    counted &= dim >= 0 && !llvm::MulOverflow(most, std::max<int64_t>(dim, 1), most);
-  }
-  if (!counted || type.bytes() != static_cast<int64_t>(from.data().size())) {
+  type.shape.assign(from.shape().begin(), from.shape().end());
+  if (!is_countable(type.shape) || type.bytes() != static_cast<int64_t>(from.data().size())) {
     refuse("a constant has " + llvm::Twine(from.data().size()) + " bytes, its type another number");
     return {};
   }

@@ -2,7 +2,6 @@
 
 #include "llvm/ADT/StringSet.h"
 #include "llvm/Support/JSON.h"
-#include "llvm/Support/MathExtras.h"
 
 #include <cmath>
 
@@ -42,11 +41,8 @@ bool is_amount(int64_t bytes) { return bytes >= 0 && bytes <= max_bytes; }
 
 // The bytes of a type. Returns none if a dimension is negative or the product overflows.
 std::optional<int64_t> sane_bytes(const Type& type) {
-  int64_t bytes = dtype_bytes(type.dtype);
-  for (int64_t dim : type.shape) {
-    if (dim < 0 || llvm::MulOverflow(bytes, dim, bytes) || bytes > max_bytes) return std::nullopt;
-  }
-  return bytes;
+  if (!is_countable(type.shape) || type.bytes() > max_bytes) return std::nullopt;
+  return type.bytes();
 }
 
 Status Validator::device() {

@@ -78,7 +78,8 @@ class BandReader {
     if (producer == NodeId::None || depth > max_depth) return std::nullopt;
     const Node& node = graph_.node(producer);
     const llvm::StringRef op = node.op->name;
-    if (op == "expand" || (op == "cast" && !is_16_bit(node.results[0]))) return position(node.operands[0], depth + 1);
+    if (op == "expand" || (op == "cast" && holds_positions(node.results[0])))
+      return position(node.operands[0], depth + 1);
     if (op == "neg") {
       const std::optional<Position> below = position(node.operands[0], depth + 1);
       return below ? std::optional(Position{}.plus(*below, -1)) : std::nullopt;
@@ -90,8 +91,8 @@ class BandReader {
     return left->plus(*right, op == "add" ? 1 : -1);
   }
 
-  // 16-bit floats, and integers of few bits, do not hold every position.
-  bool is_16_bit(ValueId value) const { return dtype_bytes(graph_.type(value).dtype) < 4; }
+  // Floats and integers of 16 bits or fewer do not.
+  bool holds_positions(ValueId value) const { return dtype_bytes(graph_.type(value).dtype) >= 4; }
 
   // A number, or positions in steps of one along rows [.., rows, 1] or columns [.., columns].
   std::optional<Position> position_of_constant(ValueId value) const {

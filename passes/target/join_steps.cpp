@@ -7,9 +7,9 @@
 // One product over the rows of several steps makes the sum and takes little longer than that of one step. The same goes
 // for the sums over rows that are the gradient of its bias.
 //
-// So many steps are joined as make the rows that a product needs to be fast: what backward reads for a step lives until
-// the last of its group. It is for whole batches; the gradients of chunks of a batch stay apart, since that is what
-// keeps their memory small.
+// Steps are joined until their product has the rows that make it fast, and no further, because what backward reads for
+// a step lives until the last step of its group. The pass is for whole batches: the gradients of chunks of a batch stay
+// apart, since that is what keeps their memory small.
 
 namespace plimsoll {
 namespace {

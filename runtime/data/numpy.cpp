@@ -7,15 +7,12 @@
 #include "llvm/Support/Endian.h"
 
 #include <zlib.h>
-#include <algorithm>
 #include <cstring>
 
 namespace plimsoll {
 namespace {
 
 using llvm::StringRef;
-
-constexpr int64_t max_elements = int64_t{1} << 48;
 
 // The text between the quotes (or brackets) after `key` in the header's Python dictionary.
 StringRef field(StringRef header, StringRef key, char open, char close) {
@@ -61,13 +58,10 @@ Result<Tensor> parse_array(StringRef where, StringRef bytes) {
     int64_t value = 0;
     if (dim.trim().empty()) continue;
     if (dim.trim().getAsInteger(10, value) || value < 0) return model_error(where + ": shape cannot be read");
-    if (value > max_elements) return model_error(where + ": a dimension of " + llvm::Twine(value) + " elements");
     type.shape.push_back(value);
   }
-  int64_t elements = 1;
-  for (int64_t dim : type.shape)
-    if (__builtin_mul_overflow(elements, std::max<int64_t>(dim, 1), &elements) || elements > max_elements)
-      return model_error(where + ": " + to_string(type) + " has more elements than any file");
+  if (!is_countable(type.shape))
+    return model_error(where + ": " + to_string(type) + " has more elements than any file");
   if (type.bytes() != static_cast<int64_t>(data.size()))
     return model_error(where + ": " + to_string(type) + " takes " + llvm::Twine(type.bytes()) +
                        " bytes, the file has " + llvm::Twine(data.size()));

@@ -16,8 +16,6 @@ namespace {
 
 constexpr int64_t largest_header = int64_t{100} << 20;  // the format's own limit
 
-constexpr int64_t max_elements = int64_t{1} << 48;
-
 struct NamedDType {
   llvm::StringLiteral name;
   DType dtype;
@@ -52,14 +50,12 @@ Result<TensorEntry> parse_entry(llvm::StringRef path, llvm::StringRef name, cons
   std::optional<DType> dtype = dtype_named(*dtype_text);
   if (!dtype) return bad("has dtype " + *dtype_text + ", which is not supported");
   TensorEntry entry{name.str(), Type(*dtype, {}), 0};
-  int64_t elements = 1;
   for (const llvm::json::Value& dim : *shape) {
     llvm::Optional<int64_t> number = dim.getAsInteger();
     if (!number || *number < 0) return bad("has a dimension that is no count");
-    if (__builtin_mul_overflow(elements, std::max<int64_t>(*number, 1), &elements) || elements > max_elements)
-      return bad("has more elements than any file");
     entry.type.shape.push_back(*number);
   }
+  if (!is_countable(entry.type.shape)) return bad("has more elements than any file");
   llvm::Optional<int64_t> first = (*range)[0].getAsInteger(), last = (*range)[1].getAsInteger();
   if (!first || !last || *first < 0 || *last < *first || *last > file_bytes - data_start)
     return bad("lies outside the file of " + llvm::Twine(file_bytes) + " bytes");
