@@ -306,15 +306,23 @@ def test_a_signal_to_one_of_two_ranks(folder):
         expect(len(steps_in(kept)) > len(before), f"one more checkpoint: {before}, {steps_in(kept)}")
 
 
+def catches(process, signal_number):
+    """Whether the process has a handler for the signal: Linux lists those in a mask, signal 1 at its lowest bit."""
+    mask = re.search(r"^SigCgt:\s*([0-9a-f]+)", pathlib.Path(f"/proc/{process.pid}/status").read_text(), re.MULTILINE)
+    return mask is not None and int(mask.group(1), 16) >> (signal_number - 1) & 1
+
+
 def test_a_second_signal_ends_at_once(folder):
-    plan, kept = compile_plan(folder, "p.plan", "--accumulate", 200), folder / "kept"
+    """Its one step of 5000 micro-batches would go on for longer than the test waits."""
+    plan, kept = compile_plan(folder, "p.plan", "--accumulate", 5000), folder / "kept"
     started = subprocess.Popen(words(plan, 9, "--checkpoint", kept), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    time.sleep(1.5)
+    wait_for(lambda: catches(started, signal.SIGTERM), "a handler of SIGTERM")
+    time.sleep(1)
     started.terminate()
     time.sleep(0.2)
     expect(started.poll() is None, f"the first signal ends it: {started.returncode}")
     started.terminate()
-    expect(started.wait(timeout=3) == -signal.SIGTERM, f"exits {started.returncode}")
+    expect(started.wait(timeout=10) == -signal.SIGTERM, f"exits {started.returncode}")
 
 
 def test_kills_lose_nothing(folder):
@@ -437,8 +445,8 @@ def test_refusals(folder):
     expect("of an earlier run" in run(plan, 1, "--checkpoint", kept, code=USAGE), "an earlier run's checkpoints stay")
     (folder / "file").write_text("")
     run(plan, 1, "--checkpoint", folder / "file", code=MACHINE)
-    started = subprocess.Popen(words(plan, 100000, "--checkpoint", kept, "--resume", "auto"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    time.sleep(1)
+    started = subprocess.Popen(words(plan, 100000, "--checkpoint", kept, "--every", 1, "--resume", "auto"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: steps_in(kept) != [1], "a checkpoint")
     expect("another run" in run(plan, 1, "--checkpoint", kept, "--resume", "auto", code=MACHINE), "one run at a time")
     started.kill()
     started.communicate()
