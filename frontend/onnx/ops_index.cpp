@@ -37,6 +37,15 @@ void import_one_hot(NodeContext& n) {
   n.output(0, n.emit("one_hot", {indices, values}, {{"depth", depth}, {"axis", axis}}));
 }
 
+// The op's record allows indices of a lower rank, ONNX does not.
+void import_gather_elements(NodeContext& n) {
+  const ValueId x = n.input(0), indices = n.input(1);
+  if (n.rank(indices) != n.rank(x))
+    return n.fail("its indices " + to_string(n.type(indices)) + " do not have the rank of its data " +
+                  to_string(n.type(x)));
+  n.output(0, n.emit("gather_elements", {x, indices}, {{"axis", n.axis(n.attr_int("axis", 0), n.rank(x))}}));
+}
+
 void import_top_k(NodeContext& n) {
   ValueId x = n.input(0);
   int64_t k = n.has(1) ? n.known_int(1, "k") : n.attr_int("k", 1);
@@ -105,7 +114,7 @@ constexpr ImportRow rows[] = {
     {"Compress", 9, import_compress},
     {"CumSum", 11, import_cumsum},
     {"Gather", 1, import_gather},
-    {"GatherElements", 11, import_as_is, "gather_elements", {{"axis", 0}}},
+    {"GatherElements", 11, import_gather_elements},
     {"GatherND", 11, import_as_is, "gather_nd", {{"batch_dims", 0}}},
     {"NonZero", 9, import_non_zero},
     {"OneHot", 9, import_one_hot},

@@ -5,7 +5,8 @@
 
 // These rules remove lookups by a constant that counts. Exporters write a mask's `mask[arange(batch)[:, None],
 // arange(time)]` as a table of indices, or as indices into the flattened mask. Where the table names every element
-// once, in a regular order, the lookup is a reshape, and the batch can be changed.
+// once, in a regular order, the lookup is a reshape, and the batch can be changed. Others that are the same for all
+// samples are kept once.
 
 namespace plimsoll {
 namespace {
@@ -100,7 +101,25 @@ ValueId gather_nd(Builder& b, const Node& node) {
   return pick_by_counting(b, x, 0, picked, flat, shape.drop_back());
 }
 
-constexpr SimplifyEntry rules[] = {{"gather", gather}, {"gather_nd", gather_nd}};
+// Indices that were repeated along leading dimensions are shared by them.
+ValueId gather_elements(Builder& b, const Node& node) {
+  const ValueId x = operand_of(node, "x"), indices = operand_of(node, "indices");
+  const ValueId once = value_below(b.graph(), indices, "expand");
+  if (once == ValueId::None) return ValueId::None;
+  const Shape whole = b.type(x).shape, repeated = b.type(indices).shape, shape = b.type(once).shape;
+  const int64_t axis = node.attrs.get_int("axis");
+  const size_t unpicked = whole.size() - repeated.size(), absent = repeated.size() - shape.size();
+  size_t shared = 0;
+  while (static_cast<int64_t>(unpicked + shared) < axis && repeated[shared] == whole[unpicked + shared] &&
+         (shared < absent || shape[shared - absent] == 1))
+    ++shared;
+  if (shared == 0) return ValueId::None;
+  const llvm::ArrayRef<int64_t> own = llvm::ArrayRef<int64_t>(shape).drop_front(shared > absent ? shared - absent : 0);
+  const ValueId expanded = b.expand(b.reshape(once, own), llvm::ArrayRef<int64_t>(repeated).drop_front(shared));
+  return b.emit("gather_elements", {x, expanded}, node.attrs);
+}
+
+constexpr SimplifyEntry rules[] = {{"gather", gather}, {"gather_elements", gather_elements}, {"gather_nd", gather_nd}};
 
 }  // namespace
 

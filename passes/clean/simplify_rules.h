@@ -16,7 +16,7 @@ struct SimplifyEntry {
 };
 
 llvm::ArrayRef<SimplifyEntry> movement_rules();    // reshape, transpose, expand, slice, pad, concat, ...
-llvm::ArrayRef<SimplifyEntry> lookup_rules();      // gather, gather_nd
+llvm::ArrayRef<SimplifyEntry> lookup_rules();      // gather, gather_elements, gather_nd
 llvm::ArrayRef<SimplifyEntry> arithmetic_rules();  // cast, x*1, x+0, where, dropout, ...
 
 }  // namespace plimsoll

@@ -1,6 +1,7 @@
 #include "kernels/cuda/index/index_workspace.h"
 #include "runtime/kernels/cuda_candidate.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 
@@ -24,44 +25,93 @@ int64_t gather_grad_workspace(const OpCall& call, llvm::ArrayRef<Type> results, 
                                            results[0].dtype == DType::F64 ? 8 : 4);
 }
 
+// What is added: the updates of scatter_elements, or the gradient of what was picked.
+bool is_scatter(const OpCall& call) { return &call.op == &op_scatter_elements; }
+const Type& updates_of(const OpCall& call) { return is_scatter(call) ? call["updates"] : call["dy"]; }
+
 bool accepts_scatter(const OpCall& call, llvm::ArrayRef<Type> results) {
   return ranks_fit_without_f8(call, results) && results[0].elements() <= max_keys &&
          call["indices"].elements() <= max_positions;
 }
 
-int64_t scatter_elements_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
-  return cuda::sort_workspace_bytes(call["indices"].elements());
+bool accepts_scatter_elements(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return accepts_scatter(call, results) && updates_of(call).elements() <= max_positions;
 }
 
-// Sums of floats along lines that fit shared memory, with as many indices as lines in every other dimension.
-bool accepts_lines(const OpCall& call, llvm::ArrayRef<Type> results) {
-  const Type &y = results[0], &indices = call["indices"];
+int64_t scatter_elements_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
+  return cuda::sort_workspace_bytes(updates_of(call).elements());
+}
+
+// Lines of a whole along the axis, with as many picked elements as lines in every other dimension.
+bool are_lines(const OpCall& call, const Type& whole, const Type& picked) {
   const auto axis = static_cast<size_t>(call.get_int("axis"));
-  if (call.get_string("reduction") != "add" || !computes_in_f32(y.dtype) || !is_label(indices.dtype)) return false;
-  for (size_t d = 0; d < y.shape.size(); ++d)
-    if (d != axis && y.shape[d] != indices.shape[d]) return false;
+  for (size_t d = 0; d < whole.shape.size(); ++d)
+    if (d != axis && whole.shape[d] != picked.shape[d]) return false;
+  return is_label(call["indices"].dtype) && whole.shape[axis] <= max_positions && picked.shape[axis] <= max_positions;
+}
+
+bool accepts_gather_lines(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return call.get_int("axis") == results[0].rank() - 1 && are_lines(call, call["x"], results[0]);
+}
+
+// Sums of floats along lines that fit shared memory.
+bool accepts_lines(const OpCall& call, llvm::ArrayRef<Type> results) {
+  const Type& y = results[0];
+  if (is_scatter(call) && call.get_string("reduction") != "add") return false;
+  if (!computes_in_f32(y.dtype)) return false;
   const AxisShape lines = split_axis(y.shape, call.get_int("axis"));
-  return cuda::lines_fit(lines.length, lines.inner) && indices.shape[axis] <= max_positions &&
+  return are_lines(call, y, updates_of(call)) && cuda::lines_fit(lines.length, lines.inner) &&
          lines.outer * lines.inner <= max_positions;
 }
 
-// x, updates and indices are read once, at the share of a copy's speed that was measured: where elements of a line lie
-// side by side, and where they lie apart.
+// How many slices have each set of indices.
+int64_t slices_per_set(const OpCall& call) {
+  return updates_of(call).elements() / std::max<int64_t>(call["indices"].elements(), 1);
+}
+
+bool accepts_shared_lines(const OpCall& call, llvm::ArrayRef<Type> results) {
+  const AxisShape lines = split_axis(results[0].shape, call.get_int("axis"));
+  return slices_per_set(call) > 1 && lines.inner == 1 && accepts_lines(call, results) &&
+         cuda::shared_lines_fit(lines.length, call["indices"].shape.back());
+}
+
+int64_t shared_lines_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription&) {
+  const int64_t count = call["indices"].shape.back();
+  return cuda::shared_lines_workspace_bytes(call["indices"].elements() / std::max<int64_t>(count, 1),
+                                            results[0].shape.back(), count);
+}
+
+// What sums along lines read and write: a base if there is one, updates, indices and the result.
+double bytes_of_sums(const OpCall& call) {
+  const Type& updates = updates_of(call);
+  const int64_t lines = updates.bytes() / std::max<int64_t>(updates.shape[call.get_int("axis")], 1);
+  const int64_t y = is_scatter(call) ? call["x"].bytes() : lines * call.get_int("size");
+  const bool has_base = is_scatter(call) || call.has("addend");
+  return static_cast<double>((has_base ? 2 : 1) * y + updates.bytes() + call["indices"].bytes());
+}
+
+// At the share of a copy's speed that was measured: where elements of a line lie side by side, and where they lie
+// apart.
 double lines_us(const OpCall& call, const DeviceDescription& device) {
   constexpr double of_copy[] = {0.27, 0.12};
   if (device.memory_gb_per_s <= 0) return 0;
-  const Type &x = call["x"], &indices = call["indices"];
-  const AxisShape lines = split_axis(x.shape, call.get_int("axis"));
-  const auto bytes = static_cast<double>(2 * x.bytes() + call["updates"].bytes() + indices.bytes());
-  return bytes / (device.memory_gb_per_s * 1e3 * of_copy[lines.inner == 1 ? 0 : 1]) + device.launch_us +
+  const bool rows = call.get_int("axis") == updates_of(call).rank() - 1;
+  return bytes_of_sums(call) / (device.memory_gb_per_s * 1e3 * of_copy[rows ? 0 : 1]) + device.launch_us +
          device.kernel_us;
+}
+
+// Two launches, of which the first takes a warp for each set.
+double shared_lines_us(const OpCall& call, const DeviceDescription& device) {
+  constexpr double of_copy = 0.6;
+  if (device.memory_gb_per_s <= 0) return 0;
+  return bytes_of_sums(call) / (device.memory_gb_per_s * 1e3 * of_copy) + 2 * (device.launch_us + device.kernel_us);
 }
 
 // Sorting and the sums of one place after the other, measured on an H200 with 18 and 50 million indices.
 double scatter_elements_us(const OpCall& call, const DeviceDescription& device) {
   constexpr double bytes_per_index = 1900;  // that a copy moves meanwhile
   if (device.memory_gb_per_s <= 0) return 0;
-  return bytes_per_index * static_cast<double>(call["indices"].elements()) / (device.memory_gb_per_s * 1e3) +
+  return bytes_per_index * static_cast<double>(updates_of(call).elements()) / (device.memory_gb_per_s * 1e3) +
          device.launch_us + device.kernel_us;
 }
 
@@ -78,13 +128,25 @@ bool accepts_top_k(const OpCall& call, llvm::ArrayRef<Type> results) {
 constexpr CudaCandidate candidates[] = {
     {op_gather, "rows", accepts_everything},
     {op_gather_grad, "sorted", accepts_gather_grad, gather_grad_workspace},
+    {op_gather_elements, "lines", accepts_gather_lines},
     {op_gather_elements, "elements", ranks_fit},
+    {.op = op_gather_elements_grad,
+     .name = "shared_lines",
+     .accepts = accepts_shared_lines,
+     .workspace_bytes = shared_lines_workspace,
+     .predicted_us = shared_lines_us},
+    {.op = op_gather_elements_grad, .name = "lines", .accepts = accepts_lines, .predicted_us = lines_us},
+    {.op = op_gather_elements_grad,
+     .name = "sorted",
+     .accepts = accepts_scatter_elements,
+     .workspace_bytes = scatter_elements_workspace,
+     .predicted_us = scatter_elements_us},
     {op_gather_nd, "tuples", ranks_fit},
     {op_one_hot, "elements", accepts_everything},
     {.op = op_scatter_elements, .name = "lines", .accepts = accepts_lines, .predicted_us = lines_us},
     {.op = op_scatter_elements,
      .name = "sorted",
-     .accepts = accepts_scatter,
+     .accepts = accepts_scatter_elements,
      .workspace_bytes = scatter_elements_workspace,
      .predicted_us = scatter_elements_us},
     {op_scatter_nd, "sorted", accepts_scatter, scatter_nd_workspace},

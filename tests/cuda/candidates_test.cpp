@@ -191,6 +191,26 @@ TEST_SUITE("unit") {
     CHECK(names({4, 500, 8}, {4, 50, 8}, 1, "add") == "sorted reference ");
   }
 
+  TEST_CASE("the gradient of picking along lines takes what fits, and shared indices first") {
+    const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
+    const CudaCatalog catalog(h200);
+    auto names = [&](Ints indices, Ints dy, int64_t axis, int64_t size) {
+      return names_of(
+          catalog, "gather_elements_grad", {{"axis", axis}, {"size", size}},
+          {Type(DType::I64, Shape(indices.begin(), indices.end())), Type(DType::BF16, Shape(dy.begin(), dy.end()))});
+    };
+    CHECK(names({512, 512}, {192, 512, 512}, 2, 512) == "shared_lines lines sorted reference ");
+    CHECK(names({192, 512, 512}, {192, 512, 512}, 2, 512) == "lines sorted reference ");
+    CHECK(names({50, 64}, {8, 50, 64}, 1, 100) == "lines sorted reference ");
+    CHECK(names({8, 5000}, {64, 8, 5000}, 2, 5000) == "lines sorted reference ");
+    CHECK(names({64, 1}, {64, 1}, 1, 50257) == "sorted reference ");
+    const Type scores(DType::BF16, {192, 512, 512});
+    CHECK(names_of(catalog, "gather_elements", {{"axis", int64_t{2}}}, {scores, Type(DType::I64, {512, 512})}) ==
+          "lines elements reference ");
+    CHECK(names_of(catalog, "gather_elements", {{"axis", int64_t{1}}}, {scores, Type(DType::I64, {512, 512})}) ==
+          "elements reference ");
+  }
+
   TEST_CASE("attention's predictions know Hopper's warpgroups and small windows") {
     const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
     auto predicted_us = [&](const DeviceDescription& device, const Attrs& attrs, llvm::ArrayRef<Type> operands) {

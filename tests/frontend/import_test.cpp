@@ -197,6 +197,13 @@ TEST_CASE("a recurrent layer without time steps is refused") {
   CHECK(refusal(maker) == "/LSTM1: has no time steps: its input is f32[0,1,1]");
 }
 
+TEST_CASE("indices of another rank than their data are refused") {
+  ModelMaker maker;
+  maker.input("x", {"2", "3", "4"}).input("at", {"3", "4"}, DType::I64);
+  maker.node("GatherElements", {"x", "at"}, {"y"}).output("y", {"2", "3", "4"});
+  CHECK(refusal(maker) == "/GatherElements1: its indices i64[3,4] do not have the rank of its data f32[2,3,4]");
+}
+
 TEST_CASE("nodes out of order are sorted, cycles refused") {
   ModelMaker maker;
   maker.input("x", {"3"}).output("y", {"3"}).node("Exp", {"a"}, {"y"}).node("Abs", {"x"}, {"a"});

@@ -1,5 +1,5 @@
-// Ops that pick elements by index: gather, gather_elements, gather_nd, one_hot. A negative index counts from
-// the end; one outside the dimension is an error of the data.
+// Ops that pick elements by index: gather, gather_elements, their gradients, gather_nd, one_hot. A negative index
+// counts from the end; one outside the dimension is an error of the data.
 
 #include "ir/ops/index/indexing.h"
 
@@ -153,11 +153,11 @@ std::vector<Sample> gather_grad_samples() {
           {{integers({400}, 0, 1), fixed(normal({400, 8})), fixed(normal({3, 8}))}, {{"axis", 0}, {"size", 3}}}};
 }
 
-// ---- gather_elements ----
+// ---- gather_elements and gather_elements_grad ----
 
 Result<Types> infer_gather_elements(const OpCall& call) {
-  if (Status s = check_elements_indices(call)) return s;
-  return one_result(call["x"].dtype, call["indices"].shape);
+  if (Status s = check_shared_indices(call, call["x"])) return s;
+  return one_result(call["x"].dtype, indexed_shape(call["x"], call["indices"]));
 }
 
 Status gather_elements_reference(const ReferenceCall& call) {
@@ -166,21 +166,126 @@ Status gather_elements_reference(const ReferenceCall& call) {
                                 [&](int64_t i, int64_t at) { copy_elements(y, i, x, at); });
 }
 
+// Of a part of x the elements that no index can name get zeros, as those do that none names.
 void gather_elements_gradient(GradContext& g) {
-  const Type type = g.type(g["x"]);
-  Attrs attrs{{"axis", g.attrs().get_int("axis")}, {"reduction", "add"}};
-  g.add("x", g.b.emit("scatter_elements", {zeros(g.b, type), g["indices"], g.out_grad()}, attrs));
+  const Type whole = g.type(g["x"]);
+  const int64_t axis = g.attrs().get_int("axis");
+  Shape picked = g.type(g.out_grad()).shape;
+  const Type updates(whole.dtype, picked);
+  picked[axis] = whole.shape[axis];
+  if (picked == whole.shape) {
+    const Attrs attrs{{"axis", axis}, {"size", whole.shape[axis]}};
+    g.add("x", apply("gather_elements_grad", operand(g, "indices"), out_grad(g), attrs));
+    return;
+  }
+  const ValueId indices = g.b.expand(g["indices"], updates.shape);
+  const Attrs attrs{{"axis", axis}, {"reduction", "add"}};
+  g.add("x", g.b.emit("scatter_elements", {zeros(g.b, whole), indices, g.out_grad()}, attrs));
 }
 
-std::optional<ChunkCall> gather_elements_chunk(const OpCall& call, Chunk) {
-  const bool same_rows = call.get_int("axis") != 0 && call["x"].shape[0] == call["indices"].shape[0];
-  return same_rows ? std::optional<ChunkCall>(cut_operands(call, {"x", "indices"})) : std::nullopt;
+// The samples' rows of the operand that is indexed, or of its gradient, and of the indices where these have rows.
+std::optional<ChunkCall> chunk_along(const OpCall& call, PortKey indexed) {
+  const Type &x = call[indexed], &indices = call["indices"];
+  if (indices.rank() < x.rank()) return cut_operands(call, {indexed});
+  const bool same_rows = call.get_int("axis") != 0 && x.shape[0] == indices.shape[0];
+  return same_rows ? std::optional<ChunkCall>(cut_operands(call, {indexed, "indices"})) : std::nullopt;
+}
+
+std::optional<ChunkCall> gather_elements_chunk(const OpCall& call, Chunk) { return chunk_along(call, "x"); }
+
+// Letters of indices, of what they pick, and of the whole along whose axis they point.
+struct LettersAlongAxis {
+  std::string indices, picked, whole;
+
+  LettersAlongAxis(llvm::ArrayRef<int64_t> picked_shape, llvm::ArrayRef<int64_t> whole_shape, size_t axis, size_t rank)
+      : picked(pass_through(static_cast<int64_t>(picked_shape.size()))) {
+    for (size_t d = 0; d < picked.size(); ++d)
+      if (d != axis && picked_shape[d] != whole_shape[d]) picked[d] = '.';
+    whole = picked;
+    whole[axis] = '.';
+    indices = picked.substr(picked.size() - rank);
+  }
+};
+
+std::optional<DividedCall> gather_elements_divide(const OpCall& call, llvm::ArrayRef<Type> results, const CutAt& known,
+                                                  int64_t) {
+  const LettersAlongAxis letters(results[0].shape, call["x"].shape, static_cast<size_t>(call.get_int("axis")),
+                                 call["indices"].shape.size());
+  return divide_letters(call, {{letters.whole, letters.indices}, {letters.picked}}, known);
 }
 
 std::vector<Sample> gather_elements_samples() {
   return {{{normal({3, 4}), integers({2, 4}, -3, 2)}, {{"axis", 0}}},
           {{normal({3, 4}), integers({3, 2}, 0, 3, DType::I32)}, {{"axis", 1}}},
+          {{normal({3, 2, 21}), integers({3, 2, 24}, -21, 20)}, {{"axis", 2}}},
+          // Shared indices, of whole and of odd vectors, and of a part of x.
+          {{normal({3, 2, 9}), integers({2, 16}, 0, 8)}, {{"axis", 2}}},
+          {{normal({2, 3, 9}), integers({7}, -9, 8, DType::I32)}, {{"axis", 2}}},
+          {{normal({2, 4, 3}), integers({5, 2}, 0, 3)}, {{"axis", 1}}},
           {{integers({5}, -9, 9), integers({3}, 0, 4)}, {{"axis", 0}}}};
+}
+
+Result<Types> infer_gather_elements_grad(const OpCall& call) {
+  if (Status s = need_float(call, "dy")) return s;
+  const Type& dy = call["dy"];
+  if (Status s = need_axis(call.attrs, "axis", dy.rank())) return s;
+  Type whole = dy;
+  whole.shape[call.get_int("axis")] = call.get_int("size");
+  if (Status s = check_shared_indices(call, whole)) return s;
+  if (indexed_shape(whole, call["indices"]) != dy.shape)
+    return model_error("dy is " + to_string(dy) + ", its last dimensions must be the indices' shape " +
+                       to_string(call["indices"].shape));
+  if (Status s = need_type(call, "addend", whole)) return s;
+  return one_result(whole.dtype, whole.shape);
+}
+
+Status gather_elements_grad_reference(const ReferenceCall& call) {
+  const TensorView& dx = call.out("dx");
+  std::vector<double> sums(static_cast<size_t>(dx.elements()), 0.0);
+  if (call.has("addend")) sums = call.load("addend");
+  const std::vector<double> dy = call.load("dy");
+  if (Status s = for_each_element_index(dx.type.shape, call.get_int("axis"), call.in("indices"),
+                                        [&](int64_t i, int64_t at) { sums[at] += dy[i]; }))
+    return s;
+  call.store(sums, "dx");
+  return Status::success();
+}
+
+void gather_elements_grad_gradient(GradContext& g) {
+  if (g.wants("dy"))
+    g.add("dy", apply("gather_elements", out_grad(g), operand(g, "indices"), {{"axis", g.attrs().get_int("axis")}}));
+  if (g.wants("addend")) g.add("addend", out_grad(g));
+}
+
+std::optional<ChunkCall> gather_elements_grad_chunk(const OpCall& call, Chunk) {
+  std::optional<ChunkCall> made = chunk_along(call, "dy");
+  if (!made || !call.has("addend")) return made;
+  return call["indices"].rank() < call["dy"].rank() ? cut_operands(call, {"dy", "addend"})
+                                                    : cut_operands(call, {"indices", "dy", "addend"});
+}
+
+// Along the axis itself the result has no letter, and sums of parts are not made.
+std::optional<DividedCall> gather_elements_grad_divide(const OpCall& call, llvm::ArrayRef<Type> results,
+                                                       const CutAt& known, int64_t) {
+  const auto axis = static_cast<size_t>(call.get_int("axis"));
+  LettersAlongAxis letters(call["dy"].shape, results[0].shape, axis, call["indices"].shape.size());
+  letters.picked[axis] = '.';
+  letters.indices = letters.picked.substr(letters.picked.size() - letters.indices.size());
+  DimLetters all{{letters.indices, letters.picked}, {letters.whole}};
+  if (call.has("addend")) all.operands.push_back(letters.whole);
+  return divide_letters(call, all, known);
+}
+
+std::vector<Sample> gather_elements_grad_samples() {
+  return {{{integers({2, 4}, -3, 2), normal({2, 4})}, {{"axis", 0}, {"size", 3}}},
+          {{integers({2, 45}, -37, 36), normal({2, 45})}, {{"axis", 1}, {"size", 37}}},
+          {{integers({2, 6, 3}, -4, 3, DType::I32), normal({2, 6, 3})}, {{"axis", 1}, {"size", 4}}},
+          // Shared indices: many lines of one, elements that are picked often, and lines that lie apart.
+          {{integers({2, 45}, -37, 36), fixed(normal({20, 2, 45}))}, {{"axis", 2}, {"size", 37}}},
+          {{integers({300}, 0, 2, DType::I32), fixed(normal({9, 300})), fixed(normal({9, 130}))},
+           {{"axis", 1}, {"size", 130}}},
+          {{integers({6, 3}, -4, 3), normal({2, 6, 3})}, {{"axis", 1}, {"size", 4}}},
+          {{integers({2, 4}, -3, 2), normal({2, 4}), normal({3, 4})}, {{"axis", 0}, {"size", 3}}}};
 }
 
 // ---- gather_nd ----
@@ -298,15 +403,37 @@ constinit const OpDef op_gather_grad{
 
 constinit const OpDef op_gather_elements{
     .name = "gather_elements",
-    .summary = "at each index the element of x whose coordinate along {axis} is given by indices",
+    .summary =
+        "at each index the element of x whose coordinate along {axis} is given by indices; slices along leading "
+        "dimensions that indices lack share them",
     .operands = {"x", "indices"},
     .attrs = {{"axis", AttrKind::Int}},
     .infer = infer_gather_elements,
     .gradient = Gradient::rule(gather_elements_gradient),
     .flops = no_flops,
     .chunk = gather_elements_chunk,
+    .divide = gather_elements_divide,
     .reference = gather_elements_reference,
     .samples = gather_elements_samples,
+};
+
+constinit const OpDef op_gather_elements_grad{
+    .name = "gather_elements_grad",
+    .summary =
+        "the elements of dy added at the indices into zeros, or into an addend of the result's type, {size} long at "
+        "{axis}; slices along leading dimensions that indices lack share them",
+    .operands = {"indices", "dy", "addend?"},
+    .results = {"dx"},
+    .attrs = {{"axis", AttrKind::Int}, {"size", AttrKind::Int}},
+    .infer = infer_gather_elements_grad,
+    .gradient = Gradient::rule(gather_elements_grad_gradient),
+    .addend = "addend",
+    .in_place = {{"dx", "addend"}},
+    .flops = one_add_each,
+    .chunk = gather_elements_grad_chunk,
+    .divide = gather_elements_grad_divide,
+    .reference = gather_elements_grad_reference,
+    .samples = gather_elements_grad_samples,
 };
 
 constinit const OpDef op_gather_nd{

@@ -12,15 +12,29 @@
 namespace plimsoll {
 
 Status check_elements_indices(const OpCall& call) {
+  if (Status s = need_rank(call, "indices", call["x"].rank())) return s;
+  return check_shared_indices(call, call["x"]);
+}
+
+Status check_shared_indices(const OpCall& call, const Type& x) {
   if (Status s = need_index(call, "indices")) return s;
-  const Type &x = call["x"], &indices = call["indices"];
-  if (Status s = need_rank(call, "indices", x.rank())) return s;
+  const Type& indices = call["indices"];
   if (Status s = need_axis(call.attrs, "axis", x.rank())) return s;
-  for (int64_t d = 0; d < x.rank(); ++d)
-    if (d != call.get_int("axis") && indices.shape[d] > x.shape[d])
+  const int64_t absent = x.rank() - indices.rank(), axis = call.get_int("axis");
+  if (absent < 0 || absent > axis)
+    return model_error("indices " + to_string(indices) + " do not fit " + to_string(x) + " along axis " +
+                       llvm::Twine(axis));
+  for (int64_t d = absent; d < x.rank(); ++d)
+    if (d != axis && indices.shape[d - absent] > x.shape[d])
       return model_error("indices " + to_string(indices) + " reach beyond dimension " + llvm::Twine(d) + " of " +
                          to_string(x));
   return Status::success();
+}
+
+Shape indexed_shape(const Type& x, const Type& indices) {
+  Shape shape(x.shape.begin(), x.shape.end() - indices.rank());
+  llvm::append_range(shape, indices.shape);
+  return shape;
 }
 
 Status check_nd_indices(const OpCall& call, int64_t batch_dims) {

@@ -30,6 +30,24 @@ __global__ void __launch_bounds__(block_threads)
   if (i < n) y[i] = x[places(i)];
 }
 
+// A thread has `length` neighbours of one line.
+template <typename T, int length>
+__global__ void __launch_bounds__(block_threads)
+    gather_lines_kernel(T* y, const T* __restrict__ x, Indices indices, Divider units_per_line, Divider units_of_sets,
+                        int64_t size, int64_t n) {
+  const int64_t unit = int64_t{blockIdx.x} * block_threads + threadIdx.x;
+  if (unit >= n) return;
+  int64_t in_line = unit, in_sets = unit;
+  const T* line = x + units_per_line.divide(in_line) * size;
+  units_of_sets.divide(in_sets);
+  int places[length];
+  load_places(indices, in_sets * length, size, places);
+  Vector<T, length> picked;
+#pragma unroll
+  for (int i = 0; i < length; ++i) picked.at[i] = line[places[i]];
+  store_vector(y + unit * length, picked);
+}
+
 template <typename Unit>
 __global__ void __launch_bounds__(block_threads)
     gather_tuples_kernel(const __grid_constant__ TuplePlaces places, Divider units, int64_t n, int unit_elements,
@@ -76,6 +94,27 @@ cudaError_t gather_elements(const ElementIndices& places, void* y, const void* x
   return with_element_bytes(element_bytes, [&]<typename T>(T*) {
     gather_elements_kernel<<<blocks_for(n), block_threads, 0, stream>>>(ElementPlaces(places), n, static_cast<T*>(y),
                                                                         static_cast<const T*>(x));
+  });
+}
+
+cudaError_t gather_lines(const IndexLines& lines, void* y, const void* x, int element_bytes, cudaStream_t stream) {
+  const int64_t n = lines.outer * lines.count;
+  if (n == 0) return cudaSuccess;
+  const int full = 16 / element_bytes;
+  const bool whole = lines.count % full == 0 && reinterpret_cast<uintptr_t>(y) % 16 == 0 &&
+                     reinterpret_cast<uintptr_t>(lines.indices.data) % 16 == 0;
+  auto launch = [&]<typename T, int length>(T* to, std::integral_constant<int, length>) {
+    const int64_t units = lines.count / length;
+    gather_lines_kernel<T, length><<<blocks_for(n / length), block_threads, 0, stream>>>(
+        to, static_cast<const T*>(x), lines.indices, Divider(units), Divider(lines.sets * units), lines.size,
+        n / length);
+  };
+  return with_element_bytes(element_bytes, [&]<typename T>(T*) {
+    auto* to = static_cast<T*>(y);
+    if (whole)
+      launch(to, std::integral_constant<int, 16 / static_cast<int>(sizeof(T))>());
+    else
+      launch(to, std::integral_constant<int, 1>());
   });
 }
 

@@ -6,6 +6,8 @@
 #include "kernels/cuda/common/nest.cuh"
 #include "kernels/cuda/index/index.h"
 
+#include <type_traits>
+
 namespace plimsoll::cuda {
 
 // Index i of a dimension of `size`, counted from its start.
@@ -17,17 +19,46 @@ __device__ inline int64_t index_at(const Indices& indices, int64_t i, int64_t si
   return from_start;
 }
 
+// `length` indices in a row, the first at a multiple of `length`, as 32-bit places.
+template <int length>
+__device__ void load_places(const Indices& indices, int64_t first, int64_t size, int (&places)[length]) {
+  auto take = [&](const auto* from) {
+    using Index = std::remove_cvref_t<decltype(*from)>;
+    constexpr int words = length * sizeof(Index) <= 16 ? 1 : length * sizeof(Index) / 16, n = length / words;
+#pragma unroll
+    for (int word = 0; word < words; ++word) {
+      const Vector<Index, n> loaded = load_vector<n>(from + first + word * n);
+#pragma unroll
+      for (int i = 0; i < n; ++i) {
+        const int64_t index = loaded.at[i], from_start = index < 0 ? index + size : index;
+        if (from_start < 0 || from_start >= size) __trap();
+        places[word * n + i] = static_cast<int>(from_start);
+      }
+    }
+  };
+  if (indices.type == Scalar::I64)
+    take(static_cast<const int64_t*>(indices.data));
+  else
+    take(static_cast<const int32_t*>(indices.data));
+}
+
 struct ElementPlaces {
   DeviceNest<2> nest;
   Indices indices;
+  Divider count;
   int64_t size, axis_stride;
 
   explicit ElementPlaces(const ElementIndices& from)
-      : nest(collapse(from.nest)), indices(from.indices), size(from.size), axis_stride(from.axis_stride) {}
+      : nest(collapse(from.nest)),
+        indices(from.indices),
+        count(from.count),
+        size(from.size),
+        axis_stride(from.axis_stride) {}
 
   __device__ int64_t operator()(int64_t i) const {
     int64_t at[2];
     nest.offsets(i, at);
+    count.divide(i);
     return at[1] + index_at(indices, i, size) * axis_stride;
   }
 };

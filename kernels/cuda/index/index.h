@@ -27,15 +27,25 @@ struct Indices {
                                            const Indices& indices, int64_t outer, int64_t size, int64_t count,
                                            int64_t inner, void* workspace, cudaStream_t stream);
 
-// y[...] = x[..., indices[...], ...] along one axis; tensors of the nest: y and indices (dense), x with step 0 along
-// the axis, which has `size` elements `axis_stride` apart.
+// y[...] = x[..., indices[...], ...] along one axis; tensors of the nest: y (dense), x with step 0 along the axis,
+// which has `size` elements `axis_stride` apart. The `count` indices serve that many elements of y after the other.
 struct ElementIndices {
   LoopNest<2> nest;
   Indices indices;
-  int64_t size, axis_stride;
+  int64_t count, size, axis_stride;
 };
 [[nodiscard]] cudaError_t gather_elements(const ElementIndices& places, void* y, const void* x, int element_bytes,
                                           cudaStream_t stream);
+
+// Indices along the middle of a whole of [outer, size, inner], which pick [outer, count, inner] of it. They are
+// [sets, count, inner]: slice o of `outer` takes set o modulo `sets`. Size and count are below 2^31.
+struct IndexLines {
+  Indices indices;
+  int64_t outer, sets, size, count, inner;
+};
+// Inner is 1.
+[[nodiscard]] cudaError_t gather_lines(const IndexLines& lines, void* y, const void* x, int element_bytes,
+                                       cudaStream_t stream);
 
 // Coordinates of `depth` dimensions: tuple i names `count` consecutive elements of x, after the batch dimensions.
 struct TupleIndices {
@@ -59,10 +69,14 @@ enum class Reduction : uint8_t { None, Add, Mul, Max, Min };
 [[nodiscard]] cudaError_t scatter_elements(Reduction reduction, const ElementIndices& places, Scalar type, void* y,
                                            int64_t y_elements, const void* updates, void* workspace,
                                            cudaStream_t stream);
-// The same for sums of f32, bf16 or f16 along the middle of [outer, size, inner], whose indices and updates are [outer,
-// count, inner]; y is x, or its bytes lie apart. lines_fit holds, count is below 2^31.
-[[nodiscard]] cudaError_t add_to_lines(Scalar type, void* y, const void* x, const void* updates, const Indices& indices,
-                                       int64_t outer, int64_t size, int64_t count, int64_t inner, cudaStream_t stream);
+// y is x, or zeros where x is null, with the updates added in their order where indices say; f32, bf16 or f16, summed
+// in f32. y is x itself, or its bytes lie apart. lines_fit holds.
+[[nodiscard]] cudaError_t add_to_lines(Scalar type, const IndexLines& lines, void* y, const void* x,
+                                       const void* updates, cudaStream_t stream);
+// The same where several slices share each set and inner is 1. shared_lines_fit holds. Workspace:
+// shared_lines_workspace_bytes.
+[[nodiscard]] cudaError_t add_to_shared_lines(Scalar type, const IndexLines& lines, void* y, const void* x,
+                                              const void* updates, void* workspace, cudaStream_t stream);
 [[nodiscard]] cudaError_t scatter_tuples(Reduction reduction, const TupleIndices& places, Scalar type, void* y,
                                          int64_t y_elements, const void* updates, void* workspace, cudaStream_t stream);
 

@@ -25,6 +25,14 @@ inline constexpr int64_t max_line_floats = 12288;
 // Does a block hold a line of [outer, size, inner], or 32 lines that lie side by side?
 constexpr bool lines_fit(int64_t size, int64_t inner) { return size * (inner == 1 ? 1 : 32) <= max_line_floats; }
 
+// Does a block hold where a set's updates start and their order, and the updates of a slice?
+constexpr bool shared_lines_fit(int64_t size, int64_t count) { return size + 1 + 2 * count <= max_line_floats; }
+
+// Of each set where the updates of each element start, and the updates in that order.
+constexpr int64_t shared_lines_workspace_bytes(int64_t sets, int64_t size, int64_t count) {
+  return array_bytes(4 * sets * (size + 1)) + array_bytes(4 * sets * count);
+}
+
 // Sorted indices that one thread adds up at most; a row that is picked more often is summed in chunks.
 inline constexpr int64_t gather_grad_chunk = 128;
 

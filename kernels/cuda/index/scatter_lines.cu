@@ -4,10 +4,10 @@
 
 #include <algorithm>
 
-// Serves scatter_elements that adds floats, the gradient of gather_elements. A line of y lies in shared memory in f32
-// while its updates are added in their order, whatever the indices: a warp's lanes have neighbouring updates of one
-// line, those with equal indices one after the other, or each a line of its own where elements of a line lie apart.
-// Reads x, indices and updates once and writes y once.
+// Serves gather_elements_grad and scatter_elements that adds floats. A line of y lies in shared memory in f32 while its
+// updates are added in their order, whatever the indices: a warp's lanes have neighbouring updates of one line, those
+// with equal indices one after the other, or each a line of its own where elements of a line lie apart. Reads x,
+// indices and updates once and writes y once.
 
 namespace plimsoll::cuda {
 namespace {
@@ -18,24 +18,41 @@ struct Lines {
   Indices indices;
   int64_t outer, inner;
   int size, count;  // elements of a line, updates of it
+  Divider sets;
+
+  explicit Lines(const IndexLines& from)
+      : indices(from.indices),
+        outer(from.outer),
+        inner(from.inner),
+        size(static_cast<int>(from.size)),
+        count(static_cast<int>(from.count)),
+        sets(from.sets) {}
+
+  __device__ int64_t set_of(int64_t slice) const {
+    sets.divide(slice);
+    return slice;
+  }
 };
 
 // A warp a line of [outer, size].
 template <typename T>
 __global__ void __launch_bounds__(max_warps* warp_threads, 4)
-    add_to_rows_kernel(T* y, const T* x, const T* __restrict__ updates, Lines lines) {
+    add_to_rows_kernel(T* y, const T* x, const T* __restrict__ updates, const __grid_constant__ Lines lines) {
   extern __shared__ float shared[];
   const int warp = static_cast<int>(threadIdx.x) / warp_threads, lane = static_cast<int>(threadIdx.x) % warp_threads;
   const int64_t row = int64_t{blockIdx.x} * (blockDim.x / warp_threads) + warp;
   if (row >= lines.outer) return;
   float* sums = shared + int64_t{warp} * lines.size;
-  for_row(x + row * lines.size, lines.size, lane, warp_threads, [&](int64_t at, const auto& values) {
-    constexpr int n = sizeof(values.at) / sizeof(T);
+  if (x == nullptr)
+    for (int at = lane; at < lines.size; at += warp_threads) sums[at] = 0;
+  else
+    for_row(x + row * lines.size, lines.size, lane, warp_threads, [&](int64_t at, const auto& values) {
+      constexpr int n = sizeof(values.at) / sizeof(T);
 #pragma unroll
-    for (int i = 0; i < n; ++i) sums[at + i] = widen(values.at[i]);
-  });
+      for (int i = 0; i < n; ++i) sums[at + i] = widen(values.at[i]);
+    });
   __syncwarp();
-  const int64_t first = row * lines.count;
+  const int64_t first = row * lines.count, first_index = lines.set_of(row) * lines.count;
   for (int begin = 0; begin < lines.count; begin += updates_ahead * warp_threads) {
     int places[updates_ahead];
     float values[updates_ahead];
@@ -43,7 +60,7 @@ __global__ void __launch_bounds__(max_warps* warp_threads, 4)
     for (int i = 0; i < updates_ahead; ++i) {
       const int update = begin + i * warp_threads + lane;
       const bool is_there = update < lines.count;
-      places[i] = is_there ? static_cast<int>(index_at(lines.indices, first + update, lines.size)) : -1;
+      places[i] = is_there ? static_cast<int>(index_at(lines.indices, first_index + update, lines.size)) : -1;
       values[i] = is_there ? widen(updates[first + update]) : 0.0f;
     }
 #pragma unroll
@@ -71,7 +88,8 @@ __global__ void __launch_bounds__(max_warps* warp_threads, 4)
 // A thread a line of [outer, size, inner], a warp 32 neighbours.
 template <typename T>
 __global__ void __launch_bounds__(max_warps* warp_threads)
-    add_to_columns_kernel(T* y, const T* x, const T* __restrict__ updates, Lines lines, Divider column_warps) {
+    add_to_columns_kernel(T* y, const T* x, const T* __restrict__ updates, const __grid_constant__ Lines lines,
+                          Divider column_warps) {
   extern __shared__ float shared[];
   const int warp = static_cast<int>(threadIdx.x) / warp_threads, lane = static_cast<int>(threadIdx.x) % warp_threads;
   int64_t column = int64_t{blockIdx.x} * (blockDim.x / warp_threads) + warp;
@@ -80,17 +98,19 @@ __global__ void __launch_bounds__(max_warps* warp_threads)
   if (outer >= lines.outer || column >= lines.inner) return;
   float* sums = shared + int64_t{warp} * lines.size * warp_threads + lane;
   const int64_t line = outer * lines.size * lines.inner + column, first = outer * lines.count * lines.inner + column;
+  const int64_t first_index = lines.set_of(outer) * lines.count * lines.inner + column;
 #pragma unroll 8
-  for (int at = 0; at < lines.size; ++at) sums[at * warp_threads] = widen(x[line + at * lines.inner]);
+  for (int at = 0; at < lines.size; ++at)
+    sums[at * warp_threads] = x == nullptr ? 0.0f : widen(x[line + at * lines.inner]);
   for (int begin = 0; begin < lines.count; begin += 2 * updates_ahead) {
     int places[2 * updates_ahead];
     float values[2 * updates_ahead];
 #pragma unroll
     for (int i = 0; i < 2 * updates_ahead; ++i) {
       const bool is_there = begin + i < lines.count;
-      const int64_t at = first + (begin + i) * lines.inner;
-      places[i] = is_there ? static_cast<int>(index_at(lines.indices, at, lines.size)) : -1;
-      values[i] = is_there ? widen(updates[at]) : 0.0f;
+      const int64_t at = (begin + i) * lines.inner;
+      places[i] = is_there ? static_cast<int>(index_at(lines.indices, first_index + at, lines.size)) : -1;
+      values[i] = is_there ? widen(updates[first + at]) : 0.0f;
     }
 #pragma unroll
     for (int i = 0; i < 2 * updates_ahead; ++i)
@@ -102,23 +122,24 @@ __global__ void __launch_bounds__(max_warps* warp_threads)
 
 }  // namespace
 
-cudaError_t add_to_lines(Scalar type, void* y, const void* x, const void* updates, const Indices& indices,
-                         int64_t outer, int64_t size, int64_t count, int64_t inner, cudaStream_t stream) {
-  if (outer * size * inner == 0) return cudaSuccess;
-  const bool rows = inner == 1;
-  const int64_t floats = rows ? size : size * warp_threads, column_warps = divide_up(inner, warp_threads);
+cudaError_t add_to_lines(Scalar type, const IndexLines& from, void* y, const void* x, const void* updates,
+                         cudaStream_t stream) {
+  if (from.outer * from.size * from.inner == 0) return cudaSuccess;
+  const bool rows = from.inner == 1;
+  const int64_t floats = rows ? from.size : from.size * warp_threads;
+  const int64_t column_warps = divide_up(from.inner, warp_threads);
   const int64_t warps = std::clamp<int64_t>(max_line_floats / floats, 1, max_warps);
-  const auto blocks = static_cast<unsigned>(divide_up(rows ? outer : outer * column_warps, warps));
+  const auto blocks = static_cast<unsigned>(divide_up(rows ? from.outer : from.outer * column_warps, warps));
   const auto threads = static_cast<unsigned>(warps * warp_threads);
   const auto bytes = static_cast<size_t>(warps * floats) * sizeof(float);
-  const Lines lines{indices, outer, inner, static_cast<int>(size), static_cast<int>(count)};
+  const Lines lines(from);
   return with_f32_math(type, [&]<typename T>(T*) {
     auto* to = static_cast<T*>(y);
-    const auto *from = static_cast<const T*>(x), *added = static_cast<const T*>(updates);
+    const auto *base = static_cast<const T*>(x), *added = static_cast<const T*>(updates);
     if (rows)
-      add_to_rows_kernel<<<blocks, threads, bytes, stream>>>(to, from, added, lines);
+      add_to_rows_kernel<<<blocks, threads, bytes, stream>>>(to, base, added, lines);
     else
-      add_to_columns_kernel<<<blocks, threads, bytes, stream>>>(to, from, added, lines, Divider(column_warps));
+      add_to_columns_kernel<<<blocks, threads, bytes, stream>>>(to, base, added, lines, Divider(column_warps));
   });
 }
 

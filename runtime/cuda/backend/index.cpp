@@ -30,14 +30,21 @@ Status launch_gather_grad(const CudaCall& k) {
                                 dx.length, k.call["indices"].elements(), dx.inner, k.workspace, k.stream));
 }
 
-// Indices along an axis of a tensor of shape `whole`.
-cuda::ElementIndices element_indices(const CudaCall& k, llvm::ArrayRef<int64_t> whole) {
+// Indices along an axis of a tensor of shape `whole`, which pick elements of shape `picked`.
+cuda::ElementIndices element_indices(const CudaCall& k, llvm::ArrayRef<int64_t> whole, llvm::ArrayRef<int64_t> picked) {
   const int64_t axis = k.call.get_int("axis");
-  const llvm::ArrayRef<int64_t> shape = k.in_shape("indices");
   const Shape own = row_major_strides(whole);
   Shape steps = own;
   steps[axis] = 0;
-  return {copy_nest(shape, row_major_strides(shape), steps), indices_of(k), whole[axis], own[axis]};
+  return {copy_nest(picked, row_major_strides(picked), steps), indices_of(k), k.call["indices"].elements(), whole[axis],
+          own[axis]};
+}
+
+cuda::IndexLines index_lines(const CudaCall& k, llvm::ArrayRef<int64_t> whole, llvm::ArrayRef<int64_t> picked) {
+  const int64_t axis = k.call.get_int("axis"), count = picked[axis];
+  const AxisShape lines = split_axis(whole, axis);
+  const int64_t sets = k.call["indices"].elements() / std::max<int64_t>(count * lines.inner, 1);
+  return {indices_of(k), lines.outer, sets, lines.length, count, lines.inner};
 }
 
 // Coordinates into a tensor of shape `whole`.
@@ -57,8 +64,23 @@ cuda::TupleIndices tuple_indices(const CudaCall& k, llvm::ArrayRef<int64_t> whol
 }
 
 Status launch_gather_elements(const CudaCall& k) {
-  return launched(k, cuda::gather_elements(element_indices(k, k.in_shape("x")), k.out("y"), k.in("x"),
+  return launched(k, cuda::gather_elements(element_indices(k, k.in_shape("x"), k.out_shape("y")), k.out("y"), k.in("x"),
                                            k.element_bytes(), k.stream));
+}
+
+Status launch_gather_lines(const CudaCall& k) {
+  return launched(k, cuda::gather_lines(index_lines(k, k.in_shape("x"), k.out_shape("y")), k.out("y"), k.in("x"),
+                                        k.element_bytes(), k.stream));
+}
+
+Status launch_gather_elements_grad_lines(const CudaCall& k) {
+  return launched(k, cuda::add_to_lines(k.out_scalar("dx"), index_lines(k, k.out_shape("dx"), k.in_shape("dy")),
+                                        k.out("dx"), k.in("addend"), k.in("dy"), k.stream));
+}
+
+Status launch_gather_elements_grad_shared(const CudaCall& k) {
+  return launched(k, cuda::add_to_shared_lines(k.out_scalar("dx"), index_lines(k, k.out_shape("dx"), k.in_shape("dy")),
+                                               k.out("dx"), k.in("addend"), k.in("dy"), k.workspace, k.stream));
 }
 
 Status launch_gather_nd(const CudaCall& k) {
@@ -82,28 +104,37 @@ cuda::Reduction reduction_of(const OpCall& call) {
   return name == "min" ? cuda::Reduction::Min : cuda::Reduction::None;
 }
 
-// The result starts as a copy of x, if it does not stand in x's place already.
-Status copy_operand(const CudaCall& k) {
-  if (k.out("y") == k.in("x")) return Status::success();
-  return launched(k, cuda::copy_bytes(k.out("y"), k.in("x"), k.result("y").type.bytes(), k.stream));
+// The result starts as a copy of what it adds to or writes into, if it does not stand in that place already, or as
+// zeros.
+Status begin_with(const CudaCall& k, PortKey operand) {
+  const TensorView& y = k.results[0];
+  void* to = y.as<void>();
+  if (!k.has(operand)) return launched(k, cudaMemsetAsync(to, 0, static_cast<size_t>(y.type.bytes()), k.stream));
+  if (to == k.in(operand)) return Status::success();
+  return launched(k, cuda::copy_bytes(to, k.in(operand), y.type.bytes(), k.stream));
 }
 
 Status launch_scatter_elements(const CudaCall& k) {
-  if (Status s = copy_operand(k)) return s;
-  return launched(k,
-                  cuda::scatter_elements(reduction_of(k.call), element_indices(k, k.out_shape("y")), k.out_scalar("y"),
-                                         k.out("y"), k.elements(), k.in("updates"), k.workspace, k.stream));
+  if (Status s = begin_with(k, "x")) return s;
+  return launched(
+      k, cuda::scatter_elements(reduction_of(k.call), element_indices(k, k.out_shape("y"), k.in_shape("updates")),
+                                k.out_scalar("y"), k.out("y"), k.elements(), k.in("updates"), k.workspace, k.stream));
 }
 
-Status launch_add_to_lines(const CudaCall& k) {
-  const AxisShape y = split_axis(k.out_shape("y"), k.call.get_int("axis"));
-  const int64_t count = k.in_shape("indices")[static_cast<size_t>(k.call.get_int("axis"))];
-  return launched(k, cuda::add_to_lines(k.out_scalar("y"), k.out("y"), k.in("x"), k.in("updates"), indices_of(k),
-                                        y.outer, y.length, count, y.inner, k.stream));
+Status launch_gather_elements_grad_sorted(const CudaCall& k) {
+  if (Status s = begin_with(k, "addend")) return s;
+  return launched(
+      k, cuda::scatter_elements(cuda::Reduction::Add, element_indices(k, k.out_shape("dx"), k.in_shape("dy")),
+                                k.out_scalar("dx"), k.out("dx"), k.elements(), k.in("dy"), k.workspace, k.stream));
+}
+
+Status launch_scatter_lines(const CudaCall& k) {
+  return launched(k, cuda::add_to_lines(k.out_scalar("y"), index_lines(k, k.out_shape("y"), k.in_shape("updates")),
+                                        k.out("y"), k.in("x"), k.in("updates"), k.stream));
 }
 
 Status launch_scatter_nd(const CudaCall& k) {
-  if (Status s = copy_operand(k)) return s;
+  if (Status s = begin_with(k, "x")) return s;
   return launched(k,
                   cuda::scatter_tuples(reduction_of(k.call), tuple_indices(k, k.out_shape("y"), 0), k.out_scalar("y"),
                                        k.out("y"), k.elements(), k.in("updates"), k.workspace, k.stream));
@@ -153,10 +184,14 @@ Status launch_arg(const CudaCall& k) {
 constexpr CudaLauncher launchers[] = {
     {op_gather, "rows", launch_gather},
     {op_gather_grad, "sorted", launch_gather_grad},
+    {op_gather_elements, "lines", launch_gather_lines},
     {op_gather_elements, "elements", launch_gather_elements},
+    {op_gather_elements_grad, "shared_lines", launch_gather_elements_grad_shared},
+    {op_gather_elements_grad, "lines", launch_gather_elements_grad_lines},
+    {op_gather_elements_grad, "sorted", launch_gather_elements_grad_sorted},
     {op_gather_nd, "tuples", launch_gather_nd},
     {op_one_hot, "elements", launch_one_hot},
-    {op_scatter_elements, "lines", launch_add_to_lines},
+    {op_scatter_elements, "lines", launch_scatter_lines},
     {op_scatter_elements, "sorted", launch_scatter_elements},
     {op_scatter_nd, "sorted", launch_scatter_nd},
     {op_cumsum, "scan", launch_cumsum},
