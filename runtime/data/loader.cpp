@@ -7,6 +7,7 @@
 #include "runtime/data/padding.h"
 
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/Support/MathExtras.h"
 
 #include <chrono>
 #include <condition_variable>
@@ -19,6 +20,27 @@ namespace {
 
 // The stream of a batch's own random numbers; those of its rows have the rows' numbers.
 constexpr int64_t mix_stream = -1;
+
+// A thread reads or copies so much in a few milliseconds.
+constexpr int64_t bytes_per_thread = int64_t{16} << 20;
+
+int64_t bytes_of(llvm::ArrayRef<InputSpec> inputs) {
+  int64_t bytes = 0;
+  for (const InputSpec& input : inputs) bytes += input.type.bytes();
+  return bytes;
+}
+
+// By at most so many threads.
+void copy_bytes(char* to, const char* from, int64_t bytes, int threads) {
+  const int64_t part = std::max(
+      bytes_per_thread, static_cast<int64_t>(llvm::divideCeil(static_cast<uint64_t>(bytes), std::max(threads, 1))));
+  std::vector<std::thread> others;
+  for (int64_t first = part; first < bytes; first += part)
+    others.emplace_back(
+        [=] { std::memcpy(to + first, from + first, static_cast<size_t>(std::min(part, bytes - first))); });
+  std::memcpy(to, from, static_cast<size_t>(std::min(part, bytes)));
+  for (std::thread& other : others) other.join();
+}
 
 struct Feed {
   size_t field;
@@ -110,7 +132,7 @@ class Loader : public BatchSource {
     if (!batch.is_ready) return llvm::make_error<Diag>(*failure_);
     lock.unlock();
     for (size_t i = 0; i < inputs.size(); ++i)
-      std::memcpy(inputs[i].data, batch.tensors[i].data(), static_cast<size_t>(inputs[i].type.bytes()));
+      copy_bytes(inputs[i].as<char>(), batch.tensors[i].view().as<char>(), inputs[i].type.bytes(), threads());
     lock.lock();
     ring_of(next_).is_ready = false;
     items_read_ += batch.items;
@@ -320,11 +342,12 @@ class Loader : public BatchSource {
   std::vector<std::thread> workers_;  // last: they use everything above
 };
 
-int thread_count(const Dataset& data, const DataOptions& options) {
+int thread_count(const Dataset& data, llvm::ArrayRef<InputSpec> inputs, const DataOptions& options) {
   if (options.threads > 0) return options.threads;
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   if (data.threads_wanted() > 0) return data.threads_wanted();
-  return data.is_computed() ? cores : 1;
+  if (data.is_computed()) return cores;
+  return static_cast<int>(std::clamp<int64_t>(bytes_of(inputs) / bytes_per_thread, 1, std::max(1, cores / 2)));
 }
 
 Type row_type(const Type& input, bool per_sample) {
@@ -383,7 +406,7 @@ Result<std::unique_ptr<BatchSource>> load_batches(std::unique_ptr<Dataset> data,
   if (!feeds) return feeds.takeError();
   if (Status s = check_enough(*data, part, rows, *feeds, options)) return s;
   if (Status s = check_labels(*data, inputs, *matches)) return s;
-  const int threads = thread_count(*data, options);
+  const int threads = thread_count(*data, inputs, options);
   BatchOrder order(*data, part, rows, options);
   return std::make_unique<Loader>(std::move(data), std::vector<InputSpec>(inputs.begin(), inputs.end()),
                                   std::move(*feeds), std::move(order), options, threads);

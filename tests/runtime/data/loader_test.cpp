@@ -97,6 +97,24 @@ TEST_SUITE("unit") {
     }
   }
 
+  TEST_CASE("loader: large batches are copied by several threads") {
+    const int64_t length = (int64_t{9} << 20) + 1;
+    llvm::SmallString<64> path;
+    REQUIRE_FALSE(llvm::sys::fs::createUniqueFile("large-%%%%%%.safetensors", path));
+    const Type row(DType::F32, {1, length});
+    llvm::cantFail(write_safetensors(path.str(), {{"x", row}}, [&](const TensorEntry&, void* out) {
+      for (int64_t i = 0; i < length; ++i) static_cast<float*>(out)[i] = static_cast<float>(i);
+      return Status::success();
+    }));
+    const auto source = llvm::cantFail(open_data(path.str(), {{"x", row}}, {.threads = 3}));
+    Tensor x(row);
+    llvm::cantFail(source->next({x.view()}));
+    bool is_equal = true;
+    for (int64_t i = 0; i < length; ++i) is_equal &= x.view().as<float>()[i] == static_cast<float>(i);
+    CHECK(is_equal);
+    llvm::sys::fs::remove(path);
+  }
+
   TEST_CASE("loader: ranks read their own rows of the same batches") {
     const Shards shards({30});
     const auto whole = open(shards, 6), first = open(shards, 3, {.rank = 0, .ranks = 2}),
