@@ -1,5 +1,6 @@
 #include "runtime/kernels/matmul.h"
 
+#include "kernels/division.h"
 #include "runtime/kernels/elementwise.h"
 #include "runtime/kernels/reduce.h"
 
@@ -81,19 +82,74 @@ int64_t weight_gradient_workspace(const OpCall& call, llvm::ArrayRef<Type> resul
   return std::max(device.product_workspace_bytes, sums);
 }
 
+// ---- Predictions for 16-bit operands, fitted to 160 shapes measured on an H200; others are at their roofline ----
+
+// How much longer the library takes where rows of these lengths begin at 8-byte borders, or at odd ones: its kernels
+// load 16 bytes at a time.
+double slowdown_of_odd_rows(int64_t one_length, int64_t other_length) {
+  const int64_t lengths = one_length | other_length;
+  if (lengths % 8 == 0) return 1;
+  return lengths % 4 == 0 ? 3 : 4;
+}
+
+double copy_us(int64_t bytes, const DeviceDescription& device) {
+  return static_cast<double>(bytes) / (device.memory_gb_per_s * 1e3);
+}
+
+// 2 m n k operations, at the op's share of the roofline.
+double product_us(const OpCall& call, const DeviceDescription& device, int64_t m, int64_t n, int64_t k,
+                  int64_t result_bytes) {
+  const DType dtype = call.operand(0).dtype;
+  const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  const int64_t bytes = (m + n) * k * dtype_bytes(dtype) + result_bytes;
+  return device.roofline_us(flops, bytes, dtype) / device.efficiency_of(call.op.name);
+}
+
+// A part of the result's way to memory, and an addend's from there, is not hidden behind the products.
+double linear_us(const OpCall& call, const DeviceDescription& device) {
+  constexpr double not_hidden = 0.4;
+  const Type &x = call["x"], &w = call["w"];
+  if (!is_16_bit_float(x.dtype) || device.memory_gb_per_s <= 0) return 0;
+  const int64_t rows = rows_of(x), k = x.shape.back(), n = w.elements() / std::max<int64_t>(k, 1);
+  const bool adds = call.has("addend");
+  const int64_t moved = adds ? 2 * call["addend"].bytes() : rows * n * dtype_bytes(x.dtype);
+  return product_us(call, device, rows, n, k, moved) * slowdown_of_odd_rows(k, n) +
+         not_hidden * copy_us(moved, device) + device.launch_us + device.kernel_us;
+}
+
+// Of a result with fewer tiles than multiprocessors parts of the sum are made apart and added; sums for the bias are a
+// launch of their own.
+double weight_gradient_us(const OpCall& call, const DeviceDescription& device) {
+  constexpr double split_us = 10;
+  constexpr int64_t tile_rows = 128, tile_columns = 256;
+  const Type &x = call["x"], &dy = call["dy"];
+  if (!is_16_bit_float(x.dtype) || device.memory_gb_per_s <= 0) return 0;
+  const int64_t m = x.shape.back(), n = dy.shape.back(), launches = call.gives("dbias") ? 2 : 1;
+  const bool splits = divide_up(m, tile_rows) * divide_up(n, tile_columns) < device.multiprocessors;
+  const double sums_us = call.gives("dbias") ? copy_us(dy.bytes(), device) : 0;
+  return product_us(call, device, m, n, rows_of(x), m * n * dtype_bytes(DType::F32)) * slowdown_of_odd_rows(m, n) +
+         (splits ? split_us : 0) + sums_us + static_cast<double>(launches) * (device.launch_us + device.kernel_us);
+}
+
 constexpr CudaCandidate cublaslt(const OpDef& op, llvm::StringLiteral name, int algorithms,
                                  CudaCandidate::AcceptsFn accepts,
-                                 CudaCandidate::WorkspaceFn workspace = matmul_workspace) {
-  return {.op = op, .name = name, .accepts = accepts, .workspace_bytes = workspace, .algorithms = algorithms};
+                                 CudaCandidate::WorkspaceFn workspace = matmul_workspace,
+                                 CudaCandidate::TimeFn predicted_us = nullptr) {
+  return {.op = op,
+          .name = name,
+          .accepts = accepts,
+          .workspace_bytes = workspace,
+          .algorithms = algorithms,
+          .predicted_us = predicted_us};
 }
 
 constexpr CudaCandidate candidates[] = {
     cublaslt(op_matmul, "cublaslt", 4, accepts_matmul<2>),
-    cublaslt(op_linear, "cublaslt", 4, accepts_matmul<3>),
+    cublaslt(op_linear, "cublaslt", 4, accepts_matmul<3>, matmul_workspace, linear_us),
     cublaslt(op_linear_gelu_grad, "cublaslt_dgelu", 2, accepts_dgelu),
     cublaslt(op_linear_gelu_grad, "cublaslt", 1, accepts_gelu_grad),
     cublaslt(op_linear_f8, "cublaslt", 4, accepts_linear_f8),
-    cublaslt(op_linear_dw, "cublaslt", 4, accepts_weight_gradient, weight_gradient_workspace),
+    cublaslt(op_linear_dw, "cublaslt", 4, accepts_weight_gradient, weight_gradient_workspace, weight_gradient_us),
     cublaslt(op_linear_dw, "cublaslt_bgrad", 2, accepts_bgrad),
 };
 

@@ -211,6 +211,33 @@ TEST_SUITE("unit") {
           "elements reference ");
   }
 
+  TEST_CASE("predictions of products know split sums, sums for a bias and odd rows") {
+    const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
+    auto predicted_us = [&](llvm::StringRef op, const Attrs& attrs, llvm::ArrayRef<Type> operands) {
+      llvm::SmallVector<const Type*, 4> types;
+      for (const Type& type : operands) types.push_back(&type);
+      const OpCall call(get_op(op), attrs, types);
+      const Types results = llvm::cantFail(call.op.infer(call));
+      return CudaCatalog(h200).candidates(call.op, call, results).front().predicted_us;
+    };
+    auto gradient_us = [&](int64_t rows, int64_t m, int64_t n, int64_t bias) {
+      return predicted_us("linear_dw", {{"bias", bias}, {"transpose_w", int64_t{1}}, {"dtype", DType::F32}},
+                          {Type(DType::BF16, {rows, m}), Type(DType::BF16, {rows, n})});
+    };
+    auto linear_us = [&](int64_t rows, int64_t k, int64_t n) {
+      return predicted_us("linear", {{"transpose_w", int64_t{1}}},
+                          {Type(DType::BF16, {rows, k}), Type(DType::BF16, {n, k})});
+    };
+    // What one card measured.
+    CHECK(gradient_us(16384, 768, 768, 0) == doctest::Approx(40.0).epsilon(0.15));
+    CHECK(gradient_us(50432, 384, 1536, 1) == doctest::Approx(135.7).epsilon(0.15));
+    CHECK(gradient_us(8192, 4096, 4096, 0) == doctest::Approx(403.4).epsilon(0.15));
+    CHECK(gradient_us(8192, 650, 2600, 1) == doctest::Approx(183.3).epsilon(0.25));
+    CHECK(linear_us(32768, 3072, 768) == doctest::Approx(200.0).epsilon(0.15));
+    CHECK(linear_us(50432, 384, 1536) == doctest::Approx(109.1).epsilon(0.15));
+    CHECK(linear_us(8192, 650, 2600) == doctest::Approx(216.9).epsilon(0.35));
+  }
+
   TEST_CASE("attention's predictions know Hopper's warpgroups and small windows") {
     const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
     auto predicted_us = [&](const DeviceDescription& device, const Attrs& attrs, llvm::ArrayRef<Type> operands) {
