@@ -82,13 +82,13 @@ int64_t weight_gradient_workspace(const OpCall& call, llvm::ArrayRef<Type> resul
   return std::max(device.product_workspace_bytes, sums);
 }
 
-// ---- Predictions for 16-bit operands, fitted to 160 shapes measured on an H200; others are at their roofline ----
+// ---- Predictions, fitted to 160 shapes of 16-bit operands that were measured on an H200 ----
 
-// How much longer the library takes where rows of these lengths begin at 8-byte borders, or at odd ones: its kernels
+// How much longer the library takes where rows of 16-bit operands begin at 8-byte borders, or at odd ones: its kernels
 // load 16 bytes at a time.
-double slowdown_of_odd_rows(int64_t one_length, int64_t other_length) {
+double slowdown_of_odd_rows(DType dtype, int64_t one_length, int64_t other_length) {
   const int64_t lengths = one_length | other_length;
-  if (lengths % 8 == 0) return 1;
+  if (lengths % 8 == 0 || !is_16_bit_float(dtype)) return 1;
   return lengths % 4 == 0 ? 3 : 4;
 }
 
@@ -109,25 +109,27 @@ double product_us(const OpCall& call, const DeviceDescription& device, int64_t m
 double linear_us(const OpCall& call, const DeviceDescription& device) {
   constexpr double not_hidden = 0.4;
   const Type &x = call["x"], &w = call["w"];
-  if (!is_16_bit_float(x.dtype) || device.memory_gb_per_s <= 0) return 0;
+  if (!computes_in_f32(x.dtype) || device.memory_gb_per_s <= 0) return 0;
   const int64_t rows = rows_of(x), k = x.shape.back(), n = w.elements() / std::max<int64_t>(k, 1);
   const bool adds = call.has("addend");
   const int64_t moved = adds ? 2 * call["addend"].bytes() : rows * n * dtype_bytes(x.dtype);
-  return product_us(call, device, rows, n, k, moved) * slowdown_of_odd_rows(k, n) +
+  return product_us(call, device, rows, n, k, moved) * slowdown_of_odd_rows(x.dtype, k, n) +
          not_hidden * copy_us(moved, device) + device.launch_us + device.kernel_us;
 }
 
-// Of a result with fewer tiles than multiprocessors parts of the sum are made apart and added; sums for the bias are a
-// launch of their own.
+// Of a result with fewer tiles than multiprocessors parts of long sums are made apart and added; sums for the bias are
+// a launch of their own.
 double weight_gradient_us(const OpCall& call, const DeviceDescription& device) {
   constexpr double split_us = 10;
-  constexpr int64_t tile_rows = 128, tile_columns = 256;
+  constexpr int64_t tile_rows = 128, tile_columns = 256, long_sum = 1024;
   const Type &x = call["x"], &dy = call["dy"];
-  if (!is_16_bit_float(x.dtype) || device.memory_gb_per_s <= 0) return 0;
+  if (!computes_in_f32(x.dtype) || device.memory_gb_per_s <= 0) return 0;
   const int64_t m = x.shape.back(), n = dy.shape.back(), launches = call.gives("dbias") ? 2 : 1;
-  const bool splits = divide_up(m, tile_rows) * divide_up(n, tile_columns) < device.multiprocessors;
+  const bool splits =
+      rows_of(x) >= long_sum && divide_up(m, tile_rows) * divide_up(n, tile_columns) < device.multiprocessors;
   const double sums_us = call.gives("dbias") ? copy_us(dy.bytes(), device) : 0;
-  return product_us(call, device, m, n, rows_of(x), m * n * dtype_bytes(DType::F32)) * slowdown_of_odd_rows(m, n) +
+  return product_us(call, device, m, n, rows_of(x), m * n * dtype_bytes(DType::F32)) *
+             slowdown_of_odd_rows(x.dtype, m, n) +
          (splits ? split_us : 0) + sums_us + static_cast<double>(launches) * (device.launch_us + device.kernel_us);
 }
 

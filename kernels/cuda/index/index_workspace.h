@@ -25,8 +25,13 @@ inline constexpr int64_t max_line_floats = 12288;
 // Does a block hold a line of [outer, size, inner], or 32 lines that lie side by side?
 constexpr bool lines_fit(int64_t size, int64_t inner) { return size * (inner == 1 ? 1 : 32) <= max_line_floats; }
 
-// Does a block hold where a set's updates start and their order, and the updates of a slice?
-constexpr bool shared_lines_fit(int64_t size, int64_t count) { return size + 1 + 2 * count <= max_line_floats; }
+// Slices whose sums a warp makes together where they share their indices.
+inline constexpr int shared_slices_per_warp = 4;
+
+// Does a block hold where a set's updates start and their order, and the updates of a warp's slices in f32?
+constexpr bool shared_lines_fit(int64_t size, int64_t count) {
+  return size + 1 + count + shared_slices_per_warp * round_up(count, 8) <= max_line_floats;
+}
 
 // Of each set where the updates of each element start, and the updates in that order.
 constexpr int64_t shared_lines_workspace_bytes(int64_t sets, int64_t size, int64_t count) {

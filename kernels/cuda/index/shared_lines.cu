@@ -12,7 +12,7 @@ namespace plimsoll::cuda {
 namespace {
 
 constexpr int max_warps = 8;
-constexpr int64_t slices_per_warp = 4;
+constexpr int slices_per_warp = shared_slices_per_warp;
 
 // A warp for each set: starts [sets, size + 1], and the updates, [sets, count], sorted by element and within each in
 // their order.
@@ -64,48 +64,64 @@ __global__ void __launch_bounds__(warp_threads)
 struct SharedLines {
   const int *starts, *order;
   int64_t outer, sets;
-  int size, count;
+  int size, count, padded;  // updates of a slice, and the same in whole 16-byte words
 };
 
-// Blocks of a set come one after the other: block b has set b % sets. A warp has slices of that set, and a thread
-// `pair` neighbours of y.
+// Block b has set b % sets, and each of its warps some slices of that set: what the tables say is read once for all of
+// them. A thread has `pair` neighbours of y.
 template <typename T, int pair>
 __global__ void __launch_bounds__(max_warps* warp_threads)
     add_in_order_kernel(T* y, const T* x, const T* __restrict__ updates, const __grid_constant__ SharedLines lines,
                         Divider sets) {
-  extern __shared__ int shared[];
+  extern __shared__ uint4 shared[];
+  constexpr int n = vector_length<T>;
   const int warps = static_cast<int>(blockDim.x) / warp_threads;
   const int warp = static_cast<int>(threadIdx.x) / warp_threads, lane = static_cast<int>(threadIdx.x) % warp_threads;
-  int *starts = shared, *order = starts + lines.size + 1;
-  float* values = reinterpret_cast<float*>(order + lines.count) + int64_t{warp} * lines.count;
+  T* of_warps = reinterpret_cast<T*>(shared);
+  T* values = of_warps + warp * slices_per_warp * lines.padded;
+  int* starts = reinterpret_cast<int*>(of_warps + warps * slices_per_warp * lines.padded);
+  int* order = starts + lines.size + 1;
   int64_t set = blockIdx.x;
-  const int64_t block = sets.divide(set);
+  const int64_t first = (sets.divide(set) * warps + warp) * slices_per_warp;
+  auto slice_at = [&](int i) { return (first + i) * lines.sets + set; };
+  int slices = 0;
+  while (slices < slices_per_warp && slice_at(slices) < lines.outer) ++slices;
+  const bool whole = lines.count % n == 0 && reinterpret_cast<uintptr_t>(updates) % 16 == 0;
+  for (int i = 0; i < slices; ++i) {
+    const T* from = updates + slice_at(i) * lines.count;
+    T* to = values + i * lines.padded;
+    for (int at = whole ? lane * n : lines.count; at < lines.count; at += warp_threads * n)
+      *reinterpret_cast<Vector<T, n>*>(to + at) = load_vector<n>(from + at);
+    for (int at = whole ? lines.count : lane; at < lines.count; at += warp_threads) to[at] = from[at];
+  }
   for (int i = static_cast<int>(threadIdx.x); i <= lines.size; i += static_cast<int>(blockDim.x))
     starts[i] = lines.starts[set * (lines.size + 1) + i];
   for (int i = static_cast<int>(threadIdx.x); i < lines.count; i += static_cast<int>(blockDim.x))
     order[i] = lines.order[set * lines.count + i];
   __syncthreads();
-  for (int64_t i = 0; i < slices_per_warp; ++i) {
-    const int64_t slice = ((block * slices_per_warp + i) * warps + warp) * lines.sets + set;
-    if (slice >= lines.outer) return;
-    for_row(updates + slice * lines.count, lines.count, lane, warp_threads, [&](int64_t at, const auto& loaded) {
-      constexpr int n = sizeof(loaded.at) / sizeof(T);
+  for (int at = lane * pair; at < lines.size; at += warp_threads * pair) {
+    float sums[slices_per_warp][pair];
 #pragma unroll
-      for (int k = 0; k < n; ++k) values[at + k] = widen(loaded.at[k]);
-    });
-    __syncwarp();
-    for (int at = lane * pair; at < lines.size; at += warp_threads * pair) {
-      const int64_t to = slice * lines.size + at;
-      Vector<T, pair> sums;
+    for (int i = 0; i < slices_per_warp; ++i)
 #pragma unroll
-      for (int k = 0; k < pair; ++k) {
-        float sum = x == nullptr ? 0.0f : widen(x[to + k]);
-        for (int update = starts[at + k]; update < starts[at + k + 1]; ++update) sum += values[order[update]];
-        sums.at[k] = narrow<T>(sum);
+      for (int k = 0; k < pair; ++k)
+        sums[i][k] = x == nullptr || i >= slices ? 0.0f : widen(x[slice_at(i) * lines.size + at + k]);
+#pragma unroll
+    for (int k = 0; k < pair; ++k)
+      for (int update = starts[at + k]; update < starts[at + k + 1]; ++update) {
+        const T* value = values + order[update];
+#pragma unroll
+        for (int i = 0; i < slices_per_warp; ++i)
+          if (i < slices) sums[i][k] += widen(value[i * lines.padded]);
       }
-      store_vector(y + to, sums);
+#pragma unroll
+    for (int i = 0; i < slices_per_warp; ++i) {
+      if (i >= slices) break;
+      Vector<T, pair> rounded;
+#pragma unroll
+      for (int k = 0; k < pair; ++k) rounded.at[k] = narrow<T>(sums[i][k]);
+      store_vector(y + slice_at(i) * lines.size + at, rounded);
     }
-    __syncwarp();
   }
 }
 
@@ -120,16 +136,16 @@ cudaError_t add_to_shared_lines(Scalar type, const IndexLines& lines, void* y, c
   order_updates_kernel<<<static_cast<unsigned>(lines.sets), warp_threads, (size + 1) * sizeof(int), stream>>>(
       starts, order, lines.indices, size, count);
   if (const cudaError_t error = cudaGetLastError()) return error;
-  const int64_t slices = lines.outer / lines.sets, tables = lines.size + 1 + lines.count;
-  const int64_t warps = std::clamp<int64_t>(
-      std::min((max_line_floats - tables) / std::max<int64_t>(lines.count, 1), divide_up(slices, slices_per_warp)), 1,
-      max_warps);
-  const auto blocks = static_cast<unsigned>(divide_up(slices, warps * slices_per_warp) * lines.sets);
-  const auto threads = static_cast<unsigned>(warps * warp_threads);
-  const auto bytes = static_cast<size_t>(tables + warps * lines.count) * sizeof(float);
-  const SharedLines shared{starts, order, lines.outer, lines.sets, size, count};
+  const int64_t slices = divide_up(lines.outer / lines.sets, slices_per_warp), padded = round_up(lines.count, 8);
   return with_f32_math(type, [&]<typename T>(T*) {
     constexpr int pair = 4 / static_cast<int>(sizeof(T));
+    const int64_t tables = (lines.size + 1 + lines.count) * 4;
+    const int64_t of_warp = std::max<int64_t>(slices_per_warp * padded * static_cast<int64_t>(sizeof(T)), 1);
+    const int64_t warps = std::clamp<int64_t>(std::min((max_line_floats * 4 - tables) / of_warp, slices), 1, max_warps);
+    const auto blocks = static_cast<unsigned>(divide_up(slices, warps) * lines.sets);
+    const auto threads = static_cast<unsigned>(warps * warp_threads);
+    const auto bytes = static_cast<size_t>(tables + warps * of_warp);
+    const SharedLines shared{starts, order, lines.outer, lines.sets, size, count, static_cast<int>(padded)};
     auto* to = static_cast<T*>(y);
     const auto *base = static_cast<const T*>(x), *added = static_cast<const T*>(updates);
     if (size % pair == 0 && reinterpret_cast<uintptr_t>(y) % 4 == 0)
