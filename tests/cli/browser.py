@@ -3,8 +3,10 @@ import base64
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
+import time
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
@@ -30,7 +32,7 @@ class Browser:
         self.process = subprocess.Popen(
             [find_browser(), "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
              "--disable-background-networking", f"--user-data-dir={self.folder.name}", "--remote-debugging-pipe", "about:blank"],
-            preexec_fn=place_pipes, close_fds=False, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            preexec_fn=place_pipes, start_new_session=True, close_fds=False, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         os.close(to_browser)
         os.close(from_browser)
         self.number, self.session, self.received, self.events = 0, None, b"", []
@@ -43,11 +45,18 @@ class Browser:
         return self
 
     def __exit__(self, *failure):
-        self.process.kill()
+        os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         os.close(self.to_browser)
         os.close(self.from_browser)
-        self.folder.cleanup()
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                return self.folder.cleanup()
+            except OSError:  # a helper process of the browser, not waited for, still wrote
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
 
     def message(self):
         while b"\0" not in self.received:
