@@ -50,6 +50,18 @@ std::string times(int64_t accumulate, int64_t batch) {
   return std::to_string(accumulate) + " x " + std::to_string(batch);
 }
 
+// What the plan needs of its budgets, of the one that it exceeds most.
+double needed_share(const Plan& plan) {
+  const auto share = [](int64_t bytes, int64_t budget) {
+    return static_cast<double>(bytes) / static_cast<double>(budget);
+  };
+  double most = share(plan.promised_bytes(), plan.arenas.front().budget_bytes);
+  for (const Arena& arena : plan.arenas)
+    if (arena.space == MemorySpace::Host && arena.budget_bytes > 0)
+      most = std::max(most, share(arena.bytes, arena.budget_bytes));
+  return most;
+}
+
 // Short searches find the largest batch that fits, and one full search makes its plan. If the full search refuses that
 // batch, smaller ones get full searches.
 class LargestBatch {
@@ -84,8 +96,7 @@ class LargestBatch {
     fits_ = result->fits;
     if (fits_) return best_ = std::move(*result), Status::success();
     refusal_ = shortfall(*result);
-    needed_share_ = static_cast<double>(result->plan.promised_bytes()) /
-                    static_cast<double>(result->plan.arenas.front().budget_bytes);
+    needed_share_ = needed_share(result->plan);
     if (!smallest_ || result->plan.promised_bytes() < smallest_->plan.promised_bytes()) smallest_ = std::move(*result);
     return Status::success();
   }
