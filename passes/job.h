@@ -111,8 +111,10 @@ struct TrainingRequest {
   bool recompute = true;  // rematerialise where the budget asks for it
   // Chunks of the batch for all that follows `split_from`; 0: where the budget asks for it, 1: never.
   int64_t split = 0;
-  std::string split_from;  // a value of the model, with `split` 0 one to try; empty: the one that takes least time
-  bool offload = true;     // let states and values wait in host memory where the budget asks for it
+  std::string split_from;  // a value of the model; empty: the one that takes least time
+  // With `split` 0, the values of the model behind which chunks are tried; none: where they may pay.
+  std::optional<std::vector<std::string>> split_regions;
+  bool offload = true;  // let states and values wait in host memory where the budget asks for it
   EvaluationRequest evaluation;
   // Plans that take so long or longer are of no use, and what bounds show to be so is not searched.
   double enough_us = std::numeric_limits<double>::infinity();
@@ -154,10 +156,11 @@ struct CompileResult {
   Plan plan;  // where nothing is within the budget, the plan that needs least; of a pipeline, that of the stage that
               // lacks most
   bool fits = true;
-  bool is_too_slow = false;       // nothing is faster than TrainingRequest::enough_us, and there is no plan
-  int64_t host_budget_bytes = 0;  // as asked; 0: not limited
-  std::vector<Plan> frontier;     // plans of smaller budgets, where these were asked for
-  std::vector<StageNeed> stages;  // of a pipeline that does not fit, by stage, as it was cut
+  bool is_too_slow = false;                // nothing is faster than TrainingRequest::enough_us, and there is no plan
+  int64_t host_budget_bytes = 0;           // as asked; 0: not limited
+  std::vector<Plan> frontier;              // plans of smaller budgets, where these were asked for
+  std::vector<StageNeed> stages;           // of a pipeline that does not fit, by stage, as it was cut
+  std::vector<std::string> split_regions;  // values behind which chunks were worth a search
 
   std::vector<Plan*> plans() {
     std::vector<Plan*> all{&plan};

@@ -34,11 +34,13 @@ using Change = Alternative::Change;
 
 class Alternatives {
  public:
-  Alternatives(const Job& job, const TrainingRequest& training, const Plan& smallest)
+  Alternatives(const Job& job, const TrainingRequest& training, const Plan& smallest,
+               llvm::ArrayRef<std::string> split_regions)
       : job_(job), training_(training), smallest_(smallest) {
     training_.effort = planning_effort;
     training_.frontier = false;
-    if (training_.split < 1 && smallest.fit.chunks > 1) training_.split_from = smallest.fit.chunks_from;
+    if (training_.split < 1 && training_.mesh[MeshAxis::Stage] == 1)
+      training_.split_regions = smallest.fit.chunks > 1 ? std::vector{smallest.fit.chunks_from} : split_regions.vec();
     size_t instructions = 0;
     for (const PlanFunction& function : smallest.functions) instructions += function.instructions.size();
     plans_ = instructions <= planned_instructions;
@@ -224,17 +226,21 @@ class Alternatives {
     }
   }
 
-  // A block is a number in the names of parameters: h.0.attn.weight, h.1.attn.weight.
+  // A block is a number at the end of a part of the names of parameters: h.0.attn.weight, layer_1.mlp.3.weight. Where
+  // names have several, that of which there are most.
   void last_blocks() {
     if (!training_.train.empty() || !training_.freeze.empty() || training_.adapters.wanted()) return;
-    const llvm::Regex numbered("^(.*[A-Za-z_]\\.)([0-9]+)\\.");
     std::map<std::string, int64_t> last;  // the key is the name in front of the number
     for (const PlanState& state : smallest_.states) {
-      llvm::SmallVector<llvm::StringRef, 3> parts;
-      int64_t number = 0;
-      if (state.trained && numbered.match(smallest_.slots[state.slot].name, &parts) &&
-          !parts[2].getAsInteger(10, number))
-        last[parts[1].str()] = std::max(last[parts[1].str()], number);
+      if (!state.trained) continue;
+      const llvm::StringRef name = smallest_.slots[state.slot].name;
+      for (size_t dot = name.find('.'); dot != llvm::StringRef::npos; dot = name.find('.', dot + 1)) {
+        const llvm::StringRef front = name.take_front(dot), prefix = front.rtrim("0123456789");
+        int64_t number = 0;
+        if (!llvm::StringRef("._").contains(prefix.empty() ? 'x' : prefix.back())) continue;
+        if (front.drop_front(prefix.size()).getAsInteger(10, number)) continue;
+        last[prefix.str()] = std::max(last[prefix.str()], number);
+      }
     }
     auto blocks =
         std::max_element(last.begin(), last.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
@@ -421,8 +427,9 @@ class Alternatives {
 
 }  // namespace
 
-std::vector<Alternative> find_alternatives(const Plan& smallest, const Job& job, const TrainingRequest& training) {
-  return Alternatives(job, training, smallest).all();
+std::vector<Alternative> find_alternatives(const Plan& smallest, llvm::ArrayRef<std::string> split_regions,
+                                           const Job& job, const TrainingRequest& training) {
+  return Alternatives(job, training, smallest, split_regions).all();
 }
 
 }  // namespace plimsoll

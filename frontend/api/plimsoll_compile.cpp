@@ -116,11 +116,11 @@ Compiled to_public(CompileResult result, const CompileRequest& request) {
   return {plimsoll::to_public(std::move(result.plan)), result.fits, std::move(why), {}};
 }
 
-std::vector<Alternative> alternatives_to(const plimsoll::Plan& smallest, const Job& job,
-                                         const TrainingRequest& training, const CompileOptions& asked) {
+std::vector<Alternative> alternatives_to(const plimsoll::Plan& smallest, llvm::ArrayRef<std::string> split_regions,
+                                         const Job& job, const TrainingRequest& training, const CompileOptions& asked) {
   std::vector<Alternative> all;
   if (!asked.alternatives) return all;
-  for (const plimsoll::Alternative& one : find_alternatives(smallest, job, training)) {
+  for (const plimsoll::Alternative& one : find_alternatives(smallest, split_regions, job, training)) {
     Alternative& shown = all.emplace_back();
     shown.change = static_cast<Alternative::Change>(one.change);
     shown.options = public_options(one.request, asked);
@@ -162,11 +162,12 @@ Expected<Compiled> compile(const CompileOptions& options) noexcept {
   if (!job) return plimsoll::to_public(job.takeError());
   Result<CompileResult> result = choose_plan(*job, job->request().training, hooks_of(options));
   if (!result) return plimsoll::to_public(result.takeError());
+  const std::vector<std::string> split_regions = result->split_regions;
   Compiled compiled = to_public(std::move(*result), job->request());
   if (compiled.fits) return compiled;
   const plimsoll::Plan& smallest = compiled.plan.impl().plan;
-  compiled.alternatives =
-      alternatives_to(smallest, *job, with_choices_of(smallest, job->request().training, job->request()), options);
+  compiled.alternatives = alternatives_to(smallest, split_regions, *job,
+                                          with_choices_of(smallest, job->request().training, job->request()), options);
   return compiled;
 }
 
@@ -189,7 +190,8 @@ Expected<std::vector<Compiled>> fit(const CompileOptions& options, const std::ve
     closest_device = all.size() - 1;
   }
   if (!closest->result.fits)
-    all[closest_device].alternatives = alternatives_to(closest->result.plan, closest->job, closest->training, options);
+    all[closest_device].alternatives =
+        alternatives_to(closest->result.plan, closest->result.split_regions, closest->job, closest->training, options);
   return all;
 }
 

@@ -143,7 +143,7 @@ std::string table(const CompileResult& result, const Job& job, llvm::ArrayRef<Al
 
 Status refuse(const CompileResult& result, const Job& job, const TrainingRequest& training, const Console& console,
               const std::string& subject) {
-  const std::vector<Alternative> alternatives = find_alternatives(result.plan, job, training);
+  const std::vector<Alternative> alternatives = find_alternatives(result.plan, result.split_regions, job, training);
   return budget_error(subject + (console.error_columns > 0 ? table(result, job, alternatives, console.error_columns)
                                                            : one_line(result, job, alternatives)));
 }

@@ -29,6 +29,7 @@ namespace {
 
 constexpr double rounding = 1e-9;           // relative difference of a sum of times in another order
 constexpr size_t bounds_at_once = 2;        // trials whose copies are placed beside each other
+constexpr size_t placed_at_once = 2;        // trials of which that is looked for that needs least
 constexpr size_t levels_apart = 3;          // of plans that were found with other states on the host, every so many
 constexpr double min_live_share = 0.97;     // of the bytes that a search reckons with
 constexpr double remats_only_share = 0.25;  // share of the work for remats alone, from which searches with copies start
@@ -285,6 +286,7 @@ llvm::ArrayRef<Overlap> OffloadLevelSearch::overlaps_of(const OrderVariant& orde
     const int64_t highest = std::max(highest_allowance(), close_to(candidate.plan.peak_bytes));
     overlaps = overlap_levels(apply_to_problem(order.sequence.problem, candidate.plan), highest);
     candidate.layouts.resize(overlaps.size());
+    candidate.packed.resize(overlaps.size());
   }
   return overlaps;
 }
@@ -389,11 +391,9 @@ std::optional<OffloadLevelSearch::Trial> OffloadLevelSearch::packed(const Trial&
   if (!trial.overlap || trial.packed || meets_stages(trial.order->graph)) return std::nullopt;
   Candidate& candidate = *trial.candidate;
   const size_t level = static_cast<size_t>(trial.overlap - candidate.overlaps.data());
-  candidate.packed.resize(candidate.overlaps.size());
-  candidate.is_packed.resize(candidate.overlaps.size());
-  std::optional<PackedOverlap>& packed = candidate.packed[level];
-  if (!candidate.is_packed[level]) {
-    candidate.is_packed[level] = true;
+  auto& [was_made, packed] = candidate.packed[level];
+  if (!was_made) {
+    was_made = true;
     const TriedFunction in_place = apply({trial.order, trial.candidate, trial.us});
     const RematProblem problem = apply_to_problem(trial.order->sequence.problem, candidate.plan);
     PlacementOptions options;
@@ -463,14 +463,24 @@ OffloadLevelSearch::Trial OffloadLevelSearch::least_of(FunctionSearch& function)
     return std::pair(is_above_host(trial.layout()), trial.layout().height_bytes);
   };
   std::optional<Trial> least;
-  for (const Trial& trial : trials) {
-    const auto at_least = static_cast<int64_t>(min_live_share * static_cast<double>(reckoned_bytes(trial)));
-    if (least && std::pair(false, at_least) >= need(*least)) break;
-    measure(trial, 0);
-    if (least && std::pair(false, trial.layout().live_bytes) >= need(*least)) continue;
-    measure(trial, trial.layout().live_bytes);
-    const Trial placed = is_wasteful(trial.layout()) ? packed(trial).value_or(trial) : trial;
-    if (!least || need(placed) < need(*least)) least = placed;
+  const auto may_need_less = [&](int64_t bytes) { return !least || std::pair(false, bytes) < need(*least); };
+  for (size_t next = 0; next < trials.size();) {
+    std::vector<Trial> some;
+    for (; next < trials.size() && some.size() < placed_at_once; ++next) {
+      const auto at_least = static_cast<int64_t>(min_live_share * static_cast<double>(reckoned_bytes(trials[next])));
+      if (!may_need_less(at_least)) {
+        next = trials.size();
+        break;
+      }
+      measure(trials[next], 0);
+      if (may_need_less(trials[next].layout().live_bytes)) some.push_back(trials[next]);
+    }
+    parallel_for(some.size(), [&](size_t i) {
+      measure(some[i], some[i].layout().live_bytes);
+      if (is_wasteful(some[i].layout())) some[i] = packed(some[i]).value_or(some[i]);
+    });
+    for (const Trial& placed : some)
+      if (!least || need(placed) < need(*least)) least = placed;
   }
   return *least;
 }

@@ -59,14 +59,17 @@ class OffloadLevelSearch {
     PackedCopies copies;
     Layout layout;
   };
+  struct PackedTry {
+    bool was_made = false;
+    std::optional<PackedOverlap> found;
+  };
   struct Candidate {
     RematPlan plan;
-    double min_us;                  // whenever its copies are made; without copies, what it takes
-    bool is_close = true;           // no simple bound is higher
-    std::vector<Overlap> overlaps;  // their levels, once they are wanted
-    std::vector<Layout> layouts;    // by overlap; where there are none, one
-    std::vector<std::optional<PackedOverlap>> packed = {};  // by overlap, once they are wanted
-    std::vector<bool> is_packed = {};                       // by overlap: whether `packed` was tried
+    double min_us;                       // whenever its copies are made; without copies, what it takes
+    bool is_close = true;                // no simple bound is higher
+    std::vector<Overlap> overlaps;       // their levels, once they are wanted
+    std::vector<Layout> layouts;         // by overlap; where there are none, one
+    std::vector<PackedTry> packed = {};  // by overlap
   };
   struct OrderVariant {
     Graph graph;

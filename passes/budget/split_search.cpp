@@ -162,6 +162,8 @@ class SplitSearch {
     result.fits = is_within_budget(**plan);
     result.plan = std::move(**plan);
     result.host_budget_bytes = request_.host_budget_of_rank();
+    for (const std::unique_ptr<Candidate>& split : splits_)
+      if (!llvm::is_contained(result.split_regions, split->from)) result.split_regions.push_back(split->from);
     return result;
   }
 
@@ -271,7 +273,8 @@ class SplitSearch {
       splits_.push_back(std::move(*named));
       return Status::success();
     }
-    const std::vector<ValueId> regions = regions_to_try(forward_.graph);
+    const std::vector<ValueId> regions =
+        request_.split == 0 && request_.split_regions ? named_regions() : regions_to_try(forward_.graph);
     std::vector<Candidates> of_region(regions.size());
     parallel_for(regions.size(), [&](size_t i) { of_region[i] = split_behind(regions[i]); });
     for (Candidates& some : of_region) std::move(some.begin(), some.end(), std::back_inserter(splits_));
@@ -281,13 +284,18 @@ class SplitSearch {
     return Status::success();
   }
 
+  std::vector<ValueId> named_regions() const {
+    std::vector<ValueId> regions;
+    for (const std::string& name : *request_.split_regions)
+      if (const ValueId from = forward_.graph.find_value(name); from != ValueId::None) regions.push_back(from);
+    return regions;
+  }
+
   // One candidate per chunk count that is not too long; none where an op behind the value wants the whole batch.
   Candidates split_behind(ValueId from) const {
     const auto whole = static_cast<double>(nodes_of(whole_->derived->draft.program));
     const double repeated = whole * share_behind(forward_.graph, from);
-    const bool others_are_short = request_.split < 1 && !request_.split_from.empty();
-    const bool is_short = others_are_short && forward_.graph.value(from).name != request_.split_from;
-    const double most = is_short ? max_nodes_searched_whole : request_.is_one_of_many ? max_nodes_of_many : max_nodes;
+    const double most = request_.is_one_of_many ? max_nodes_of_many : max_nodes;
     Candidates splits;
     for (int64_t chunks : chunks_to_try(forward_.graph.type(from).shape[0], request_.split)) {
       if (request_.split == 0 && whole + static_cast<double>(chunks - 1) * repeated > most) break;

@@ -105,7 +105,7 @@ RematProblem apply_to_problem(const RematProblem& problem, const RematPlan& plan
 
 // From so many ops on a problem is long: its blocks offer many changes that are alike, so many are made at once, and
 // levels far above what a budget asks for are not searched.
-inline constexpr int32_t long_ops = 2000;
+inline constexpr int32_t long_ops = 500;
 
 // Whether `plan`, of the level above the plan `below`, is one too many for plans within the limit. Neither depends on
 // which limits were asked for.

@@ -22,6 +22,8 @@ import sys
 import tempfile
 import termios
 
+import onnx_writer as onnx
+
 MODELS = pathlib.Path(__file__).resolve().parent / "models"
 QUICKSTART = pathlib.Path(__file__).resolve().parents[2] / "examples" / "quickstart"
 DONE, USAGE, MODEL, BUDGET, MACHINE = 0, 2, 3, 4, 5
@@ -359,7 +361,8 @@ def test_largest_batch_with_host_memory_takes_few_tries(folder):
     tries = done.stderr.count("lay out")
     report = json.loads(succeed("inspect", plan, "--json"))
     largest, on_host = report["training"]["batch"], report["memory"]["host"]["promised_bytes"]
-    expect(largest > 8 and 0 < on_host <= 64 << 20 and tries <= 12, f"{largest} samples in {tries} tries, {on_host} bytes on the host")
+    # The whole search refuses the batch that the short one found, and looks for the next below it.
+    expect(largest > 8 and 0 < on_host <= 64 << 20 and tries <= 16, f"{largest} samples in {tries} tries, {on_host} bytes on the host")
     succeed(*job, "--dim", f"batch={largest}")
     refuse(BUDGET, ["needs"], *job, "--dim", f"batch={largest + 1}")
 
@@ -538,6 +541,17 @@ def test_refusals_name_changes_of_the_job_that_do_what_they_say(folder):
     way, least = re.search(r"needs least with (--dim batch=1 --accumulate 64), ([\d.]+ \w+);", text).groups()
     succeed(*job[:2], *way.split(), *job[4:], "--split", "off", "--budget", least)
     succeed(*job[:2], *re.search(r"would fit: .*?(--dim batch=32 --accumulate 2) ", text).group(1).split(), *job[4:], "--split", "off", "--budget", "650MiB")
+
+
+def test_refusals_find_the_last_blocks_in_names_with_several_numbers(folder):
+    width, names = 256, [f"m.layer_{i}.mlp.3.weight" for i in range(12)]
+    weights = [onnx.tensor(name, [width, width], [0.01] * width ** 2) for name in names]
+    nodes = [onnx.node("MatMul", f"v{i} {name}", f"v{i + 1}") for i, name in enumerate(names)]
+    nodes.append(onnx.node("SoftmaxCrossEntropyLoss", "v12 labels", "loss"))
+    inputs = [onnx.value("v0", onnx.FLOAT, 4, width), onnx.value("labels", onnx.INT64, 4)]
+    path = folder / "blocks.onnx"
+    path.write_bytes(onnx.model(nodes, inputs, [onnx.value("loss", onnx.FLOAT)], weights, (), 20))
+    refuse(BUDGET, [r"--train '^m\.layer_(9|10|11)\.'"], "compile", path, "-o", folder / "p.plan", "--device", "cpu", "--budget", "1KiB")
 
 
 def test_refusals_name_cards_that_are_enough(folder):
