@@ -8,37 +8,48 @@
 #include <algorithm>
 
 // Serves adamw_8bit. Dequantises, updates and quantises in one pass: 16.06 bytes for an f32 parameter with an f32
-// gradient, each read and written once. A warp takes norm_block elements, a block of moments at a time and eight
-// elements a lane, so that a block's scale and the norm are reductions of one warp and no warp waits for another. Maps
-// lie in shared memory, and codes are found by arithmetic and one look at a threshold. Thread blocks stay and take more
-// work, since each makes the maps for itself.
+// gradient, each read and written once. A warp takes norm_block elements, a block of moments at a time, so that a
+// block's scale and the norm are reductions of one warp and no warp waits for another. Maps lie in shared memory, and a
+// code is one look at a table of the number's bits. Thread blocks stay and take more work, since each makes the tables
+// for itself.
 
 namespace plimsoll::cuda {
 namespace {
 
-constexpr int lanes = 8;
-static_assert(lanes * warp_threads == eight_bit_block && norm_block % eight_bit_block == 0);
+// A lane has four elements of each half of a block of moments: a warp's accesses leave no gap.
+constexpr int lanes = 4, halves = 2, half_block = lanes * warp_threads;
+static_assert(halves * half_block == eight_bit_block && norm_block % eight_bit_block == 0);
 constexpr int table_size = 16;  // with the maps it keeps the parameters of a launch below 4 KB
+constexpr int threads = 1024, warps = threads / warp_threads;
 
 struct Adam8Table {
   BlockTable<table_size> runs;  // of norm_block elements
   Adam8Tensor tensors[table_size];
 };
 
-// What every thread looks up. Where shared memory is large, each lane of a warp has a copy of its own in a bank of its
-// own; where it is not, memory is what the kernel waits for, and smaller blocks with one copy do.
-template <int copies_>
-struct Maps {
-  static constexpr int copies = copies_, threads = copies > 1 ? 1024 : 512, blocks = copies > 1 ? 1 : 2;
-  static constexpr int warps = threads / warp_threads;
-  enum { Signed, Unsigned, SignedThresholds, UnsignedThresholds, count };
+// What every thread looks up: 98 KB of shared memory, all that some cards give a block. Numbers of codes stand there
+// once for each lane of a warp, in a bank of its own.
+struct Tables {
+  enum Map { Signed, Unsigned, count };
 
-  float tables[count][256 * copies];
-  // Of sizes up to each power of ten, the last of which stands twice, for 1 itself. To the nearest whole number each
-  // gives the place's whole number a quarter below it.
-  CodeLine lines[2][code_decades + 1];
+  float numbers[count][256][warp_threads];
+  uint32_t bins_of_signed[CodeBins<true>::count], bins_of_unsigned[CodeBins<false>::count];
+  float thresholds[count][256];
 
-  __device__ float at(int table, int code) const { return tables[table][code * copies + threadIdx.x % copies]; }
+  // The number of byte `i` of four codes.
+  __device__ float number(Map map, uint32_t codes, int i) const {
+    constexpr int bits_of_row = 7;  // of an offset in bytes within numbers[map]
+    static_assert(sizeof(numbers[map][0]) == 1 << bits_of_row);
+    const uint32_t row = i == 0 ? codes << bits_of_row : codes >> (8 * i - bits_of_row);
+    const uint32_t offset = (row & 255U << bits_of_row) | threadIdx.x % warp_threads * sizeof(float);
+    return *reinterpret_cast<const float*>(reinterpret_cast<const char*>(numbers[map]) + offset);
+  }
+  // The code in the highest byte.
+  template <bool is_signed>
+  __device__ uint32_t code_of(float share) const {
+    const uint32_t key = CodeBins<is_signed>::key(share);
+    return (is_signed ? bins_of_signed : bins_of_unsigned)[CodeBins<is_signed>::bin(key)] + key;
+  }
   __device__ void make(const DynamicMaps& maps);
 };
 
@@ -52,85 +63,87 @@ __device__ float threshold_above(const float* map, int code) {
   return first;
 }
 
-template <bool is_signed, int decade = 0>
-__device__ CodeLine line_of(int which) {
-  if constexpr (decade + 1 < code_decades)
-    if (which > decade) return line_of<is_signed, decade + 1>(which);
-  const CodeLine line = code_line<is_signed, decade>();
-  return {line.slope, line.start - 0.75f};
-}
-
-template <int copies_>
-__device__ void Maps<copies_>::make(const DynamicMaps& maps) {
-  for (int i = static_cast<int>(threadIdx.x); i < 256 * count; i += threads) {
-    const int table = i / 256, code = i % 256;
-    const float* const map = table % 2 == 0 ? maps.of_signed : maps.of_unsigned;
-    const float value = table < SignedThresholds ? map[code] : threshold_above(map, code);
-    // Neighbouring threads begin at neighbouring copies: no two write to one bank.
-    for (int copy = 0; copy < copies; ++copy)
-      tables[table][code * copies + (copy + static_cast<int>(threadIdx.x)) % copies] = value;
+__device__ void Tables::make(const DynamicMaps& maps) {
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int i = thread; i < count * 256; i += threads) {
+    const Map map = i < 256 ? Signed : Unsigned;
+    const float* const of_map = map == Signed ? maps.of_signed : maps.of_unsigned;
+    thresholds[map][i % 256] = threshold_above(of_map, i % 256);
+    // Neighbouring threads begin at neighbouring banks.
+    for (int lane = 0; lane < warp_threads; ++lane)
+      numbers[map][i % 256][(lane + thread) % warp_threads] = of_map[i % 256];
   }
-  if (threadIdx.x <= code_decades) {
-    lines[0][threadIdx.x] = line_of<true>(static_cast<int>(threadIdx.x));
-    lines[1][threadIdx.x] = line_of<false>(static_cast<int>(threadIdx.x));
+  __syncthreads();
+  for (int bin = thread; bin < CodeBins<true>::count; bin += threads) {
+    bins_of_signed[bin] = CodeBins<true>::entry(static_cast<uint32_t>(bin), thresholds[Signed]);
+    bins_of_unsigned[bin] = CodeBins<false>::entry(static_cast<uint32_t>(bin), thresholds[Unsigned]);
   }
   __syncthreads();
 }
 
-__device__ inline float log2_approx(float x) {
-  float log;
-  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(log) : "f"(x));
-  return log;
-}
+// This lane's elements of a block of moments: `at` is the first of them, and of each half it has `counts`, which are
+// four where the block is whole. Elements that it does not have are 0.
+template <bool is_whole>
+struct Place {
+  int64_t at;
+  int counts[halves];
 
-// How far above `least` the nearest whole number is; 0 where it is below.
-__device__ inline int rounded_from(float x, int least) {
-  constexpr float of_whole = 12582912.0f;  // 1.5 * 2^23: floats beside it are one apart
-  const float first = of_whole + static_cast<float>(least);
-  return __float_as_int(fmaxf(__fadd_rn(x, of_whole), first)) - __float_as_int(first);
-}
-
-// dynamic_code of kernels/dynamic_map.h, with the line of the size's decade looked up instead of the least of all: at a
-// power of ten the lines beside it have one place, so it is the same whichever is taken.
-template <bool is_signed, int copies>
-__device__ int code_of(const Maps<copies>& maps, float share) {
-  constexpr float log10_of_2 = 0.30103f;
-  const float size = fabsf(share);
-  const int decade = rounded_from(fmaf(log2_approx(size), log10_of_2, -0.5f), -code_decades);
-  const CodeLine line = maps.lines[is_signed ? 0 : 1][decade];
-  int code = rounded_from(fmaf(line.slope, size, line.start), 0);
-  if (is_signed && share < 0) code = max(253 - code, 0);  // codes of opposite numbers add up to 254; -1 has none
-  return code + (share >= maps.at(is_signed ? maps.SignedThresholds : maps.UnsignedThresholds, code) ? 1 : 0);
-}
-
-// The first `count` of a lane's elements, of which it has all where the block is whole; the others are 0.
-template <bool is_whole, typename T>
-__device__ Vector<T, lanes> load_some(const T* from, int count) {
-  if constexpr (is_whole) {
-    return load_vector<lanes>(from);
-  } else {
-    Vector<T, lanes> values;
+  __device__ Place(int64_t first_of_block, int64_t elements) : at(first_of_block + threadIdx.x % warp_threads * lanes) {
 #pragma unroll
-    for (int i = 0; i < lanes; ++i) values.at[i] = i < count ? from[i] : T{};
-    return values;
+    for (int half = 0; half < halves; ++half) {
+      const int64_t left = elements - at - half * half_block;
+      counts[half] = is_whole ? lanes : static_cast<int>(max(int64_t{0}, min(left, int64_t{lanes})));
+    }
   }
-}
-
-template <bool is_whole, typename T>
-__device__ void store_some(T* to, const Vector<T, lanes>& values, int count) {
-  if constexpr (is_whole) {
-    store_vector(to, values);
-  } else {
+  template <typename T>
+  __device__ Vector<T, lanes> load(const T* from, int half) const {
+    from += at + half * half_block;
+    if constexpr (is_whole) {
+      return load_vector<lanes>(from);
+    } else {
+      Vector<T, lanes> values;
 #pragma unroll
-    for (int i = 0; i < lanes; ++i)
-      if (i < count) to[i] = values.at[i];
+      for (int i = 0; i < lanes; ++i) values.at[i] = i < counts[half] ? from[i] : T{};
+      return values;
+    }
   }
-}
+  template <typename T>
+  __device__ void store(T* to, const Vector<T, lanes>& values, int half) const {
+    to += at + half * half_block;
+    if constexpr (is_whole) {
+      store_vector(to, values);
+    } else {
+#pragma unroll
+      for (int i = 0; i < lanes; ++i)
+        if (i < counts[half]) to[i] = values.at[i];
+    }
+  }
+  // Four codes in a word, the first in its lowest byte.
+  __device__ uint32_t load_codes(const uint8_t* from, int half) const {
+    from += at + half * half_block;
+    if constexpr (is_whole) {
+      return *reinterpret_cast<const uint32_t*>(from);
+    } else {
+      uint32_t codes = 0;
+#pragma unroll
+      for (int i = 0; i < lanes; ++i)
+        if (i < counts[half]) codes |= uint32_t{from[i]} << 8 * i;
+      return codes;
+    }
+  }
+  __device__ void store_codes(uint8_t* to, uint32_t codes, int half) const {
+    to += at + half * half_block;
+    if constexpr (is_whole) {
+      *reinterpret_cast<uint32_t*>(to) = codes;
+    } else {
+#pragma unroll
+      for (int i = 0; i < lanes; ++i)
+        if (i < counts[half]) to[i] = static_cast<uint8_t>(codes >> 8 * i);
+    }
+  }
+};
 
-template <typename T>
-__device__ void keep_some(T* to, const T* from, int count) {
-  if (to != from && count > 0) store_some<false>(to, load_some<false>(from, count), count);
-}
+using Elements = float[halves][lanes];
 
 // x / divisor rounded once, by the reciprocal and what is left over.
 __device__ float quotient(float x, float divisor, float reciprocal) {
@@ -139,184 +152,190 @@ __device__ float quotient(float x, float divisor, float reciprocal) {
 }
 
 // Gives the block's scale.
-template <bool is_signed, bool is_whole, int copies>
-__device__ float store_moments(uint8_t* codes, const float (&values)[lanes], float min_scale, const Maps<copies>& maps,
-                               int count) {
+template <bool is_signed, bool is_whole>
+__device__ float store_moments(uint8_t* codes, const Elements& values, float min_scale, const Tables& tables,
+                               const Place<is_whole>& place) {
   float largest = 0.0f;
 #pragma unroll
-  for (int i = 0; i < lanes; ++i) largest = fmaxf(largest, fabsf(values[i]));
-  const float divisor = fmaxf(warp_reduce(largest, Larger()), min_scale), reciprocal = __frcp_rn(divisor);
-  Vector<uint8_t, lanes> made;
+  for (int i = 0; i < halves * lanes; ++i) largest = fmaxf(largest, fabsf(values[i / lanes][i % lanes]));
+  // Numbers from 0 on are ordered as their bits.
+  largest = __uint_as_float(__reduce_max_sync(whole_warp, __float_as_uint(largest)));
+  const float divisor = fmaxf(largest, min_scale), reciprocal = __frcp_rn(divisor);
 #pragma unroll
-  for (int i = 0; i < lanes; ++i)
-    made.at[i] = static_cast<uint8_t>(code_of<is_signed>(maps, quotient(values[i], divisor, reciprocal)));
-  store_some<is_whole>(codes, made, count);
+  for (int half = 0; half < halves; ++half) {
+    uint32_t made[lanes];
+#pragma unroll
+    for (int i = 0; i < lanes; ++i) made[i] = tables.code_of<is_signed>(quotient(values[half][i], divisor, reciprocal));
+    const uint32_t low = __byte_perm(made[0], made[1], 0x0073), high = __byte_perm(made[2], made[3], 0x0073);
+    place.store_codes(codes, __byte_perm(low, high, 0x5410), half);
+  }
   return divisor;
 }
 
-// A block of moments: `at` is this lane's first element and `count` how many of its eight there are. Every sum of
-// products behind the moments is a fused one, as in the reference.
-template <bool is_whole, typename P, int copies>
-__device__ void update_block(const AdamFactors& f, float min_scale, const AdamStep& now, const Maps<copies>& maps,
-                             const Adam8Tensor& tensor, const float (&gradients)[lanes], int64_t at, int count) {
-  const int64_t block = at / eight_bit_block;
-  P* new_param = static_cast<P*>(tensor.new_param) + at;
-  const Vector<P, lanes> param = load_some<is_whole>(static_cast<const P*>(tensor.param) + at, count);
-  const Vector<uint8_t, lanes> m = load_some<is_whole>(tensor.m + at, count),
-                               v = load_some<is_whole>(tensor.v + at, count);
-  const Vector<float, 2> before_scales = load_vector<2>(tensor.scales + 2 * block);
+// Gradients of this lane, of both halves.
+template <typename G>
+struct Gradients {
+  Vector<G, lanes> at[halves];
+
+  template <bool is_whole>
+  __device__ Gradients(const Adam8Tensor& tensor, const Place<is_whole>& place) {
+#pragma unroll
+    for (int half = 0; half < halves; ++half) at[half] = place.load(static_cast<const G*>(tensor.grad), half);
+  }
+  __device__ float operator()(int half, int i) const { return widen(at[half].at[i]); }
+  __device__ float squares() const {
+    float sum = 0.0f;
+#pragma unroll
+    for (int half = 0; half < halves; ++half)
+#pragma unroll
+      for (int i = 0; i < lanes; ++i) sum += (*this)(half, i) * (*this)(half, i);
+    return sum;
+  }
+};
+
+// Updates a block of moments; gives the sum of squares of the lane's gradients. All loads stand before the first use of
+// one. Every sum of products behind the moments is a fused one, as in the reference.
+template <typename P, typename G, bool is_whole>
+__device__ float update_block(const AdamFactors& f, float min_scale, const AdamStep& now, const Tables& tables,
+                              const Adam8Tensor& tensor, const Place<is_whole>& place) {
+  const Gradients<G> gradients(tensor, place);
+  const int64_t pair = place.at / eight_bit_block * 2;
+  const Vector<float, 2> before_scales = load_vector<2>(tensor.scales + pair);
   const float m_scale = before_scales.at[0], v_scale = before_scales.at[1];
-  float mean[lanes], square[lanes], updated[lanes];
+  Vector<P, lanes> params[halves];
+  uint32_t m[halves], v[halves];
 #pragma unroll
-  for (int i = 0; i < lanes; ++i) {
-    const float p = widen(param.at[i]), g = __fmaf_rn(f.l2, p, __fmul_rn(gradients[i], now.scale));
-    const float number = maps.at(maps.Signed, m.at[i]), before = __fmul_rn(maps.at(maps.Unsigned, v.at[i]), v_scale);
-    mean[i] = __fmaf_rn(f.one_minus_beta1, __fmaf_rn(-number, m_scale, g), __fmul_rn(number, m_scale));
-    square[i] = __fmaf_rn(f.one_minus_beta2, __fmaf_rn(g, g, -before), before);
-    if (!is_whole && i >= count) mean[i] = square[i] = 0.0f;
-    updated[i] = now.updated(p, mean[i], square[i]);
+  for (int half = 0; half < halves; ++half) {
+    params[half] = place.load(static_cast<const P*>(tensor.param), half);
+    m[half] = place.load_codes(tensor.m, half);
+    v[half] = place.load_codes(tensor.v, half);
   }
-  round_parameters<P>(tensor.rounding, now.number, updated, at);
-  Vector<P, lanes> stored;
+  Elements mean, square;
 #pragma unroll
-  for (int i = 0; i < lanes; ++i) stored.at[i] = narrow<P>(updated[i]);
-  store_some<is_whole>(new_param, stored, count);
-  const Vector<float, 2> scales{store_moments<true, is_whole>(tensor.new_m + at, mean, min_scale, maps, count),
-                                store_moments<false, is_whole>(tensor.new_v + at, square, min_scale, maps, count)};
-  if (threadIdx.x % warp_threads == 0) store_vector(tensor.new_scales + 2 * block, scales);
-}
-
-template <typename P>
-__device__ void keep_block(const Adam8Tensor& tensor, int64_t at, int count) {
-  keep_some(static_cast<P*>(tensor.new_param) + at, static_cast<const P*>(tensor.param) + at, count);
-  keep_some(tensor.new_m + at, tensor.m + at, count);
-  keep_some(tensor.new_v + at, tensor.v + at, count);
-  if (threadIdx.x % warp_threads != 0) return;
-  const int64_t pair = at / eight_bit_block * 2;
-  store_vector(tensor.new_scales + pair, load_vector<2>(tensor.scales + pair));
-}
-
-// Updates a block of moments, or keeps it; gives the sum of squares of the lane's gradients.
-template <bool is_whole, typename P, typename G, int copies>
-__device__ float take_block(const AdamFactors& f, float min_scale, const AdamStep& now, bool skips,
-                            const Maps<copies>& maps, const Adam8Tensor& tensor, int64_t at, int count) {
-  const Vector<G, lanes> grad = load_some<is_whole>(static_cast<const G*>(tensor.grad) + at, count);
-  float gradients[lanes], squares = 0.0f;
+  for (int half = 0; half < halves; ++half) {
+    float updated[lanes];
 #pragma unroll
-  for (int i = 0; i < lanes; ++i) {
-    gradients[i] = widen(grad.at[i]);
-    squares += gradients[i] * gradients[i];
+    for (int i = 0; i < lanes; ++i) {
+      const float p = widen(params[half].at[i]);
+      const float g = __fmaf_rn(f.l2, p, __fmul_rn(gradients(half, i), now.scale));
+      const float number = tables.number(Tables::Signed, m[half], i),
+                  before = __fmul_rn(tables.number(Tables::Unsigned, v[half], i), v_scale);
+      mean[half][i] = __fmaf_rn(f.one_minus_beta1, __fmaf_rn(-number, m_scale, g), __fmul_rn(number, m_scale));
+      square[half][i] = __fmaf_rn(f.one_minus_beta2, __fmaf_rn(g, g, -before), before);
+      if (!is_whole && i >= place.counts[half]) mean[half][i] = square[half][i] = 0.0f;
+      updated[i] = now.updated(p, mean[half][i], square[half][i]);
+    }
+    round_parameters<P>(tensor.rounding, now.number, updated, place.at + half * half_block);
+    Vector<P, lanes> stored;
+#pragma unroll
+    for (int i = 0; i < lanes; ++i) stored.at[i] = narrow<P>(updated[i]);
+    place.store(static_cast<P*>(tensor.new_param), stored, half);
   }
-  if (skips)
-    keep_block<P>(tensor, at, count);
-  else
-    update_block<is_whole, P>(f, min_scale, now, maps, tensor, gradients, at, count);
-  return squares;
+  const Vector<float, 2> scales{store_moments<true>(tensor.new_m, mean, min_scale, tables, place),
+                                store_moments<false>(tensor.new_v, square, min_scale, tables, place)};
+  if (threadIdx.x % warp_threads == 0) store_vector(tensor.new_scales + pair, scales);
+  return gradients.squares();
 }
 
-template <typename P, typename G, int copies>
-__global__ void __launch_bounds__(Maps<copies>::threads, Maps<copies>::blocks)
+// The same where everything stays as it was.
+template <typename P, typename G>
+__device__ float keep_block(const Adam8Tensor& tensor, const Place<false>& place) {
+  const auto keep = [&](auto* to, const auto* from) {
+    if (to == from) return;
+    for (int half = 0; half < halves; ++half) place.store(to, place.load(from, half), half);
+  };
+  const Gradients<G> gradients(tensor, place);
+  keep(static_cast<P*>(tensor.new_param), static_cast<const P*>(tensor.param));
+  keep(tensor.new_m, tensor.m);
+  keep(tensor.new_v, tensor.v);
+  if (threadIdx.x % warp_threads == 0) {
+    const int64_t pair = place.at / eight_bit_block * 2;
+    store_vector(tensor.new_scales + pair, load_vector<2>(tensor.scales + pair));
+  }
+  return gradients.squares();
+}
+
+template <typename P, typename G>
+__global__ void __launch_bounds__(threads, 1)
     adam_8bit_kernel(const __grid_constant__ AdamFactors f, float min_scale, const __grid_constant__ AdamCall call,
-                     const __grid_constant__ DynamicMaps of_call, const __grid_constant__ Adam8Table table) {
+                     const __grid_constant__ DynamicMaps maps, const __grid_constant__ Adam8Table table) {
   extern __shared__ float4 shared[];
-  auto& maps = *reinterpret_cast<Maps<copies>*>(shared);
-  maps.make(of_call);
-  constexpr unsigned warps = Maps<copies>::warps;
+  auto& tables = *reinterpret_cast<Tables*>(shared);
+  tables.make(maps);
   const bool skips = call.skip && *call.skip;
   const AdamStep now(f, call);
-  const unsigned lane = threadIdx.x % warp_threads, warp = threadIdx.x / warp_threads;
+  // The shuffle tells the compiler that a warp's threads agree.
+  const unsigned lane = threadIdx.x % warp_threads, warp = __shfl_sync(whole_warp, threadIdx.x / warp_threads, 0);
   for (unsigned run = blockIdx.x * warps + warp; run < table.runs.blocks(); run += gridDim.x * warps) {
     const int number = table.runs.tensor_of(run);
     const Adam8Tensor& tensor = table.tensors[number];
     const int64_t of_tensor = run - table.runs.first[number], begin = of_tensor * norm_block;
     float squares = 0.0f;
-    for (int64_t first = begin; first < begin + norm_block && first < tensor.elements; first += eight_bit_block) {
-      const int64_t at = first + lane * lanes, left = tensor.elements - at;
-      if (first + eight_bit_block <= tensor.elements)
-        squares += take_block<true, P, G>(f, min_scale, now, skips, maps, tensor, at, lanes);
+    for (int64_t first = begin; first < begin + norm_block && first < tensor.elements; first += eight_bit_block)
+      if (skips)
+        squares += keep_block<P, G>(tensor, Place<false>(first, tensor.elements));
+      else if (first + eight_bit_block <= tensor.elements)
+        squares += update_block<P, G>(f, min_scale, now, tables, tensor, Place<true>(first, tensor.elements));
       else
-        squares += take_block<false, P, G>(f, min_scale, now, skips, maps, tensor, at,
-                                           static_cast<int>(max(int64_t{0}, min(left, int64_t{lanes}))));
-    }
+        squares += update_block<P, G>(f, min_scale, now, tables, tensor, Place<false>(first, tensor.elements));
     if (!tensor.norms) continue;
     squares = warp_reduce(squares, Add());
     if (lane == 0) tensor.norms[of_tensor] = sqrtf(squares);
   }
 }
 
-// What a launch needs to know of the card.
-struct Card {
-  int multiprocessors = 0, shared_bytes = 0;
-
-  cudaError_t read() {
-    int device = 0;
-    if (cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
-    if (cudaError_t error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-        error != cudaSuccess)
-      return error;
-    return cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  }
-};
-
 struct Launch {
   AdamFactors factors;
   const AdamCall& call;
   const DynamicMaps& maps;
   float min_scale;
-  Card card;
+  int multiprocessors;
   cudaStream_t stream;
 };
 
 // As many tensors as a table holds.
-template <typename P, typename G, int copies>
+template <typename P, typename G>
 cudaError_t launch_some(const Launch& launch, const Adam8Tensor* tensors, int count) {
   Adam8Table table{};
   for (int i = 0; i < count; ++i) {
     table.tensors[i] = tensors[i];
     table.runs.add(divide_up(tensors[i].elements, norm_block));
   }
-  constexpr auto kernel = adam_8bit_kernel<P, G, copies>;
-  constexpr int bytes = sizeof(Maps<copies>);
-  constexpr unsigned warps = Maps<copies>::warps;
+  constexpr auto kernel = adam_8bit_kernel<P, G>;
   const unsigned runs = table.runs.blocks(), wanted = (runs + warps - 1) / warps;
   if (runs == 0) return cudaSuccess;
-  if (cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  if (cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Tables));
       error != cudaSuccess)
     return error;
-  const unsigned most = static_cast<unsigned>(launch.card.multiprocessors * Maps<copies>::blocks);
-  kernel<<<std::min(wanted, most), Maps<copies>::threads, bytes, launch.stream>>>(launch.factors, launch.min_scale,
-                                                                                  launch.call, launch.maps, table);
+  kernel<<<std::min(wanted, static_cast<unsigned>(launch.multiprocessors)), threads, sizeof(Tables), launch.stream>>>(
+      launch.factors, launch.min_scale, launch.call, launch.maps, table);
   return cudaGetLastError();
 }
 
-template <typename P, typename G, int copies>
+template <typename P, typename G>
 cudaError_t launch_all(const Launch& launch, const Adam8Tensor* tensors, int count) {
   for (; count > 0; tensors += table_size, count -= table_size)
-    if (cudaError_t error = launch_some<P, G, copies>(launch, tensors, std::min(count, table_size));
-        error != cudaSuccess)
+    if (cudaError_t error = launch_some<P, G>(launch, tensors, std::min(count, table_size)); error != cudaSuccess)
       return error;
   return cudaSuccess;
-}
-
-template <typename P, typename G>
-cudaError_t launch_for_card(const Launch& launch, const Adam8Tensor* tensors, int count) {
-  if (launch.card.shared_bytes >= static_cast<int>(sizeof(Maps<warp_threads>)))
-    return launch_all<P, G, warp_threads>(launch, tensors, count);
-  return launch_all<P, G, 1>(launch, tensors, count);
 }
 
 }  // namespace
 
 cudaError_t adam_8bit(const AdamCall& call, const DynamicMaps& maps, float min_scale, const Adam8Tensor* tensors,
                       int count, cudaStream_t stream) {
-  Launch launch{AdamFactors(call), call, maps, min_scale, {}, stream};
-  if (cudaError_t error = launch.card.read(); error != cudaSuccess) return error;
+  int device = 0, multiprocessors = 0;
+  if (cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
+  if (cudaError_t error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+      error != cudaSuccess)
+    return error;
+  const Launch launch{AdamFactors(call), call, maps, min_scale, multiprocessors, stream};
   if (call.param_type != Scalar::F32)
     return with_bf16_or_f32(call.grad_type, [&](auto* grad) {
-      return launch_for_card<bf16, std::remove_pointer_t<decltype(grad)>>(launch, tensors, count);
+      return launch_all<bf16, std::remove_pointer_t<decltype(grad)>>(launch, tensors, count);
     });
   return with_f32_math(call.grad_type, [&](auto* grad) {
-    return launch_for_card<float, std::remove_pointer_t<decltype(grad)>>(launch, tensors, count);
+    return launch_all<float, std::remove_pointer_t<decltype(grad)>>(launch, tensors, count);
   });
 }
 

@@ -31,6 +31,13 @@ __device__ inline float sqrt_approx(float x) {
   return root;
 }
 
+// 1 / x, of numbers below 2^-126 infinity and of those above 2^126 0.
+__device__ inline float reciprocal_approx(float x) {
+  float reciprocal;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(x));
+  return reciprocal;
+}
+
 // What depends on the step alone.
 struct AdamStep {
   float step_size, inverse_root2, eps, keep, scale;
@@ -48,7 +55,8 @@ struct AdamStep {
     keep = 1.0f - lr * f.decay;
   }
   __device__ float updated(float param, float mean, float square) const {
-    return param * keep - __fdividef(step_size * mean, sqrt_approx(square) * inverse_root2 + eps);
+    const float root = sqrt_approx(square) * inverse_root2 + eps;
+    return __fmaf_rn(param, keep, -__fmul_rn(step_size * mean, reciprocal_approx(root)));
   }
 };
 

@@ -11,7 +11,9 @@
 
 #include <doctest/doctest.h>
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <limits>
 #include <random>
 
 // Moments in 8 bits and in bf16: torchao's numbers, their bytes, and the same bits on every mesh.
@@ -80,13 +82,13 @@ Tensor state_of(Session& session, const std::string& name) {
 }
 
 // What kernels compute, against the thresholds one by one.
-template <bool is_signed>
-int64_t count_wrong_codes() {
+template <bool is_signed, typename CodeOf>
+int64_t count_wrong_codes(CodeOf code_of) {
   const std::array<float, 256>& thresholds = dynamic_thresholds(is_signed);
   int64_t wrong = 0;
   const auto look = [&](float x) {
     if (!is_signed && x < 0) return;
-    wrong += dynamic_code<is_signed>(x, thresholds.data()) != moment_code(x, 1, is_signed);
+    wrong += code_of(x) != moment_code(x, 1, is_signed);
   };
   std::mt19937 random(1);
   std::uniform_real_distribution<float> uniform(0, 1);
@@ -100,7 +102,30 @@ int64_t count_wrong_codes() {
   for (int decade = 0; decade < 8; ++decade)
     for (float sign : {1.0F, -1.0F}) look(sign * std::pow(10.0F, static_cast<float>(-decade)));
   look(0);
+  // The first and the last number of each bin.
+  for (uint32_t bits = 0; bits <= 0x3f800000; bits += 1U << 16)
+    for (uint32_t each : {bits, bits - 1})
+      if (std::bit_cast<float>(each) <= 1)
+        for (float sign : {1.0F, -1.0F}) look(sign * std::bit_cast<float>(each));
   return wrong;
+}
+
+template <bool is_signed>
+int64_t count_wrong_codes_by_arithmetic() {
+  return count_wrong_codes<is_signed>(
+      [](float x) { return dynamic_code<is_signed>(x, dynamic_thresholds(is_signed).data()); });
+}
+
+template <bool is_signed>
+int64_t count_wrong_codes_by_table() {
+  using Bins = CodeBins<is_signed>;
+  std::vector<uint32_t> entries;
+  for (uint32_t bin = 0; bin < Bins::count; ++bin)
+    entries.push_back(Bins::entry(bin, dynamic_thresholds(is_signed).data()));
+  return count_wrong_codes<is_signed>([&](float x) {
+    const uint32_t key = Bins::key(x);
+    return Bins::code(entries[Bins::bin(key)], key);
+  });
 }
 
 TEST_SUITE("unit") {
@@ -116,8 +141,16 @@ TEST_SUITE("unit") {
   }
 
   TEST_CASE("codes by arithmetic are those of the thresholds") {
-    CHECK(count_wrong_codes<true>() == 0);
-    CHECK(count_wrong_codes<false>() == 0);
+    CHECK(count_wrong_codes_by_arithmetic<true>() == 0);
+    CHECK(count_wrong_codes_by_arithmetic<false>() == 0);
+  }
+
+  TEST_CASE("codes by a table of a number's bits are those of the thresholds, and NaN has a bin") {
+    CHECK(count_wrong_codes_by_table<true>() == 0);
+    CHECK(count_wrong_codes_by_table<false>() == 0);
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    CHECK(CodeBins<true>::key(nan) == std::bit_cast<uint32_t>(CodeBins<true>::least));
+    CHECK(CodeBins<false>::key(nan) == std::bit_cast<uint32_t>(CodeBins<false>::least));
   }
 
   TEST_CASE("adamw with 8-bit moments gives torchao's numbers") {
