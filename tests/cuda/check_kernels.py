@@ -28,7 +28,6 @@ STACK = {
     r"\dpad_grad_kernel": 480,
     r"\drandom_kernelI.*Normal": 40,        # cosines of any argument, as in the next
     r"\dmap_kernelI.*elementwise_unary.*Chosen": 96,
-    r"\ddequantize(_linear)?_kernelI.*Li4ELb0E": 8,  # a scale for each number, of blocks that are no multiple of eight
 }
 
 

@@ -1,211 +1,183 @@
 #include "kernels/cuda/elementwise/dequantize.h"
 
 #include "kernels/cuda/common/nest.cuh"
-#include "kernels/cuda/elementwise/elementwise_map.cuh"
+#include "kernels/cuda/elementwise/code_runs.cuh"
+
+#include <algorithm>
 
 // Traffic is that of the result, which is written once in words of 16 bytes, and of the codes, a quarter or half of it;
-// scales are read once for each run of 8 elements and stay in the cache. Numbers of codes lie in shared memory.
+// scales are read once for each run of 8 elements and stay in the cache. A thread loads the codes and scales of four
+// runs before it uses the first. Tables lie in shared memory, and thread blocks stay, since each makes them for itself:
+// constants at an index of the thread arrive one after the other.
 
 namespace plimsoll::cuda {
 namespace {
 
-constexpr int run_length = 8, runs_per_thread = 4;
+constexpr int runs_per_thread = 4, chunk = block_threads * runs_per_thread;  // in runs
 
-__device__ float float_at(const void* numbers, Scalar type, int64_t at) {
-  if (type == Scalar::F32) return static_cast<const float*>(numbers)[at];
-  return type == Scalar::BF16 ? widen(static_cast<const bf16*>(numbers)[at])
-                              : widen(static_cast<const f16*>(numbers)[at]);
-}
-
-__device__ float scale_of(const Dequantize& call, const float* map, int64_t block) {
-  if (call.scale_codes == nullptr) return float_at(call.scales, call.scale_type, block);
-  return __fadd_rn(__fmul_rn(map[call.scale_codes[block]], call.scale_scales[block / 256]), *call.offset);
-}
-
-template <int bits>
-__device__ int code_of(const uint8_t* codes, int64_t i) {
-  if constexpr (bits == 8)
-    return codes[i];
-  else
-    return i % 2 == 0 ? codes[i / 2] >> 4 : codes[i / 2] & 15;
-}
-
-// A run begins at a multiple of 8, so its codes are whole bytes and aligned words.
-template <int bits>
-__device__ void load_codes(const uint8_t* codes, int64_t at, int (&into)[run_length]) {
-  const Vector<uint8_t, bits> bytes = load_vector<bits>(codes + at / 8 * bits);
-#pragma unroll
-  for (int k = 0; k < run_length; ++k) {
-    if constexpr (bits == 8)
-      into[k] = bytes.at[k];
-    else
-      into[k] = k % 2 == 0 ? bytes.at[k / 2] >> 4 : bytes.at[k / 2] & 15;
-  }
-}
-
-__device__ int64_t first_of_run(int run) {
-  return ((int64_t{blockIdx.x} * runs_per_thread + run) * block_threads + threadIdx.x) * run_length;
-}
-
-template <typename T, int bits, bool one_scale>
-__global__ void __launch_bounds__(block_threads)
-    dequantize_kernel(const __grid_constant__ Dequantize call, const __grid_constant__ Divider of_block,
-                      T* __restrict__ y) {
-  __shared__ float values[256], map[256];
-  for (int i = threadIdx.x; i < 256; i += block_threads) {
-    values[i] = call.values[i];
-    map[i] = call.map[i];
-  }
-  __syncthreads();
-  auto scale_at = [&](int64_t at) { return scale_of(call, map, of_block.divide(at)); };
-  auto number = [&](int code, float scale) {
-    return narrow<T>(__fmul_rn(__fmul_rn(values[code], scale), call.factor));
-  };
-#pragma unroll
-  for (int run = 0; run < runs_per_thread; ++run) {
-    const int64_t at = first_of_run(run);
-    if (at >= call.n) return;
-    const int count = call.n - at < run_length ? static_cast<int>(call.n - at) : run_length;
-    Vector<T, run_length> results;
-    if (one_scale && count == run_length) {
-      const float scale = scale_at(at);
-      int codes[run_length];
-      load_codes<bits>(call.codes, at, codes);
-#pragma unroll
-      for (int k = 0; k < run_length; ++k) results.at[k] = number(codes[k], scale);
-    } else {
-#pragma unroll
-      for (int k = 0; k < run_length; ++k)
-        if (k < count) results.at[k] = number(code_of<bits>(call.codes, at + k), scale_at(at + k));
-    }
-    store_run(y + at, results, count);
-  }
-}
-
-// Of two codes in a byte the first is the low half.
-template <int bits>
-__device__ int low_code_of(const uint8_t* codes, int64_t i) {
-  return bits == 8 ? codes[i] : codes[i / 2] >> (i % 2 * 4) & 15;
-}
-
-// How the numbers of a run get their scales: one for all, one for each, which lie side by side, or any.
-enum class Blocks { One, Each, Any };
-
-struct LinearBlocks {
-  Divider columns, rows_of_block, columns_of_block;
-};
-
-// Where a number has its scale and its zero point.
-struct BlockPlace {
-  int64_t row, column;  // of blocks
-
-  __device__ BlockPlace(const LinearBlocks& blocks, int64_t at) {
-    column = at;
-    row = blocks.columns.divide(column);
-    row = blocks.rows_of_block.divide(row);
-    column = blocks.columns_of_block.divide(column);
-  }
-  __device__ int64_t scale(const DequantizeLinear& call) const {
-    return row * divide_up(call.columns, call.block) + column;
-  }
-  template <int bits>
-  __device__ float zero(const DequantizeLinear& call, const float* values, int further) const {
-    if (!call.zeros) return call.zero;
-    return values[low_code_of<bits>(call.zeros, row * call.zeros_per_row + column + further)];
-  }
-};
-
-template <typename S>
-__device__ void load_scales(const void* from, int64_t at, float (&scales)[run_length]) {
-  const Vector<S, run_length> loaded = load_vector<run_length>(static_cast<const S*>(from) + at);
-#pragma unroll
-  for (int k = 0; k < run_length; ++k) scales[k] = widen(loaded.at[k]);
-}
-
-// A run of 8 numbers of the flat matrix begins at a multiple of 8. Unless it is Blocks::Any, rows are multiples of 8
-// long, and blocks too or 1 long.
-template <typename T, int bits, Blocks kind>
-__global__ void __launch_bounds__(block_threads)
-    dequantize_linear_kernel(const __grid_constant__ DequantizeLinear call, const __grid_constant__ LinearBlocks blocks,
-                             T* __restrict__ y) {
-  constexpr int scales_of_run = kind == Blocks::One ? 1 : run_length;
-  __shared__ float values[256];
-  for (int i = threadIdx.x; i < 256; i += block_threads) values[i] = call.values[i];
-  __syncthreads();
-  const int64_t n = call.rows * call.columns;
-  auto number = [&](int code, float zero, float scale) { return narrow<T>(__fmul_rn(values[code] - zero, scale)); };
-#pragma unroll
-  for (int run = 0; run < runs_per_thread; ++run) {
-    const int64_t at = first_of_run(run);
-    if (at >= n) return;
-    const int count = n - at < run_length ? static_cast<int>(n - at) : run_length;
-    Vector<T, run_length> results;
-    if constexpr (kind == Blocks::Any) {
-#pragma unroll
-      for (int k = 0; k < run_length; ++k) {
-        if (k >= count) continue;
-        const BlockPlace place(blocks, at + k);
-        results.at[k] = number(low_code_of<bits>(call.codes, at + k), place.zero<bits>(call, values, 0),
-                               float_at(call.scales, call.scale_type, place.scale(call)));
-      }
-    } else {
-      const Vector<uint8_t, bits> codes = load_vector<bits>(call.codes + at / 8 * bits);
-      const BlockPlace place(blocks, at);
-      const int64_t scale = place.scale(call);
-      float scales[scales_of_run];
-      if constexpr (kind == Blocks::One)
-        scales[0] = float_at(call.scales, call.scale_type, scale);
-      else if (call.scale_type == Scalar::F32)
-        load_scales<float>(call.scales, scale, scales);
-      else if (call.scale_type == Scalar::BF16)
-        load_scales<bf16>(call.scales, scale, scales);
-      else
-        load_scales<f16>(call.scales, scale, scales);
-      float zero = place.zero<bits>(call, values, 0);
-#pragma unroll
-      for (int k = 0; k < run_length; ++k) {
-        if (kind == Blocks::Each && k > 0) zero = place.zero<bits>(call, values, k);
-        const int code = bits == 8 ? codes.at[k % bits] : codes.at[k / 2] >> (k % 2 * 4) & 15;
-        results.at[k] = number(code, zero, scales[k % scales_of_run]);
-      }
-    }
-    store_run(y + at, results, count);
-  }
-}
-
+// 4-bit codes have no factor.
 template <typename T, int bits>
-void launch_linear(const DequantizeLinear& call, void* y, cudaStream_t stream) {
-  const unsigned grid = blocks_for(call.rows * call.columns, int64_t{block_threads} * runs_per_thread * run_length);
-  const LinearBlocks blocks{Divider(call.columns), Divider(call.block_rows), Divider(call.block)};
-  T* const out = static_cast<T*>(y);
-  if (call.columns % run_length == 0 && call.block % run_length == 0)
-    dequantize_linear_kernel<T, bits, Blocks::One><<<grid, block_threads, 0, stream>>>(call, blocks, out);
-  else if (call.columns % run_length == 0 && call.block == 1)
-    dequantize_linear_kernel<T, bits, Blocks::Each><<<grid, block_threads, 0, stream>>>(call, blocks, out);
-  else
-    dequantize_linear_kernel<T, bits, Blocks::Any><<<grid, block_threads, 0, stream>>>(call, blocks, out);
+__device__ T scaled(float number, float scale, float factor) {
+  const float product = __fmul_rn(number, scale);
+  return narrow<T>(bits == 8 ? __fmul_rn(product, factor) : product);
 }
 
+// Parts of a scale, which are put together where it is used.
+template <bool packs_scales>
+struct ScaleParts {
+  uint32_t own = 0;  // its code, or its bits
+  float shared = 0;
+
+  __device__ void load(const Dequantize& call, uint64_t block) {
+    if constexpr (packs_scales) {
+      own = call.scale_codes[block];
+      shared = call.scale_scales[block / 256];
+    } else {
+      own = load_bits(call.scales, call.scale_type, static_cast<int64_t>(block));
+    }
+  }
+  __device__ float scale(const Dequantize& call, const float* map, float offset) const {
+    if constexpr (packs_scales) return __fadd_rn(__fmul_rn(map[own], shared), offset);
+    return float_of(own, call.scale_type);
+  }
+};
+
+__device__ int code_at(const Dequantize& call, int bits, int64_t i) {
+  return bits == 8 ? call.codes[i] : call.codes[i / 2] >> (i % 2 == 0 ? 4 : 0) & 15;
+}
+
+// What a block looks up.
+template <int codes, bool packs_scales>
+struct Tables {
+  float values[codes], map[packs_scales ? 256 : 1];
+
+  __device__ void fill(const Dequantize& call) {
+    for (int i = static_cast<int>(threadIdx.x); i < 256; i += block_threads) {
+      if (i < codes) values[i] = call.values[i];
+      if (packs_scales) map[i] = call.map[i];
+    }
+    __syncthreads();
+  }
+};
+
+// The runs of a thread, of which those from number `runs` on do not exist.
+template <typename T, int bits, CodeKind kind, bool packs_scales, bool is_whole, typename Tables>
+__device__ void make_runs(const Dequantize& call, const Divider32& of_block, IntegerCodes integers, float offset,
+                          const Tables& tables, uint32_t first, uint32_t runs, T* __restrict__ y) {
+  CodeRun<bits> loaded[runs_per_thread];
+  ScaleParts<packs_scales> parts[runs_per_thread];
+#pragma unroll
+  for (int r = 0; r < runs_per_thread; ++r) {
+    const uint32_t run = first + r * block_threads;
+    if (!is_whole && run >= runs) continue;
+    loaded[r] = CodeRun<bits>::load(call.codes + uint64_t{run} * bits);
+    parts[r].load(call, static_cast<uint32_t>(of_block.quotient(static_cast<int32_t>(run))));
+  }
+#pragma unroll
+  for (int r = 0; r < runs_per_thread; ++r) {
+    const uint32_t run = first + r * block_threads;
+    if (!is_whole && run >= runs) continue;
+    const float scale = parts[r].scale(call, tables.map, offset);
+    float numbers[run_length];
+    if constexpr (kind == CodeKind::Integer) integers.counted(loaded[r], numbers);
+    Vector<T, run_length> results;
+#pragma unroll
+    for (int k = 0; k < run_length; ++k) {
+      const float number = kind == CodeKind::Integer ? numbers[k] - integers.zero_of(0)
+                                                     : tables.values[loaded[r].template at</*high_first=*/true>(k)];
+      results.at[k] = scaled<T, bits>(number, scale, call.factor);
+    }
+    store_vector(y + uint64_t{run} * run_length, results);
+  }
+}
+
+// Blocks are multiples of 8 long; of_block divides the number of a run by the runs of a block. Behind the last whole
+// run there may be some elements.
+template <typename T, int bits, CodeKind kind, bool packs_scales>
+__global__ void __launch_bounds__(block_threads)
+    dequantize_runs_kernel(const __grid_constant__ Dequantize call, const __grid_constant__ Divider32 of_block,
+                           IntegerCodes integers, T* __restrict__ y) {
+  __shared__ Tables<kind == CodeKind::Table ? 1 << bits : 1, packs_scales> tables;
+  tables.fill(call);
+  const float offset = packs_scales ? *call.offset : 0.0f;
+  const auto runs = static_cast<uint32_t>(call.n / run_length);
+  for (uint32_t first = blockIdx.x * chunk; first < runs; first += gridDim.x * chunk)
+    if (first + chunk <= runs)
+      make_runs<T, bits, kind, packs_scales, true>(call, of_block, integers, offset, tables, first + threadIdx.x, runs,
+                                                   y);
+    else
+      make_runs<T, bits, kind, packs_scales, false>(call, of_block, integers, offset, tables, first + threadIdx.x, runs,
+                                                    y);
+  const int64_t last = int64_t{runs} * run_length + threadIdx.x;
+  if (blockIdx.x > 0 || last >= call.n) return;
+  ScaleParts<packs_scales> parts;
+  parts.load(call, static_cast<uint64_t>(last / call.block));
+  const float scale = parts.scale(call, tables.map, offset);
+  y[last] = scaled<T, bits>(call.values[code_at(call, bits, last)], scale, call.factor);
+}
+
+// Blocks of any length, and any factor.
 template <typename T>
-cudaError_t dequantize_linear_as(const DequantizeLinear& call, int bits, void* y, cudaStream_t stream) {
-  bits == 4 ? launch_linear<T, 4>(call, y, stream) : launch_linear<T, 8>(call, y, stream);
+__global__ void __launch_bounds__(block_threads)
+    dequantize_any_kernel(const __grid_constant__ Dequantize call, int bits, const __grid_constant__ Divider of_block,
+                          T* __restrict__ y) {
+  __shared__ Tables<256, true> tables;
+  tables.fill(call);
+  const int64_t first = (int64_t{blockIdx.x} * block_threads + threadIdx.x) * run_length;
+  for (int64_t at = first; at < first + run_length && at < call.n; ++at) {
+    int64_t within = at;
+    const int64_t block = of_block.divide(within);
+    float scale;
+    if (call.scale_codes) {
+      ScaleParts<true> parts;
+      parts.load(call, static_cast<uint64_t>(block));
+      scale = parts.scale(call, tables.map, *call.offset);
+    } else {
+      scale = float_at(call.scales, call.scale_type, block);
+    }
+    y[at] = scaled<T, 8>(tables.values[code_at(call, bits, at)], scale, call.factor);
+  }
+}
+
+// As many blocks as the card holds at once, or fewer.
+template <typename T, int bits, CodeKind kind, bool packs_scales>
+cudaError_t launch_runs(const Dequantize& call, IntegerCodes integers, T* y, cudaStream_t stream) {
+  constexpr auto kernel = dequantize_runs_kernel<T, bits, kind, packs_scales>;
+  int device = 0, multiprocessors = 0, resident = 0;
+  if (cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
+  if (cudaError_t error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+      error != cudaSuccess)
+    return error;
+  if (cudaError_t error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, block_threads, 0);
+      error != cudaSuccess)
+    return error;
+  const unsigned blocks =
+      std::min(blocks_for(call.n, chunk * run_length), static_cast<unsigned>(multiprocessors * resident));
+  const Divider32 of_block(static_cast<int32_t>(call.block / run_length));
+  kernel<<<blocks, block_threads, 0, stream>>>(call, of_block, integers, y);
   return cudaGetLastError();
 }
 
-template <typename T, int bits>
-void launch(const Dequantize& call, void* y, cudaStream_t stream) {
-  const unsigned blocks = blocks_for(call.n, int64_t{block_threads} * runs_per_thread * run_length);
-  if (call.block % run_length == 0)
-    dequantize_kernel<T, bits, true>
-        <<<blocks, block_threads, 0, stream>>>(call, Divider(call.block), static_cast<T*>(y));
-  else
-    dequantize_kernel<T, bits, false>
-        <<<blocks, block_threads, 0, stream>>>(call, Divider(call.block), static_cast<T*>(y));
+template <typename T, int bits, CodeKind kind>
+cudaError_t launch_runs(const Dequantize& call, IntegerCodes integers, T* y, cudaStream_t stream) {
+  return call.scale_codes ? launch_runs<T, bits, kind, true>(call, integers, y, stream)
+                          : launch_runs<T, bits, kind, false>(call, integers, y, stream);
 }
 
 template <typename T>
-cudaError_t dequantize_as(const Dequantize& call, int bits, void* y, cudaStream_t stream) {
-  bits == 4 ? launch<T, 4>(call, y, stream) : launch<T, 8>(call, y, stream);
+cudaError_t dequantize_as(const Dequantize& call, int bits, void* out, cudaStream_t stream) {
+  constexpr int64_t max_runs = INT32_MAX - chunk;
+  T* const y = static_cast<T*>(out);
+  if (call.block % run_length == 0 && std::max(call.n, call.block) / run_length <= max_runs) {
+    if (bits == 4 && call.factor == 1) return launch_runs<T, 4, CodeKind::Table>(call, {}, y, stream);
+    if (bits == 8) {
+      const std::optional<IntegerCodes> integers = integer_codes(call.values, bits);
+      return integers ? launch_runs<T, 8, CodeKind::Integer>(call, *integers, y, stream)
+                      : launch_runs<T, 8, CodeKind::Table>(call, {}, y, stream);
+    }
+  }
+  dequantize_any_kernel<T><<<blocks_for(call.n, block_threads * run_length), block_threads, 0, stream>>>(
+      call, bits, Divider(call.block), y);
   return cudaGetLastError();
 }
 
@@ -216,14 +188,6 @@ cudaError_t dequantize(const Dequantize& call, int bits, Scalar type, void* y, c
   if (type == Scalar::F32) return dequantize_as<float>(call, bits, y, stream);
   if (type == Scalar::BF16) return dequantize_as<bf16>(call, bits, y, stream);
   if (type == Scalar::F16) return dequantize_as<f16>(call, bits, y, stream);
-  return cudaErrorInvalidValue;
-}
-
-cudaError_t dequantize_linear(const DequantizeLinear& call, int bits, Scalar type, void* y, cudaStream_t stream) {
-  if (call.rows * call.columns == 0) return cudaSuccess;
-  if (type == Scalar::F32) return dequantize_linear_as<float>(call, bits, y, stream);
-  if (type == Scalar::BF16) return dequantize_linear_as<bf16>(call, bits, y, stream);
-  if (type == Scalar::F16) return dequantize_linear_as<f16>(call, bits, y, stream);
   return cudaErrorInvalidValue;
 }
 
