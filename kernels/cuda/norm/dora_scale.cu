@@ -1,9 +1,11 @@
 #include "kernels/cuda/norm/dora_scale.h"
 
 #include "kernels/cuda/common/rows.cuh"
+#include "kernels/cuda/norm/dora_scale_mma.h"
 
-// Reads w once. A thread holds a strip of the change b a in registers, so that an element of either factor serves 16 or
-// 32 sums: b's ranks pass through shared memory, and a stays in the L2 cache. Sums are f32 in a fixed order.
+// Serves what the matrix units do not take: rows of any length and any rank. Reads w once. A thread holds a strip of
+// the change b a in registers, so that an element of either factor serves 16 or 32 sums: b's ranks pass through shared
+// memory, and a stays in the L2 cache. Sums are f32 in a fixed order.
 
 namespace plimsoll::cuda {
 namespace {
@@ -161,6 +163,7 @@ cudaError_t launch(const DoraScale& call, cudaStream_t stream) {
 }  // namespace
 
 cudaError_t dora_scale(const DoraScale& call, cudaStream_t stream) {
+  if (accepts_dora_mma(call)) return dora_scale_mma(call, stream);
   if (call.w_type == Scalar::F32) return launch<float>(call, stream);
   if (call.w_type == Scalar::BF16) return launch<bf16>(call, stream);
   if (call.w_type == Scalar::F16) return launch<f16>(call, stream);
