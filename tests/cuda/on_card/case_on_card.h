@@ -89,4 +89,16 @@ inline std::vector<KernelCandidate> candidates_of(const CudaCatalog& catalog, co
   return catalog.candidates(c.op, OpCall(c.op, c.attrs, types), result_types_of(c));
 }
 
+// The first kernel's results have the reference's bytes.
+inline void check_bytes(const KernelCase& c) {
+  const CudaCatalog catalog(card_under_test(), /*any_order=*/true);
+  const std::vector<Tensor> wanted = run_reference(c);
+  const KernelCandidate kernel = candidates_of(catalog, c).front();
+  REQUIRE(kernel.name != "reference");
+  const std::vector<Tensor> got = CaseOnCard(c, kernel, {}).run(c);
+  REQUIRE(got.size() == wanted.size());
+  for (size_t r = 0; r < wanted.size(); ++r)
+    CHECK(std::memcmp(got[r].data(), wanted[r].data(), static_cast<size_t>(wanted[r].type().bytes())) == 0);
+}
+
 }  // namespace plimsoll::testing

@@ -6,21 +6,6 @@
 using namespace plimsoll;
 using namespace plimsoll::testing;
 
-namespace {
-
-void check_bytes(const KernelCase& c) {
-  const CudaCatalog catalog(card_under_test(), /*any_order=*/true);
-  const std::vector<Tensor> wanted = run_reference(c);
-  const KernelCandidate kernel = candidates_of(catalog, c).front();
-  REQUIRE(kernel.name != "reference");
-  const std::vector<Tensor> got = CaseOnCard(c, kernel, {}).run(c);
-  REQUIRE(got.size() == wanted.size());
-  for (size_t r = 0; r < wanted.size(); ++r)
-    CHECK(std::memcmp(got[r].data(), wanted[r].data(), static_cast<size_t>(wanted[r].type().bytes())) == 0);
-}
-
-}  // namespace
-
 TEST_CASE("8-bit floats: codes of every bf16 number in each layout, by kernel, are the reference's") {
   for (DType to : {DType::F8E4M3, DType::F8E5M2})
     for (int64_t layouts : {1, 2, 3}) {
