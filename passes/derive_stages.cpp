@@ -324,7 +324,7 @@ class StageDeriver {
       const bool is_ring = split_.runs.schedule == PipelineSchedule::Interleaved && stages_ > 2;
       const int64_t neighbours = is_ring ? 2 : (stage > 0) + (stage + 1 < stages_);
       limit.bytes =
-          request_.budget_of_stage(stage, device) - device.with_ranks(request_.mesh, 0, neighbours).reserve_bytes();
+          request_.budget_of_stage(stage, device) - device.with_ranks(request_.mesh, {.stages_met = neighbours}).reserve_bytes();
       limit.bytes /= sharing;
       if (!findings_.empty()) {
         limit.bytes -= findings_[run].unforeseen_bytes;

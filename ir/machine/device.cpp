@@ -71,6 +71,7 @@ constexpr Field fields[] = {
     {"collective_us", &DeviceDescription::collective_us, Needed::OfNone, false, true},
     {"axis_links", &DeviceDescription::axis_links},
     {"collective_reserve_bytes", &DeviceDescription::collective_reserve_bytes, Needed::OfNone, false, true},
+    {"arena_reserve_bytes", &DeviceDescription::arena_reserve_bytes, Needed::OfNone, false, true},
     {"transfer_reserve_bytes", &DeviceDescription::transfer_reserve_bytes, Needed::OfNone, false, true},
     {"collective_graph_bytes", &DeviceDescription::collective_graph_bytes, Needed::OfNone, false, true},
     {"collective_interference", &DeviceDescription::collective_interference, Needed::OfNone, true, true},
@@ -364,12 +365,24 @@ DeviceDescription DeviceDescription::with_graphs(int64_t launches) const {
 // Four ranks with parts of tensors held up to a third more than four ranks that share a batch.
 constexpr int64_t tensor_reserve_divisor = 3;
 
-DeviceDescription DeviceDescription::with_ranks(const Mesh& mesh, int64_t collectives, int64_t stages_met) const {
+// NCCL without buffers of its own: by direct links within a host, and never between stages.
+bool DeviceDescription::reaches_arenas(MeshAxis axis) const {
+  const bool leaves_host = llvm::any_of(axis_links, [&](const AxisLink& link) { return link.axis == axis; });
+  return arena_reserve_bytes > 0 && link_gb_per_s > 0 && axis != MeshAxis::Stage && !leaves_host;
+}
+
+DeviceDescription DeviceDescription::with_ranks(const Mesh& mesh, const RankTraffic& traffic) const {
   DeviceDescription device = *this;
-  const int64_t axes = llvm::count_if(mesh.sizes, [](int64_t size) { return size > 1; });
-  int64_t bytes = axes * collective_reserve_bytes + stages_met * transfer_reserve_bytes;
-  if (mesh[MeshAxis::Tensor] > 2) bytes += collective_reserve_bytes / tensor_reserve_divisor;
-  if (axes > 0) bytes += collectives * collective_graph_bytes;
+  int64_t bytes = traffic.stages_met * transfer_reserve_bytes;
+  for (size_t i = 0; i < mesh_axis_count; ++i) {
+    const auto axis = static_cast<MeshAxis>(i);
+    if (mesh[axis] == 1) continue;
+    const bool in_arenas = reaches_arenas(axis) && !traffic.needs_buffers[i];
+    const int64_t axis_bytes = in_arenas ? arena_reserve_bytes : collective_reserve_bytes;
+    bytes += axis_bytes;
+    if (axis == MeshAxis::Tensor && mesh[axis] > 2) bytes += axis_bytes / tensor_reserve_divisor;
+  }
+  if (mesh.ranks() > 1) bytes += traffic.collectives * collective_graph_bytes;
   if (bytes > 0) device.reserves.push_back({"NCCL", bytes});
   return device;
 }

@@ -27,6 +27,13 @@ struct AxisLink {
   friend bool operator==(const AxisLink&, const AxisLink&) = default;
 };
 
+// What a program asks of the library through which ranks talk.
+struct RankTraffic {
+  int64_t collectives = 0;
+  int64_t stages_met = 0;                             // other stages that one sends to or receives from
+  std::array<bool, mesh_axis_count> needs_buffers{};  // by axis: it has collectives that NCCL cannot do in the arenas
+};
+
 // A new field needs its row in the table of device.cpp besides.
 struct DeviceDescription {
   std::string name;     // "h200"
@@ -56,6 +63,7 @@ struct DeviceDescription {
   double collective_us = 0;              // least time of a collective
   std::vector<AxisLink> axis_links;      // of axes whose ranks talk over another link
   int64_t collective_reserve_bytes = 0;  // what the library that talks to other ranks holds, per axis of the mesh
+  int64_t arena_reserve_bytes = 0;       // the same where ranks reach into each other's arenas
   int64_t transfer_reserve_bytes = 0;    // what it holds besides per stage to send to or to receive from
   int64_t collective_graph_bytes = 0;    // what it holds besides per collective in a CUDA graph
   // Computing loses this share of its speed beside a collective, which reaches this share of the link.
@@ -65,13 +73,14 @@ struct DeviceDescription {
   int64_t convolution_workspace_bytes = 0;  // the maximum given to cuDNN for a convolution
 
   int64_t reserve_bytes() const;
+  // Can the ranks along an axis reach into each other's arenas?
+  bool reaches_arenas(MeshAxis axis) const;
   // Is it what a driver calls so? Titles say the memory besides: "NVIDIA H200 141 GB".
   bool describes(llvm::StringRef card) const;
   // The same device with a reserve for CUDA graphs of so many launches, if launches take bytes.
   DeviceDescription with_graphs(int64_t launches) const;
-  // The same device with a reserve for talking to the other ranks of a mesh, if there are any, by so many collectives,
-  // and to so many other stages.
-  DeviceDescription with_ranks(const Mesh& mesh, int64_t collectives, int64_t stages_met) const;
+  // The same device with a reserve for talking to the other ranks of a mesh, if there are any.
+  DeviceDescription with_ranks(const Mesh& mesh, const RankTraffic& traffic) const;
   double matmul_tflops_for(DType dtype) const;  // falls back to f32
   double peak_tflops_for(DType dtype) const;    // falls back to matmul_tflops_for
   double efficiency_of(llvm::StringRef op) const;

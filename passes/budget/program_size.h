@@ -30,15 +30,28 @@ inline int64_t nodes_of(const Program& program) {
   return count_nodes(program, [](const OpDef& op) { return !op.is_view(); });
 }
 
-// The stages that one stage sends to or receives from.
-inline int64_t stages_met(const Program& program) {
+// Does NCCL do the collective within arenas that ranks reach into? It does so for sums of floats and for gathers.
+inline bool is_done_in_arenas(const Graph& graph, const Node& node) {
+  if (node.attrs.has("root") || node.attrs.has("split")) return false;
+  const DType dtype = graph.type(node.operands[0]).dtype;
+  return node.op->moves_elements || dtype == DType::F32 || is_16_bit_float(dtype);
+}
+
+inline RankTraffic traffic_of(const Program& program) {
+  RankTraffic traffic;
   llvm::SmallSet<int64_t, 4> peers;
   for (const Graph& function : program.functions)
     for (NodeId id = function.first_node(); id != NodeId::None; id = function.node(id).next) {
       const Node& node = function.node(id);
-      if (node.op->engine == Engine::Ranks && !node.op->collective) peers.insert(node.attrs.get_int("peer"));
+      if (node.op->engine != Engine::Ranks) continue;
+      ++traffic.collectives;
+      if (!node.op->collective)
+        peers.insert(node.attrs.get_int("peer"));
+      else if (!is_done_in_arenas(function, node))
+        traffic.needs_buffers[static_cast<size_t>(*parse_axis(node.attrs.get_string("axis")))] = true;
     }
-  return static_cast<int64_t>(peers.size());
+  traffic.stages_met = static_cast<int64_t>(peers.size());
+  return traffic;
 }
 
 // What the pinned arena may take of a rank's share of its host: the rest is for loading, of evaluation at most as much
@@ -67,9 +80,7 @@ inline int64_t held_for_snapshot(const TrainingRequest& request, llvm::ArrayRef<
 // launches per node; the libraries' reserve covers the difference.
 inline DeviceDescription with_reserves(const DeviceDescription& device, const Program& program, const Mesh& mesh) {
   constexpr int64_t launches_per_node = 2;
-  return device.with_graphs(launches_per_node * nodes_of(program))
-      .with_ranks(mesh, count_nodes(program, [](const OpDef& op) { return op.engine == Engine::Ranks; }),
-                  stages_met(program));
+  return device.with_graphs(launches_per_node * nodes_of(program)).with_ranks(mesh, traffic_of(program));
 }
 
 }  // namespace plimsoll

@@ -302,7 +302,9 @@ class Estimator {
 
   // ---- Bytes ----
 
-  int64_t reserve_bytes() const { return device_.with_ranks(candidate_.mesh, 0, stages_ > 1).reserve_bytes(); }
+  int64_t reserve_bytes() const {
+    return device_.with_ranks(candidate_.mesh, {.stages_met = stages_ > 1}).reserve_bytes();
+  }
 
   int64_t state_bytes() const {
     return pieces(states_.parameter_bytes, 3) + pieces(states_.optimizer_bytes, 1) + pieces(states_.gradient_bytes, 2) +
@@ -331,7 +333,9 @@ class Estimator {
     if (by_zero(3)) bytes += static_cast<double>(states_.read_bytes);
     if (stages_ > 1) bytes += static_cast<double>(states_.read_bytes);
     return static_cast<int64_t>(share * bytes) + work_.working_bytes +
-           device_.with_ranks(candidate_.mesh, states_.trained / stages_, std::min<int64_t>(stages_ - 1, 2))
+           device_
+               .with_ranks(candidate_.mesh,
+                           {.collectives = states_.trained / stages_, .stages_met = std::min<int64_t>(stages_ - 1, 2)})
                .with_graphs(2 * work_.nodes * candidate_.micro_batches / stages_)
                .reserve_bytes();
   }

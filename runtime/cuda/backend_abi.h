@@ -51,6 +51,7 @@ using CudaRanksId = std::array<char, 128>;
 // The ranks that differ along one axis of the mesh.
 struct CudaGroup {
   int rank = 0, ranks = 1;
+  bool shares_arenas = false;  // the ranks are of one host and run one plan
   CudaRanksId id{};
 };
 

@@ -98,20 +98,28 @@ class CudaExecutor : public Executor {
   void interrupt() override { backend_->interrupt(); }
 
  private:
-  // Two ranks on one card: NCCL would only say that its use is invalid. Launchers may show each rank other cards.
-  static Status check_cards(Communicator& all, int card) {
-    struct Place {
-      HostName host{};
-      std::array<char, 64> visible{};
-      int64_t card = 0;
-      bool operator==(const Place&) const = default;
-    } own;
+  // Where a rank runs.
+  struct Place {
+    HostName host{};
+    std::array<char, 64> visible{};  // of the host's cards, those that its launcher shows it
+    int64_t card = 0;
+    bool operator==(const Place&) const = default;
+  };
+
+  // By rank.
+  static Result<std::vector<Place>> find_places(Communicator& all, int card) {
+    Place own;
     own.host = host_name();
     if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES"))
       std::copy_n(visible, std::min(std::strlen(visible), own.visible.size() - 1), own.visible.begin());
     own.card = card;
     std::vector<Place> places(static_cast<size_t>(all.ranks()));
     if (Status s = all.gather_all(&own, places.data(), sizeof own)) return s;
+    return places;
+  }
+
+  // Two ranks on one card: NCCL would only say that its use is invalid.
+  static Status check_cards(llvm::ArrayRef<Place> places) {
     for (size_t a = 0; a < places.size(); ++a)
       for (size_t b = a + 1; b < places.size(); ++b)
         if (places[a] == places[b])
@@ -126,7 +134,9 @@ class CudaExecutor : public Executor {
     ranks.rank = static_cast<int>(all.rank());
     ranks.ranks = static_cast<int>(all.ranks());
     ranks.card = local_rank();
-    if (Status s = check_cards(all, ranks.card)) return s;
+    Result<std::vector<Place>> places = find_places(all, ranks.card);
+    if (!places) return places.takeError();
+    if (Status s = check_cards(*places)) return s;
     for (size_t i = 0; i < mesh_axis_count; ++i) {
       const auto axis = static_cast<MeshAxis>(i);
       if (plan_.mesh[axis] == 1) continue;
@@ -138,7 +148,12 @@ class CudaExecutor : public Executor {
         if (Status s = to_status(backend_->make_ranks_id(own))) return s;
       std::vector<CudaRanksId> ids(static_cast<size_t>(all.ranks()));
       if (Status s = all.gather_all(&own, ids.data(), sizeof own)) return s;
-      group.id = ids[static_cast<size_t>(plan_.mesh.group_of(all.rank(), axis).front())];
+      const auto members = plan_.mesh.group_of(all.rank(), axis);
+      group.id = ids[static_cast<size_t>(members.front())];
+      group.shares_arenas =
+          axis != MeshAxis::Stage && llvm::all_of(members, [&](int64_t member) {
+            return (*places)[static_cast<size_t>(member)].host == (*places)[static_cast<size_t>(all.rank())].host;
+          });
     }
     return Status::success();
   }

@@ -19,7 +19,7 @@ Result<CudaMemory> CudaMemory::on_device(int64_t bytes, llvm::StringRef what) {
                         format_bytes(static_cast<int64_t>(free)) + " of " + format_bytes(static_cast<int64_t>(total)) +
                         " are free (" + cudaGetErrorName(code) + ")");
   }
-  return CudaMemory(at, bytes, false);
+  return CudaMemory(at, bytes, [](void* memory) { cudaFree(memory); });
 }
 
 Result<CudaMemory> CudaMemory::pinned(int64_t bytes, llvm::StringRef what) {
@@ -28,15 +28,11 @@ Result<CudaMemory> CudaMemory::pinned(int64_t bytes, llvm::StringRef what) {
   if (Status s = cuda_status(cudaMallocHost(&at, static_cast<size_t>(bytes)),
                              what + ": " + format_bytes(bytes) + " of pinned host memory"))
     return s;
-  return CudaMemory(at, bytes, true);
+  return CudaMemory(at, bytes, [](void* memory) { cudaFreeHost(memory); });
 }
 
 CudaMemory::~CudaMemory() {
-  if (!at_) return;
-  if (pinned_)
-    cudaFreeHost(at_);
-  else
-    cudaFree(at_);
+  if (at_) release_(at_);
 }
 
 }  // namespace plimsoll

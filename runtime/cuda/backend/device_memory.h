@@ -19,10 +19,13 @@ Status cuda_status(cudaError_t code, const llvm::Twine& what);
 // One allocation, on the device or in pinned host memory; empty when 0 bytes were asked for.
 class CudaMemory {
  public:
+  using Release = void (*)(void* at);
   static Result<CudaMemory> on_device(int64_t bytes, llvm::StringRef what);
   static Result<CudaMemory> pinned(int64_t bytes, llvm::StringRef what);
 
   CudaMemory() = default;
+  CudaMemory(void* at, int64_t bytes, Release release)
+      : at_(static_cast<std::byte*>(at)), bytes_(bytes), release_(release) {}
   CudaMemory(CudaMemory&& other) noexcept { swap(other); }
   CudaMemory& operator=(CudaMemory&& other) noexcept {
     swap(other);
@@ -34,15 +37,14 @@ class CudaMemory {
   int64_t bytes() const { return bytes_; }
 
  private:
-  CudaMemory(void* at, int64_t bytes, bool pinned) : at_(static_cast<std::byte*>(at)), bytes_(bytes), pinned_(pinned) {}
   void swap(CudaMemory& other) {
     std::swap(at_, other.at_);
     std::swap(bytes_, other.bytes_);
-    std::swap(pinned_, other.pinned_);
+    std::swap(release_, other.release_);
   }
   std::byte* at_ = nullptr;
   int64_t bytes_ = 0;
-  bool pinned_ = false;
+  Release release_ = nullptr;
 };
 
 class CudaStream {

@@ -218,12 +218,23 @@ class Backend : public CudaBackend {
     for (const Arena& arena : plan_->arenas) {
       const bool device = arena.space == MemorySpace::Device;
       std::string what = (space_name(arena.space) + " arena").str();
-      Result<CudaMemory> memory =
-          device ? CudaMemory::on_device(arena.bytes, what) : CudaMemory::pinned(arena.bytes, what);
+      Result<CudaMemory> memory = device ? device_arena(arena.bytes, what) : CudaMemory::pinned(arena.bytes, what);
       if (!memory) return memory.takeError();
       arenas_.push_back(std::move(*memory));
     }
     return Status::success();
+  }
+
+  // Ranks of one host reach into each other's arenas, where NCCL and the cards can.
+  Result<CudaMemory> device_arena(int64_t bytes, llvm::StringRef what) {
+    llvm::SmallVector<const Nccl*, 2> sharing;
+    for (size_t axis = 0; axis < mesh_axis_count; ++axis)
+      if (ranks_.groups[axis].shares_arenas) sharing.push_back(&libraries_.nccl(static_cast<MeshAxis>(axis)));
+    CudaMemory memory = sharing.empty() ? CudaMemory() : Nccl::shareable_memory(bytes);
+    if (!memory.data()) return CudaMemory::on_device(bytes, what);
+    for (const Nccl* nccl : sharing)
+      if (Status s = nccl->share(memory)) return s;
+    return memory;
   }
 
   // Of several ranks: where the device says which collective it is at.

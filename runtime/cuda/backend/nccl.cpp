@@ -3,6 +3,7 @@
 #include "runtime/cuda/find_symbol.h"
 
 #include <dlfcn.h>
+#include <limits>
 #include <thread>
 
 namespace plimsoll {
@@ -15,9 +16,21 @@ constexpr int success = 0;
 enum class DataType : int { Int8 = 0, Int32 = 2, Int64 = 4, Half = 6, Float = 7, Double = 8, Bfloat16 = 9 };
 enum class Reduction : int { Sum = 0 };
 
+// ncclConfig_t of 2.18, which later versions read as far as it goes.
+struct Config {
+  size_t size = sizeof(Config);
+  unsigned int magic = 0xcafebeef;
+  unsigned int version = 21800;
+  int blocking = undefined, cluster_size = undefined, min_blocks = undefined, max_blocks = undefined;
+  const char* net_name = nullptr;
+  int split_share = undefined;
+
+  static constexpr int undefined = std::numeric_limits<int>::min();
+};
+
 struct Functions {
   int (*get_unique_id)(UniqueId* id);
-  int (*comm_init_rank)(ncclComm** comm, int ranks, UniqueId id, int rank);
+  int (*comm_init_rank_config)(ncclComm** comm, int ranks, UniqueId id, int rank, Config* config);
   int (*comm_destroy)(ncclComm* comm);
   int (*comm_abort)(ncclComm* comm);
   int (*group_start)();
@@ -34,7 +47,12 @@ struct Functions {
   int (*send)(const void* in, size_t count, DataType dtype, int peer, ncclComm* comm, cudaStream_t stream);
   int (*receive)(void* out, size_t count, DataType dtype, int peer, ncclComm* comm, cudaStream_t stream);
   const char* (*error_string)(int result);
+  // Null before NCCL 2.27.
+  int (*mem_alloc)(void** at, size_t bytes);
+  int (*mem_free)(void* at);
+  int (*window_register)(ncclComm* comm, void* at, size_t bytes, void** window, int flags);
 };
+constexpr int symmetric_window = 1;
 
 // The program has opened the library, wherever it lies.
 Functions& functions() {
@@ -46,8 +64,12 @@ Status open() {
   static const bool opened = [] {
     void* library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_GLOBAL);
     Functions& f = functions();
+    if (library && find_symbol(library, "ncclCommWindowRegister", f.window_register)) {
+      find_symbol(library, "ncclMemAlloc", f.mem_alloc);
+      find_symbol(library, "ncclMemFree", f.mem_free);
+    }
     return library && find_symbol(library, "ncclGetUniqueId", f.get_unique_id) &&
-           find_symbol(library, "ncclCommInitRank", f.comm_init_rank) &&
+           find_symbol(library, "ncclCommInitRankConfig", f.comm_init_rank_config) &&
            find_symbol(library, "ncclCommDestroy", f.comm_destroy) &&
            find_symbol(library, "ncclCommAbort", f.comm_abort) &&
            find_symbol(library, "ncclGroupStart", f.group_start) && find_symbol(library, "ncclGroupEnd", f.group_end) &&
@@ -106,9 +128,30 @@ Status Nccl::join(const CudaGroup& group) {
   rank_ = group.rank;
   ranks_ = group.ranks;
   ncclComm* comm = nullptr;
-  Status joined = nccl_status(functions().comm_init_rank(&comm, group.ranks, id, group.rank), "ranks");
+  Config config;
+  // In arenas NCCL would take 7 to 9 blocks. On two H100, 16 made steps of GPT-2 with 1.5 B parameters 1 % shorter, and
+  // one of 124 M not longer.
+  if (group.shares_arenas) config.min_blocks = 16, config.max_blocks = 32;
+  Status joined = nccl_status(functions().comm_init_rank_config(&comm, group.ranks, id, group.rank, &config), "ranks");
   comm_ = comm;
   return joined;
+}
+
+CudaMemory Nccl::shareable_memory(int64_t bytes) {
+  void* at = nullptr;
+  if (bytes == 0 || !functions().mem_alloc || !functions().mem_free) return {};
+  if (functions().mem_alloc(&at, static_cast<size_t>(bytes)) != success) {
+    cudaGetLastError();
+    return {};
+  }
+  return CudaMemory(at, bytes, [](void* memory) { functions().mem_free(memory); });
+}
+
+Status Nccl::share(const CudaMemory& memory) const {
+  void* window = nullptr;  // goes with the communicator
+  return nccl_status(
+      functions().window_register(comm_, memory.data(), static_cast<size_t>(memory.bytes()), &window, symmetric_window),
+      "sharing memory");
 }
 
 Status Nccl::begin_group() const { return nccl_status(functions().group_start(), "group"); }

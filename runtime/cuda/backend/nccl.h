@@ -4,6 +4,7 @@
 // so that building needs no NCCL.
 
 #include "ir/type.h"
+#include "runtime/cuda/backend/device_memory.h"
 #include "runtime/cuda/backend_abi.h"
 
 #include <cuda_runtime_api.h>
@@ -24,6 +25,14 @@ class Nccl {
   static Status make_id(CudaRanksId& id);
   // Waits for all ranks. The card of this rank has been chosen.
   Status join(const CudaGroup& group);
+
+  // Memory of this card that the other cards of the host can map. Empty where NCCL is older than 2.27 or has no room.
+  static CudaMemory shareable_memory(int64_t bytes);
+  // Lets the collectives of all ranks read and write the others' `memory` in place: NCCL then needs fewer
+  // multiprocessors and no buffers of its own. All ranks call it alike, with as many bytes; `memory` is shareable, and
+  // what a collective reads or writes lies at the same offset in it on every rank. Where cards do not reach each other
+  // collectives stay as they are.
+  Status share(const CudaMemory& memory) const;
 
   // Makes kernels that wait for other ranks end, by any thread. The communicator is lost.
   void abort();
