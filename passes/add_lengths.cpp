@@ -58,7 +58,7 @@ Result<std::vector<Derived>> derive_as_planned(CleanModel shorter, const Trainin
   const Mesh& mesh = plan.mesh;
   const bool has_parts = mesh[MeshAxis::Tensor] > 1, has_stages = mesh[MeshAxis::Stage] > 1;
   TrainingRequest rows = request;  // the partition that no choice goes into
-  if (has_parts && !has_stages) rows.mesh[MeshAxis::Tensor] = 1, rows.zero = std::min(rows.zero, 2);
+  if (has_parts && !has_stages) rows.mesh[MeshAxis::Tensor] = 1, rows.zero = 0;
   Result<ForwardModel> forward = prepare_forward(std::move(shorter), rows, devices.preferences());
   if (!forward) return forward.takeError();
   std::vector<Derived> stages;

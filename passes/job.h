@@ -128,6 +128,14 @@ struct TrainingRequest {
   int64_t host_memory_bytes = 0, ranks_per_host = 0;
 
   bool scales_loss() const { return precision == "fp16"; }
+  bool trains_copies() const { return precision == "bf16" || precision == "fp16" || precision == "fp8"; }
+  // The ZeRO stage as it is done. Where ranks train 16-bit copies of f32 weights, these weights are states of the
+  // optimizer like others (Rajbhandari et al. 2020): with stages 1 and 2 a rank keeps its piece of them, too, and
+  // gathers the copy, if a step does so once. It then divides what stage 3 does.
+  int zero_as_done(int stage, const Mesh& ranks) const {
+    const bool gathers_once = accumulate == 1 && ranks[MeshAxis::Data] == ranks.ranks();
+    return stage > 0 && gathers_once && trains_copies() && master_weights != MasterWeights::Off ? 3 : stage;
+  }
   int64_t ranks_of_host() const { return ranks_per_host > 0 ? std::min(ranks_per_host, mesh.ranks()) : mesh.ranks(); }
   // What the ranks of a host may hold of it together; 0: not limited.
   int64_t host_budget_of_host() const {

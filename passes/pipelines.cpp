@@ -64,7 +64,7 @@ std::string partition_pipeline(const TrainingRequest& request) {
   if (has_stages_with_parts(request)) return llvm::StringRef(text).rtrim(", ").str();
   if (request.mesh[MeshAxis::Tensor] > 1)
     text += "divide-tensors" + among(MeshAxis::Tensor) + "}, simplify, cse, dce, ";
-  if (request.mesh[MeshAxis::Data] > 1 && request.zero >= 3)
+  if (request.mesh[MeshAxis::Data] > 1 && request.zero_as_done(request.zero, request.mesh) == 3)
     text +=
         "divide-parameters" + among(MeshAxis::Data) + (request.sum_dtype == DType::BF16 ? " sums=bf16" : "") + "}, ";
   return llvm::StringRef(text).rtrim(", ").str();

@@ -45,7 +45,7 @@ class Enumerator {
 
  private:
   void add_mesh(const Mesh& mesh) {
-    for (int zero : zero_stages(mesh[MeshAxis::Data])) {
+    for (int zero : zero_stages(mesh)) {
       MeshCandidate candidate{.mesh = mesh, .zero = zero};
       if (mesh[MeshAxis::Stage] == 1)
         found_.push_back(candidate);
@@ -54,9 +54,10 @@ class Enumerator {
     }
   }
 
-  std::vector<int> zero_stages(int64_t data) const {
-    if (data == 1) return {0};
+  std::vector<int> zero_stages(const Mesh& mesh) const {
+    if (mesh[MeshAxis::Data] == 1) return {0};
     if (question_.zero) return {*question_.zero};
+    if (question_.gathers_copies && mesh[MeshAxis::Data] == mesh.ranks()) return {0, 3};
     return question_.accumulates ? std::vector<int>{0, 1, 2, 3} : std::vector<int>{0, 1, 3};
   }
 

@@ -26,8 +26,9 @@ struct MeshQuestion {
   std::optional<int> zero;    // none: any
   int64_t micro_batches = 0;  // 0: any
   std::optional<PipelineSchedule> schedule;
-  int64_t batch = 0;         // samples of all ranks; 0: unknown, and then nobody divides it
-  bool accumulates = false;  // ZeRO-2 differs from ZeRO-1 only where gradients are accumulated
+  int64_t batch = 0;            // samples of all ranks; 0: unknown, and then nobody divides it
+  bool accumulates = false;     // ZeRO-2 differs from ZeRO-1 only where gradients are accumulated
+  bool gathers_copies = false;  // beside no other axis, ZeRO-1 is ZeRO-3: see TrainingRequest::zero_as_done
   int64_t max_stages = 1;
 };
 

@@ -142,7 +142,8 @@ class Estimator {
         states_(profile.with.at(candidate.mesh[MeshAxis::Tensor])),
         stages_(candidate.mesh[MeshAxis::Stage]),
         data_(candidate.mesh[MeshAxis::Data]),
-        calls_(static_cast<double>(request.accumulate)) {
+        calls_(static_cast<double>(request.accumulate)),
+        zero_(request.zero_as_done(candidate.zero, candidate.mesh)) {
     const int64_t rows = std::max<int64_t>(rows_of_rank(profile.batch, data_), 1);
     work_ = states_.at(std::max<int64_t>(rows / candidate.micro_batches, 1));
     shares_ = shares();
@@ -168,7 +169,7 @@ class Estimator {
   }
 
  private:
-  int by_zero(int stage) const { return candidate_.zero >= stage ? 1 : 0; }
+  int by_zero(int stage) const { return zero_ >= stage ? 1 : 0; }
   int64_t pieces(int64_t bytes, int zero) const { return by_zero(zero) ? divided(bytes, data_) : bytes; }
 
   // Without the least time of each collective, where `bounds`.
@@ -348,6 +349,7 @@ class Estimator {
   RankWork work_;
   int64_t stages_, data_;
   double calls_;
+  int zero_;
   std::vector<double> shares_;  // of all computing, by stage
   // Of a pipeline.
   std::vector<StageTimes> times_;

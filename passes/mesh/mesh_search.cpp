@@ -76,6 +76,9 @@ class MeshSearch {
     MeshQuestion question = in_.question;
     question.batch = profile->batch;
     question.accumulates = in_.request.accumulate > 1;
+    Mesh along_data;
+    along_data[MeshAxis::Data] = 2;
+    question.gathers_copies = in_.request.zero_as_done(1, along_data) == 3;
     question.max_stages = static_cast<int64_t>(profile->stages.block_share.size());
     if (in_.request.frontier) question.max_stages = 1;  // smaller budgets are not searched for stages
     for (const MeshCandidate& what : mesh_candidates(question, profile->tensor_sizes())) {
