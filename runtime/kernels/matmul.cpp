@@ -43,15 +43,22 @@ bool accepts_weight_gradient(const OpCall& call, llvm::ArrayRef<Type> results) {
   return call["dy"].dtype != DType::F64 && sums.parts() * sums.outputs() <= INT32_MAX;
 }
 
-// Epilogues of 16-bit operands whose rows begin at 16-byte borders.
-bool takes_epilogues(const OpCall& call, size_t matrices) {
+// Are the first operands matrices of 16-bit elements whose rows begin at 16-byte borders? Epilogues want that.
+bool has_aligned_rows(const OpCall& call, size_t matrices) {
   for (size_t i = 0; i < matrices; ++i)
-    if (call.operand(i).shape.back() % 8 != 0) return false;
+    if (call.operand(i).shape.back() % product_alignment != 0) return false;
   return is_16_bit_float(call.operand(0).dtype);
 }
 
 bool accepts_bgrad(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return results.size() == 2 && accepts_matmul<2>(call, results) && takes_epilogues(call, 2);
+  return results.size() == 2 && accepts_matmul<2>(call, results) && has_aligned_rows(call, 2);
+}
+
+// Where dy has more columns than are asked for, and these are an odd number.
+bool accepts_split_gradient(const OpCall& call, llvm::ArrayRef<Type> results) {
+  if (!call.get_int("transpose_w") || !call.attrs.has("columns") || !accepts_matmul<2>(call, results)) return false;
+  const int64_t columns = results[0].shape[0];
+  return has_aligned_rows(call, 2) && columns % product_alignment != 0 && columns > product_alignment;
 }
 
 bool accepts_gelu_grad(const OpCall& call, llvm::ArrayRef<Type> results) {
@@ -60,7 +67,7 @@ bool accepts_gelu_grad(const OpCall& call, llvm::ArrayRef<Type> results) {
 
 // The library knows gelu's tanh form alone.
 bool accepts_dgelu(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return accepts_matmul<3>(call, results) && takes_epilogues(call, 3) && is_tanh_form(call);
+  return accepts_matmul<3>(call, results) && has_aligned_rows(call, 3) && is_tanh_form(call);
 }
 
 // Matrix units read rows of 8-bit floats from 16-byte borders on; the library adds a bias of 16 bits alone.
@@ -88,7 +95,7 @@ int64_t weight_gradient_workspace(const OpCall& call, llvm::ArrayRef<Type> resul
 // load 16 bytes at a time.
 double slowdown_of_odd_rows(DType dtype, int64_t one_length, int64_t other_length) {
   const int64_t lengths = one_length | other_length;
-  if (lengths % 8 == 0 || !is_16_bit_float(dtype)) return 1;
+  if (lengths % product_alignment == 0 || !is_16_bit_float(dtype)) return 1;
   return lengths % 4 == 0 ? 3 : 4;
 }
 
@@ -117,20 +124,37 @@ double linear_us(const OpCall& call, const DeviceDescription& device) {
          not_hidden * copy_us(moved, device) + device.launch_us + device.kernel_us;
 }
 
-// Of a result with fewer tiles than multiprocessors parts of long sums are made apart and added; sums for the bias are
-// a launch of their own.
-double weight_gradient_us(const OpCall& call, const DeviceDescription& device) {
+// An odd number of the columns of aligned rows; of GPT-2's 50257 classes in rows of 50304, 2865 us beside 1594.
+double slowdown_of_odd_columns(DType dtype, int64_t columns) {
+  return columns % product_alignment == 0 || !is_16_bit_float(dtype) ? 1 : 1.8;
+}
+
+// The gradient of that many columns. Of a result with fewer tiles than multiprocessors parts of long sums are made
+// apart and added.
+double columns_us(const OpCall& call, const DeviceDescription& device, int64_t columns) {
   constexpr double split_us = 10;
   constexpr int64_t tile_rows = 128, tile_columns = 256, long_sum = 1024;
+  const Type& x = call["x"];
+  const int64_t m = x.shape.back(), row = call["dy"].shape.back();
+  const bool splits =
+      rows_of(x) >= long_sum && divide_up(m, tile_rows) * divide_up(columns, tile_columns) < device.multiprocessors;
+  const double slowdown = std::max(slowdown_of_odd_rows(x.dtype, m, row), slowdown_of_odd_columns(x.dtype, columns));
+  return product_us(call, device, m, columns, rows_of(x), m * columns * dtype_bytes(DType::F32)) * slowdown +
+         (splits ? split_us : 0) + device.launch_us + device.kernel_us;
+}
+
+// Sums for the bias are a launch of their own.
+double weight_gradient_us(const OpCall& call, const DeviceDescription& device) {
   const Type &x = call["x"], &dy = call["dy"];
   if (!computes_in_f32(x.dtype) || device.memory_gb_per_s <= 0) return 0;
-  const int64_t m = x.shape.back(), n = dy.shape.back(), launches = call.gives("dbias") ? 2 : 1;
-  const bool splits =
-      rows_of(x) >= long_sum && divide_up(m, tile_rows) * divide_up(n, tile_columns) < device.multiprocessors;
-  const double sums_us = call.gives("dbias") ? copy_us(dy.bytes(), device) : 0;
-  return product_us(call, device, m, n, rows_of(x), m * n * dtype_bytes(DType::F32)) *
-             slowdown_of_odd_rows(x.dtype, m, n) +
-         (splits ? split_us : 0) + sums_us + static_cast<double>(launches) * (device.launch_us + device.kernel_us);
+  const double sums_us = call.gives("dbias") ? copy_us(dy.bytes(), device) + device.launch_us + device.kernel_us : 0;
+  return columns_us(call, device, call.attrs.get_int("columns", dy.shape.back())) + sums_us;
+}
+
+double split_gradient_us(const OpCall& call, const DeviceDescription& device) {
+  if (device.memory_gb_per_s <= 0) return 0;
+  const int64_t columns = call.get_int("columns"), most = aligned_columns(columns);
+  return columns_us(call, device, most) + columns_us(call, device, columns - most);
 }
 
 constexpr CudaCandidate cublaslt(const OpDef& op, llvm::StringLiteral name, int algorithms,
@@ -152,6 +176,7 @@ constexpr CudaCandidate candidates[] = {
     cublaslt(op_linear_gelu_grad, "cublaslt", 1, accepts_gelu_grad),
     cublaslt(op_linear_f8, "cublaslt", 4, accepts_linear_f8),
     cublaslt(op_linear_dw, "cublaslt", 4, accepts_weight_gradient, weight_gradient_workspace, weight_gradient_us),
+    cublaslt(op_linear_dw, "cublaslt_split", 4, accepts_split_gradient, matmul_workspace, split_gradient_us),
     cublaslt(op_linear_dw, "cublaslt_bgrad", 2, accepts_bgrad),
 };
 

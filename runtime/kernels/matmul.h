@@ -19,4 +19,8 @@ struct WeightGradientSides {
   }
 };
 
+// The library's kernels for 16-bit operands are fast where sizes are multiples of 16 bytes.
+inline constexpr int64_t product_alignment = 8;
+inline int64_t aligned_columns(int64_t columns) { return columns - columns % product_alignment; }
+
 }  // namespace plimsoll

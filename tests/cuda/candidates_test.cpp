@@ -238,6 +238,30 @@ TEST_SUITE("unit") {
     CHECK(linear_us(8192, 650, 2600) == doctest::Approx(216.9).epsilon(0.35));
   }
 
+  TEST_CASE("an odd number of columns of aligned rows is a product of most of them and one of the rest") {
+    const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
+    const CudaCatalog catalog(h200);
+    auto names = [&](int64_t columns, int64_t transpose_w, const Type& x, const Type& dy) {
+      return names_of(catalog, "linear_dw", {{"columns", columns}, {"transpose_w", transpose_w}, {"dtype", DType::F32}},
+                      {x, dy});
+    };
+    const Type x(DType::BF16, {16384, 768}), dy(DType::BF16, {16384, 50304}), odd_dy(DType::BF16, {16384, 50303});
+    const std::string plain = "cublaslt cublaslt_2 cublaslt_3 cublaslt_4 ";
+    CHECK(names(50257, 1, x, dy) ==
+          "cublaslt_split cublaslt_split_2 cublaslt_split_3 cublaslt_split_4 " + plain + "reference ");
+    CHECK(names(50256, 1, x, dy) == plain + "reference ");
+    CHECK(names(50257, 0, x, dy) == plain + "reference ");
+    CHECK(names(50257, 1, x, odd_dy) == plain + "reference ");
+    CHECK(names(50257, 1, Type(DType::F32, x.shape), Type(DType::F32, dy.shape)) == plain + "reference ");
+    const Attrs attrs{{"columns", int64_t{50257}}, {"transpose_w", int64_t{1}}, {"dtype", DType::F32}};
+    const Type* types[] = {&x, &dy};
+    const OpCall call(get_op("linear_dw"), attrs, types);
+    const Types results = llvm::cantFail(call.op.infer(call));
+    const std::vector<KernelCandidate> candidates = catalog.candidates(call.op, call, results);
+    CHECK(candidates[0].predicted_us == doctest::Approx(1640).epsilon(0.05));
+    CHECK(candidates[4].predicted_us == doctest::Approx(2865).epsilon(0.05));
+  }
+
   TEST_CASE("attention's predictions know Hopper's warpgroups and small windows") {
     const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
     auto predicted_us = [&](const DeviceDescription& device, const Attrs& attrs, llvm::ArrayRef<Type> operands) {

@@ -118,6 +118,37 @@ Status launch_linear_dw(const CudaCall& k) {
                                   k.stream));
 }
 
+// The rows of dw that `columns` of dy make, from the first one on.
+Matmul weight_gradient_of(const CudaCall& k, int64_t first, int64_t columns) {
+  Matmul matmul = weight_gradient(k);
+  matmul.y.rows = matmul.a.columns = columns;
+  matmul.y_at = first * matmul.y.columns;
+  return matmul;
+}
+
+// An odd number of columns as a number that the library is fast at, and the few that are left.
+struct SplitWeightGradient : CudaPrepared {
+  PreparedMatmul most, rest;
+};
+
+Result<std::unique_ptr<CudaPrepared>> prepare_split(CudaLibraries& libraries, const CudaCall& k) {
+  auto prepared = std::make_unique<SplitWeightGradient>();
+  const int64_t all = k.result("dw").type.shape[0], most = aligned_columns(all);
+  if (Status s = prepared->most.create(libraries, weight_gradient_of(k, 0, most), k.workspace_bytes, k.algorithm))
+    return s;
+  if (Status s = prepared->rest.create(libraries, weight_gradient_of(k, most, all - most), k.workspace_bytes, 0))
+    return s;
+  return prepared;
+}
+
+Status launch_split(const CudaCall& k) {
+  auto* prepared = static_cast<SplitWeightGradient*>(k.prepared);
+  const int64_t most_bytes = aligned_columns(k.result("dw").type.shape[0]) * dtype_bytes(k.call["dy"].dtype);
+  const auto* dy = k.in<std::byte>("dy");
+  if (Status s = prepared->most.run(k, dy, k.in("x"), k.in("addend"))) return s;
+  return prepared->rest.run(k, dy + most_bytes, k.in("x"), k.in("addend"));
+}
+
 // ---- linear_f8 ----
 
 Matmul f8_matmul(const CudaCall& k) {
@@ -142,6 +173,7 @@ constexpr CudaLauncher launchers[] = {
     {op_linear_gelu_grad, "cublaslt", launch_before_gelu_grad, prepare<linear_matmul>},
     {op_linear_f8, "cublaslt", launch_linear, prepare<f8_matmul>},
     {op_linear_dw, "cublaslt", launch_linear_dw, prepare<weight_gradient>},
+    {op_linear_dw, "cublaslt_split", launch_split, prepare_split},
     {op_linear_dw, "cublaslt_bgrad", launch_bgrad, prepare<weight_gradient_with_sums>},
 };
 

@@ -56,6 +56,7 @@ Status PreparedMatmul::create(CudaLibraries& libraries, const Matmul& matmul, in
   lt_ = libraries.lt();
   type_ = matmul.type;
   y_bytes_ = dtype_bytes(matmul.y_type);
+  y_at_ = matmul.y_at;
   if (Status s = describe(libraries, matmul)) return s;
   return choose(workspace_bytes, rank);
 }
@@ -143,8 +144,9 @@ Status PreparedMatmul::run_one(const CudaCall& k, const std::array<int64_t, 3>& 
   const double one64 = 1, beta64 = beta;
   const bool f64 = type_ == DType::F64;
   const int64_t bytes = dtype_bytes(type_);
-  std::byte* y = k.out<std::byte>(0) + at[0] * y_bytes_;
-  const std::byte* c = addend ? static_cast<const std::byte*>(addend) + at[0] * y_bytes_ : y;
+  const int64_t y_offset = (y_at_ + at[0]) * y_bytes_;
+  std::byte* y = k.out<std::byte>(0) + y_offset;
+  const std::byte* c = addend ? static_cast<const std::byte*>(addend) + y_offset : y;
   cublasStatus_t status = cublasLtMatmul(
       lt_, operation_, f64 ? static_cast<const void*>(&one64) : &one, static_cast<const std::byte*>(b) + at[2] * bytes,
       a_, static_cast<const std::byte*>(a) + at[1] * bytes, b_, f64 ? static_cast<const void*>(&beta64) : &beta, c, y_,

@@ -35,6 +35,7 @@ struct Matmul {
   // Of 8-bit floats: what a and b are multiplied by, and whether the library may sum with fewer bits than f32 has.
   const float *a_scale = nullptr, *b_scale = nullptr;
   bool fast_sums = false;
+  int64_t y_at = 0;  // elements of result 0, and of the addend, that lie before y
 };
 
 class PreparedMatmul : public CudaPrepared {
@@ -45,7 +46,7 @@ class PreparedMatmul : public CudaPrepared {
 
   // Takes cuBLASLt's choice of that rank among the algorithms that need no more workspace; fails where it has fewer.
   Status create(CudaLibraries& libraries, const Matmul& matmul, int64_t workspace_bytes, int rank);
-  // Result 0 of the call is y, and may lie over the addend.
+  // y lies in result 0 of the call, which may be the addend's bytes.
   Status run(const CudaCall& k, const void* a, const void* b, const void* addend);
 
  private:
@@ -60,7 +61,7 @@ class PreparedMatmul : public CudaPrepared {
   cublasLtMatrixLayout_t a_ = nullptr, b_ = nullptr, y_ = nullptr;
   cublasLtMatmulHeuristicResult_t choice_{};
   LoopNest<3> batch_{};
-  int64_t outer_ = 1, y_bytes_ = 4;
+  int64_t outer_ = 1, y_bytes_ = 4, y_at_ = 0;
   DType type_ = DType::F32;
 };
 
