@@ -40,9 +40,12 @@ std::string quantize_pipeline(const TrainingRequest& request) {
 
 std::string forward_pipeline(const TrainingRequest& request, const KernelPreferences& preferences, Narrowed narrowed) {
   std::string text, mark;
-  // Ranks that divide the vocabulary have aligned parts of it.
-  if (preferences.product_multiple > 1 && request.mesh[MeshAxis::Tensor] == 1)
-    text += "pad-vocabulary{multiple=" + std::to_string(preferences.product_multiple) + "}, ";
+  // Ranks that divide tensors have aligned parts of them.
+  const bool pads = preferences.product_multiple > 1 && request.mesh[MeshAxis::Tensor] == 1;
+  const bool has_16_bits = request.precision == "bf16" || request.precision == "fp16" || request.precision == "fp8";
+  if (pads)
+    text += "pad-vocabulary{multiple=" + std::to_string(preferences.product_multiple) +
+            (has_16_bits ? " element-bytes=2" : "") + "}, dce, ";
   if (const std::string quantize = quantize_pipeline(request); !quantize.empty()) text += quantize + ", ";
   if (request.precision != "exported" && request.precision != "fp32") {
     std::string rules = request.precision_rules;

@@ -7,19 +7,46 @@
 namespace plimsoll {
 namespace {
 
-// The linear layer that makes logits [N, C], looked at through reshapes that keep C last; None when something else
-// reads a value on the way.
-NodeId find_linear(const Graph& graph, ValueId logits) {
-  const int64_t classes = graph.type(logits).shape.back();
-  for (ValueId value = logits; has_one_reader(graph, value) && graph.type(value).shape.back() == classes;) {
-    NodeId producer = graph.value(value).producer;
-    if (producer == NodeId::None) break;
+// Where logits come from: the linear layer, and the reshapes and slices behind it, the last one first.
+struct Logits {
+  NodeId linear = NodeId::None;
+  llvm::SmallVector<NodeId, 4> moves;
+};
+
+// Looks at logits [N, C] through moves that keep C last and whole. No layer when something else reads a value on the
+// way.
+Logits find_logits(const Graph& graph, ValueId value) {
+  Logits logits;
+  const int64_t classes = graph.type(value).shape.back();
+  while (has_one_reader(graph, value) && graph.type(value).shape.back() == classes) {
+    const NodeId producer = graph.value(value).producer;
+    if (producer == NodeId::None) return {};
     const Node& node = graph.node(producer);
-    if (node.op->name == "linear") return producer;
-    if (node.op->name != "reshape") break;
+    if (node.op->name == "linear") {
+      logits.linear = producer;
+      return logits;
+    }
+    if (node.op->name == "slice" && node.attrs.get_ints("steps").back() != 1) return {};
+    if (node.op->name != "slice" && node.op->name != "reshape") return {};
+    logits.moves.push_back(producer);
     value = node.operands[0];
   }
-  return NodeId::None;
+  return {};
+}
+
+// The same moves of rows that have `stored` columns.
+ValueId moved(Graph& graph, const Logits& logits, ValueId wide, int64_t stored) {
+  for (NodeId id : llvm::reverse(logits.moves)) {
+    const Node& node = graph.node(id);
+    const llvm::StringRef sizes = node.op->name == "slice" ? "sizes" : "shape";
+    Attrs attrs = node.attrs;
+    const llvm::ArrayRef<int64_t> before = attrs.get_ints(sizes);
+    Ints now(before.begin(), before.end());
+    now.back() = stored;
+    attrs.set(sizes, std::move(now));
+    wide = builder_at(graph, id).emit(node.op->name, {wide}, std::move(attrs));
+  }
+  return wide;
 }
 
 ValueId padded(Builder& b, ValueId value, size_t axis, int64_t more) {
@@ -33,9 +60,12 @@ bool try_pad(Graph& graph, NodeId id, int64_t multiple, PassContext& context) {
   const Type logits = graph.type(operand_of(loss, "logits"));
   if (logits.rank() != 2 || loss.attrs.has("classes")) return false;
   const int64_t classes = logits.shape[1], stored = (classes + multiple - 1) / multiple * multiple;
+  const int64_t asked_bytes = context.number("element-bytes");
+  const int64_t element_bytes = asked_bytes > 0 ? asked_bytes : dtype_bytes(logits.dtype);
   // Rows of a multiple of 16 bytes are aligned enough, and small layers do not matter.
-  if (classes < 8 * multiple || classes * dtype_bytes(logits.dtype) % 16 == 0) return false;
-  const NodeId linear = find_linear(graph, operand_of(loss, "logits"));
+  if (classes < 8 * multiple || classes * element_bytes % 16 == 0) return false;
+  const Logits found = find_logits(graph, operand_of(loss, "logits"));
+  const NodeId linear = found.linear;
   if (linear == NodeId::None) return false;
 
   Builder b = builder_at(graph, linear);
@@ -45,9 +75,8 @@ bool try_pad(Graph& graph, NodeId id, int64_t multiple, PassContext& context) {
   if (const ValueId bias = operand_of(layer, "bias"); bias != ValueId::None)
     operands[layer.op->operand("bias")] = padded(b, bias, 0, stored - classes);
   const std::string name = graph.value(layer.results[0]).name;
-  ValueId wide = b.emit("linear", operands, layer.attrs, name + ".padded");
-  Builder at_loss = builder_at(graph, id);
-  graph.set_operand(id, 0, at_loss.reshape(wide, {logits.shape[0], stored}));
+  const ValueId wide = b.emit("linear", operands, layer.attrs, name + ".padded");
+  graph.set_operand(id, 0, moved(graph, found, wide, stored));
   graph.node(id).attrs.set("classes", classes);
   context.decide(name, "padded to " + std::to_string(stored) + " columns",
                  "rows of " + std::to_string(classes) + " begin at odd addresses, which slows matrix products");
@@ -59,7 +88,9 @@ Result<bool> run(Graph& graph, PassContext& context) {
   return apply_patterns(graph, context, {{"cross_entropy", "padded", try_here}});
 }
 
-constexpr PassOption pass_options[] = {{"multiple", 64, "columns are padded to a multiple of this many", 1}};
+constexpr PassOption pass_options[] = {
+    {"multiple", 64, "columns are padded to a multiple of this many", 1},
+    {"element-bytes", 0, "bytes that logits have once casts are inserted; 0: as many as now", 0, 8}};
 
 }  // namespace
 
