@@ -55,7 +55,9 @@ std::string forward_pipeline(const TrainingRequest& request, const KernelPrefere
     if (request.precision == "fp8") mark = "mark-f8{rules=" + option_text(rules) + "}, ";
   }
   text += narrowed == Narrowed::Trained ? "narrow-frozen{trained=1}, " : "narrow-frozen, ";
-  return text + mark + "fuse-batch-norms";
+  text += mark;
+  if (pads) text += "pad-products, ";
+  return text + "fuse-batch-norms";
 }
 
 std::string partition_pipeline(const TrainingRequest& request) {

@@ -105,7 +105,8 @@ ValueId slice(Builder& b, const Node& node) {
 // A pad does nothing when all amounts are 0. Equal shapes do not show it: cropping one side and padding the other keeps
 // the shape.
 //
-// The gradient of a weight that was padded with columns is made without them: linear_dw leaves out the last of dy.
+// The gradient of a weight that was padded with columns is made without them: linear_dw leaves out the last of dy. An
+// odd number of columns may take a second product, which reads x again; a small gradient is cut off at less.
 ValueId pad(Builder& b, const Node& node) {
   auto is_zero = [](int64_t amount) { return amount == 0; };
   if (!llvm::all_of(node.attrs.get_ints("before"), is_zero)) return ValueId::None;
@@ -119,8 +120,12 @@ ValueId pad(Builder& b, const Node& node) {
     return ValueId::None;
   const size_t columns = product->attrs.get_int("transpose_w") ? 0 : 1;
   if (after[columns] > 0 || after[1 - columns] != 0) return ValueId::None;
+  constexpr int64_t aligned = 8;
+  const int64_t left = b.type(whole).shape[columns] + after[columns];
+  const int64_t copied_bytes = 2 * b.type(node.results[0]).bytes(), x_bytes = b.type(product->operands[0]).bytes();
+  if (left % aligned != 0 && copied_bytes < x_bytes) return ValueId::None;
   Attrs attrs = product->attrs;
-  attrs.set("columns", b.type(whole).shape[columns] + after[columns]);
+  attrs.set("columns", left);
   return b.emit("linear_dw", product->operands, std::move(attrs));
 }
 
