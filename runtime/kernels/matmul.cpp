@@ -56,8 +56,8 @@ bool accepts_bgrad(const OpCall& call, llvm::ArrayRef<Type> results) {
 
 // Where dy has more columns than are asked for, and these are an odd number.
 bool accepts_split_gradient(const OpCall& call, llvm::ArrayRef<Type> results) {
-  if (!call.get_int("transpose_w") || !call.attrs.has("columns") || !accepts_matmul<2>(call, results)) return false;
-  const int64_t columns = results[0].shape[0];
+  if (!call.attrs.has("columns") || !accepts_matmul<2>(call, results)) return false;
+  const int64_t columns = call.get_int("columns");
   return has_aligned_rows(call, 2) && columns % product_alignment != 0 && columns > product_alignment;
 }
 

@@ -247,10 +247,10 @@ TEST_SUITE("unit") {
     };
     const Type x(DType::BF16, {16384, 768}), dy(DType::BF16, {16384, 50304}), odd_dy(DType::BF16, {16384, 50303});
     const std::string plain = "cublaslt cublaslt_2 cublaslt_3 cublaslt_4 ";
-    CHECK(names(50257, 1, x, dy) ==
-          "cublaslt_split cublaslt_split_2 cublaslt_split_3 cublaslt_split_4 " + plain + "reference ");
+    for (int64_t transpose_w : {0, 1})
+      CHECK(names(50257, transpose_w, x, dy) ==
+            "cublaslt_split cublaslt_split_2 cublaslt_split_3 cublaslt_split_4 " + plain + "reference ");
     CHECK(names(50256, 1, x, dy) == plain + "reference ");
-    CHECK(names(50257, 0, x, dy) == plain + "reference ");
     CHECK(names(50257, 1, x, odd_dy) == plain + "reference ");
     CHECK(names(50257, 1, Type(DType::F32, x.shape), Type(DType::F32, dy.shape)) == plain + "reference ");
     const Attrs attrs{{"columns", int64_t{50257}}, {"transpose_w", int64_t{1}}, {"dtype", DType::F32}};

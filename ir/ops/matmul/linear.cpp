@@ -184,6 +184,8 @@ std::vector<Sample> linear_dw_samples() {
       {{normal({6, 4}), normal({6, 5})}, {{"columns", 3}}},
       {{normal({6, 8}, DType::BF16), normal({6, 16}, DType::BF16), normal({13, 8})},
        {{"columns", 13}, {"dtype", DType::F32}, {"transpose_w", 1}}},
+      {{normal({6, 8}, DType::BF16), normal({6, 16}, DType::BF16), normal({8, 13})},
+       {{"columns", 13}, {"dtype", DType::F32}}},
       {{normal({6, 8}, DType::F16), normal({6, 16}, DType::F16)}, {{"bias", 1}, {"dtype", DType::F32}}},
   };
 }

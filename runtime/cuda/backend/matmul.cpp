@@ -118,13 +118,20 @@ Status launch_linear_dw(const CudaCall& k) {
                                   k.stream));
 }
 
-// The rows of dw that `columns` of dy make, from the first one on.
+// What `columns` of dy make of dw, from the first one on: rows of it, or columns.
 Matmul weight_gradient_of(const CudaCall& k, int64_t first, int64_t columns) {
   Matmul matmul = weight_gradient(k);
-  matmul.y.rows = matmul.a.columns = columns;
-  matmul.y_at = first * matmul.y.columns;
+  if (k.call.get_int("transpose_w")) {
+    matmul.y.rows = matmul.a.columns = columns;
+    matmul.y_at = first * matmul.y.step;
+  } else {
+    matmul.y.columns = matmul.b.columns = columns;
+    matmul.y_at = first;
+  }
   return matmul;
 }
+
+int64_t columns_of(const CudaCall& k) { return k.call.get_int("columns"); }
 
 // An odd number of columns as a number that the library is fast at, and the few that are left.
 struct SplitWeightGradient : CudaPrepared {
@@ -133,7 +140,7 @@ struct SplitWeightGradient : CudaPrepared {
 
 Result<std::unique_ptr<CudaPrepared>> prepare_split(CudaLibraries& libraries, const CudaCall& k) {
   auto prepared = std::make_unique<SplitWeightGradient>();
-  const int64_t all = k.result("dw").type.shape[0], most = aligned_columns(all);
+  const int64_t all = columns_of(k), most = aligned_columns(all);
   if (Status s = prepared->most.create(libraries, weight_gradient_of(k, 0, most), k.workspace_bytes, k.algorithm))
     return s;
   if (Status s = prepared->rest.create(libraries, weight_gradient_of(k, most, all - most), k.workspace_bytes, 0))
@@ -143,10 +150,14 @@ Result<std::unique_ptr<CudaPrepared>> prepare_split(CudaLibraries& libraries, co
 
 Status launch_split(const CudaCall& k) {
   auto* prepared = static_cast<SplitWeightGradient*>(k.prepared);
-  const int64_t most_bytes = aligned_columns(k.result("dw").type.shape[0]) * dtype_bytes(k.call["dy"].dtype);
-  const auto* dy = k.in<std::byte>("dy");
-  if (Status s = prepared->most.run(k, dy, k.in("x"), k.in("addend"))) return s;
-  return prepared->rest.run(k, dy + most_bytes, k.in("x"), k.in("addend"));
+  const bool dy_is_left = k.call.get_int("transpose_w") != 0;
+  const auto* x = k.in<std::byte>("x");
+  auto run_from = [&](PreparedMatmul& matmul, int64_t first) {
+    const auto* dy = k.in<std::byte>("dy") + first * dtype_bytes(k.call["dy"].dtype);
+    return matmul.run(k, dy_is_left ? dy : x, dy_is_left ? x : dy, k.in("addend"));
+  };
+  if (Status s = run_from(prepared->most, 0)) return s;
+  return run_from(prepared->rest, aligned_columns(columns_of(k)));
 }
 
 // ---- linear_f8 ----
