@@ -7,7 +7,8 @@
 // It is right because the sum is accumulated in at least f32 either way; only the rounding in the middle goes.
 //
 // A cast to fewer bits comes before the zeros that are padded, so that a last layer whose classes are padded has no
-// padded weights in f32. It keeps zero as it is. Before differentiation the gradient would have fewer bits, too.
+// padded weights in f32. It keeps zero as it is. Before differentiation the gradient would have fewer bits, too. It
+// also comes before a transpose, and one to more bits behind it, so that transposes move fewer bytes.
 
 namespace plimsoll {
 namespace {
@@ -40,22 +41,47 @@ bool try_fold(Graph& graph, NodeId cast) {
   return true;
 }
 
-bool try_swap_with_pad(Graph& graph, NodeId cast) {
-  const ValueId narrow = graph.node(cast).results[0], padded = operand_of(graph.node(cast), "x");
-  const NodeId id = graph.value(padded).producer;
-  if (id == NodeId::None || !has_one_reader(graph, padded)) return false;
-  const Node& pad = graph.node(id);
-  if (pad.op->name != "pad" || operand_of(pad, "value") != ValueId::None) return false;
+// The node that makes the value if it is of that op and nothing else reads the value; None otherwise.
+NodeId only_for_reader(const Graph& graph, ValueId value, llvm::StringRef op) {
+  return producer_of(graph, value, op) && has_one_reader(graph, value) ? graph.value(value).producer : NodeId::None;
+}
+
+bool has_more_bits(const Graph& graph, ValueId value, ValueId other) {
+  return dtype_bytes(graph.type(value).dtype) > dtype_bytes(graph.type(other).dtype);
+}
+
+// A cast to fewer bits of what `op` moves becomes a move of the cast.
+bool try_swap(Graph& graph, NodeId cast, llvm::StringRef op) {
+  const ValueId narrow = graph.node(cast).results[0], moved = operand_of(graph.node(cast), "x");
+  const NodeId id = only_for_reader(graph, moved, op);
+  if (id == NodeId::None || !has_more_bits(graph, moved, narrow)) return false;
+  const Node& move = graph.node(id);
+  if (move.operands.size() > 1 && move.operands[1] != ValueId::None) return false;  // padded with other than zeros
   const DType dtype = graph.type(narrow).dtype;
-  if (dtype_bytes(dtype) >= dtype_bytes(graph.type(padded).dtype)) return false;
   Builder b = builder_at(graph, cast);
-  b.origin = pad.origin;
-  replace_and_rename(graph, narrow, b.emit("pad", {b.cast(operand_of(pad, "x"), dtype)}, pad.attrs));
+  b.origin = move.origin;
+  replace_and_rename(graph, narrow, b.emit(op, {b.cast(move.operands[0], dtype)}, move.attrs));
+  return true;
+}
+
+bool try_swap_with_wider(Graph& graph, NodeId transpose) {
+  const ValueId result = graph.node(transpose).results[0], wide = graph.node(transpose).operands[0];
+  const NodeId id = only_for_reader(graph, wide, "cast");
+  if (id == NodeId::None || !has_more_bits(graph, wide, graph.node(id).operands[0])) return false;
+  const DType dtype = graph.type(wide).dtype;
+  Builder b = builder_at(graph, transpose);
+  const ValueId moved = b.emit("transpose", {graph.node(id).operands[0]}, graph.node(transpose).attrs);
+  replace_and_rename(graph, result, b.cast(moved, dtype));
   return true;
 }
 
 Result<bool> run(Graph& graph, PassContext& context) {
-  return apply_patterns(graph, context, {{"cast", "sums", try_fold}, {"cast", "pads", try_swap_with_pad}});
+  const auto swap_with = [](llvm::StringRef op) { return [op](Graph& g, NodeId id) { return try_swap(g, id, op); }; };
+  return apply_patterns(graph, context,
+                        {{"cast", "sums", try_fold},
+                         {"cast", "pads", swap_with("pad")},
+                         {"cast", "transposes", swap_with("transpose")},
+                         {"transpose", "transposes", try_swap_with_wider}});
 }
 
 }  // namespace
@@ -63,8 +89,9 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_fold_casts_into_reductions{
     .name = "fold-casts-into-reductions",
     .summary =
-        "let sums of 16-bit operands that are cast to f32 round to f32 themselves, and cast to fewer bits before "
-        "padding",
+        "let sums of 16-bit operands that are cast to f32 round to f32 themselves; cast to fewer bits before padding "
+        "and "
+        "transposes, to more bits behind transposes",
     .keeps_result = false,
     .run = run,
 };
