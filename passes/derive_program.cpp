@@ -131,7 +131,7 @@ Result<ForwardModel> prepare_forward(CleanModel model, const TrainingRequest& re
                                      const KernelPreferences& preferences) {
   Result<ForwardModel> forward = prepare_undivided(std::move(model), request, preferences);
   if (!forward || forward->passes.stopped()) return forward;
-  Result<bool> changed = forward->passes.run(forward->graph, partition_pipeline(request));
+  Result<bool> changed = forward->passes.run(forward->graph, partition_pipeline(request, preferences));
   if (!changed) return changed.takeError();
   return forward;
 }

@@ -40,7 +40,7 @@ std::string quantize_pipeline(const TrainingRequest& request) {
 
 std::string forward_pipeline(const TrainingRequest& request, const KernelPreferences& preferences, Narrowed narrowed) {
   std::string text, mark;
-  // Ranks that divide tensors have aligned parts of them.
+  // Ranks that divide tensors pad their parts, once they have these; of a vocabulary they have aligned parts.
   const bool pads = preferences.product_multiple > 1 && request.mesh[MeshAxis::Tensor] == 1;
   const bool has_16_bits = request.precision == "bf16" || request.precision == "fp16" || request.precision == "fp8";
   if (pads)
@@ -60,7 +60,7 @@ std::string forward_pipeline(const TrainingRequest& request, const KernelPrefere
   return text + "fuse-batch-norms";
 }
 
-std::string partition_pipeline(const TrainingRequest& request) {
+std::string partition_pipeline(const TrainingRequest& request, const KernelPreferences& preferences) {
   const auto among = [&](MeshAxis axis) { return "{ranks=" + std::to_string(request.mesh[axis]); };
   const bool local = request.batch_norm == Statistics::OfOwnRows;
   std::string text;
@@ -68,7 +68,8 @@ std::string partition_pipeline(const TrainingRequest& request) {
     text += "divide-batch" + among(MeshAxis::Data) + (local ? " batch-norm=local" : "") + "}, simplify, cse, dce, ";
   if (has_stages_with_parts(request)) return llvm::StringRef(text).rtrim(", ").str();
   if (request.mesh[MeshAxis::Tensor] > 1)
-    text += "divide-tensors" + among(MeshAxis::Tensor) + "}, simplify, cse, dce, ";
+    text += "divide-tensors" + among(MeshAxis::Tensor) + "}, simplify, cse, dce, " +
+            (preferences.product_multiple > 1 ? "pad-products, " : "");
   if (request.mesh[MeshAxis::Data] > 1 && request.zero_as_done(request.zero, request.mesh) == 3)
     text +=
         "divide-parameters" + among(MeshAxis::Data) + (request.sum_dtype == DType::BF16 ? " sums=bf16" : "") + "}, ";

@@ -33,7 +33,7 @@ enum class Narrowed : uint8_t { Frozen, Trained };
 // micro-batch is divided by itself, once the stages have theirs; the last of the three tidies up behind that.
 std::string forward_pipeline(const TrainingRequest& request, const KernelPreferences& preferences,
                              Narrowed narrowed = Narrowed::Frozen);
-std::string partition_pipeline(const TrainingRequest& request);
+std::string partition_pipeline(const TrainingRequest& request, const KernelPreferences& preferences);
 bool has_stages_with_parts(const TrainingRequest& request);
 extern const llvm::StringLiteral parts_of_stages_pipeline;
 // First, where a function takes the batch as a whole.
