@@ -1,23 +1,18 @@
 #include "passes/target/padding.h"
 
-#include "ir/evaluate.h"
 #include "ir/support/align.h"
 #include "passes/rewrite/match.h"
 #include "passes/target/min_cut.h"
+#include "passes/target/padding_numbers.h"
 
 #include "llvm/ADT/STLExtras.h"
 
 #include <algorithm>
-#include <cmath>
 
 // From one dimension on, ops' records say what is longer with it (OpDef::divide, asked for one rank whose part reaches
 // beyond the end), which gives all nodes that could work on padding. Which of them do is a minimum cut: a product with
 // odd rows that stays as it is costs the time that padding would save, and a value that is made on one side and read on
 // the other costs a copy.
-//
-// What stands in the padding is a number: zeros where it was copied there, and what elementwise ops make of zeros
-// behind that. A product sums over padding only where one of its factors has zeros there, so that the sum is what it
-// was.
 
 namespace plimsoll {
 namespace {
@@ -31,25 +26,6 @@ constexpr size_t max_calls = 200'000;  // of one choice; larger ones stay unpadd
 
 bool all_equal(llvm::ArrayRef<int64_t> list) {
   return llvm::all_of(list, [&](int64_t each) { return each == list.front(); });
-}
-
-bool is_product(const Node& node) { return node.op->name == "linear" || node.op->name == "matmul"; }
-
-bool only_moves(const Node& node) {
-  constexpr llvm::StringLiteral ops[] = {"reshape", "transpose", "split", "concat", "slice"};
-  return node.op->divide && llvm::is_contained(ops, node.op->name);
-}
-
-bool all_are_float(const Graph& graph, const Node& node) {
-  const auto is_float_value = [&](ValueId value) {
-    return value != ValueId::None && is_float(graph.type(value).dtype);
-  };
-  return llvm::all_of(node.operands, is_float_value) && llvm::all_of(node.results, is_float_value);
-}
-
-bool is_elementwise(const Graph& graph, const Node& node) {
-  return node.op->elementwise && !node.op->divide && !node.operands.empty() && node.results.size() == 1 &&
-         all_are_float(graph, node);
 }
 
 // Dimensions of elementwise operands are counted from the right, and those of one element are repeated.
@@ -127,10 +103,10 @@ class PaddingFinder {
     const bool is_result = graph_.value(at.first).producer == id;
     const auto side = is_result ? llvm::ArrayRef<ValueId>(node.results) : llvm::ArrayRef<ValueId>(node.operands);
     const auto index = static_cast<size_t>(llvm::find(side, at.first) - side.begin());
-    if (is_elementwise(graph_, node)) return padded_elementwise(graph_, node, cut, graph_.type(at.first).shape.size());
-    const bool is_f8 = node.attrs.has("f8") || node.attrs.has("f8_grad");
-    if (!(is_product(node) && !is_f8 && is_float(graph_.type(node.results[0]).dtype)) && !only_moves(node))
-      return std::nullopt;
+    const PaddedKind kind = padded_kind(graph_, node);
+    if (kind == PaddedKind::None) return std::nullopt;
+    if (kind == PaddedKind::Elementwise)
+      return padded_elementwise(graph_, node, cut, graph_.type(at.first).shape.size());
     const CutAt known{is_result ? CutAt::Side::Result : CutAt::Side::Operand, index, cut};
     constexpr int64_t ranks = 1;
     return node.op->divide(OpCall(*node.op, node.attrs, operand_types(graph_, node)), result_types(graph_, node), known,
@@ -178,69 +154,16 @@ class PaddingFinder {
 
   // Leaves out nodes behind which the padding would not be a known number, or would add to a sum.
   void drop_unknown_padding() {
-    behind_.clear();
+    PaddingNumbers numbers;
     std::vector<bool> kept;
     for (const PaddedCall& each : calls_) {
-      const std::optional<double> number = padding_behind(each);
+      const std::optional<double> number = padding_behind(graph_, each, numbers);
       kept.push_back(number.has_value());
       const Node& node = graph_.node(each.node);
       for (size_t i = 0; number && i < node.results.size(); ++i)
-        if (each.call.results[i]) behind_[{node.results[i], each.call.results[i]->dim}] = *number;
+        if (each.call.results[i]) numbers[{node.results[i], each.call.results[i]->dim}] = *number;
     }
     keep_calls(kept);
-  }
-
-  double padding_of(const PaddedCall& each, size_t operand) const {
-    const auto known = behind_.find({graph_.node(each.node).operands[operand], each.call.operands[operand]->dim});
-    return known == behind_.end() ? 0 : known->second;
-  }
-
-  // Of the node's results; none where it must not work on padding.
-  std::optional<double> padding_behind(const PaddedCall& each) const {
-    const Node& node = graph_.node(each.node);
-    if (is_product(node)) return behind_product(each);
-    if (!only_moves(node)) return behind_elementwise(each);
-    std::optional<double> number;
-    for (size_t i = 0; i < node.operands.size(); ++i) {
-      if (!each.call.operands[i] || (number && *number != padding_of(each, i))) return std::nullopt;
-      number = padding_of(each, i);
-    }
-    return number;
-  }
-
-  // A factor with zeros in the padding makes zeros there, and adds zeros to sums. A bias and an addend come to that.
-  std::optional<double> behind_product(const PaddedCall& each) const {
-    const Node& node = graph_.node(each.node);
-    bool has_zeros = false;
-    for (size_t i = 0; i < 2; ++i) has_zeros |= each.call.operands[i] && padding_of(each, i) == 0;
-    if (!has_zeros) return std::nullopt;
-    double number = 0;
-    for (size_t i = 2; i < node.operands.size() && !each.call.sums; ++i) {
-      if (node.operands[i] == ValueId::None) continue;
-      if (!each.call.operands[i]) return std::nullopt;
-      number += padding_of(each, i);
-    }
-    return number;
-  }
-
-  std::optional<double> behind_elementwise(const PaddedCall& each) const {
-    const Node& node = graph_.node(each.node);
-    std::vector<Tensor> tensors;
-    bool any_zero = false, all_known = true;
-    for (size_t i = 0; i < node.operands.size(); ++i) {
-      const std::optional<double> number =
-          each.call.operands[i] ? std::optional<double>(padding_of(each, i)) : splat_value(graph_, node.operands[i]);
-      any_zero |= each.call.operands[i] && *number == 0;
-      all_known &= number.has_value();
-      tensors.push_back(Tensor::scalar(number.value_or(1), DType::F64));
-    }
-    if (!all_known) return node.op->name == "mul" && any_zero ? std::optional<double>(0) : std::nullopt;
-    llvm::SmallVector<const Tensor*, 4> operands;
-    for (const Tensor& tensor : tensors) operands.push_back(&tensor);
-    Result<std::vector<Tensor>> made = evaluate_node(*node.op, each.call.attrs, operands);
-    if (!made) return llvm::consumeError(made.takeError()), std::nullopt;
-    const double number = made->front().get(0);
-    return std::isfinite(number) ? std::optional(number) : std::nullopt;
   }
 
   // ---- Which nodes do ----
@@ -368,14 +291,14 @@ class PaddingFinder {
   std::map<DimOfValue, Cut> cuts_;
   std::set<std::pair<NodeId, DimOfValue>> joined_;
   std::vector<PaddedCall> calls_;
-  std::map<DimOfValue, double> behind_;  // what calls make of padding; zeros elsewhere
 };
 
 }  // namespace
 
 std::vector<DimOfValue> odd_rows(const Graph& graph, const Node& node, int64_t multiple) {
   std::vector<DimOfValue> odd;
-  if (!is_product(node) || !is_16_bit_float(graph.type(node.operands[0]).dtype)) return odd;
+  const bool is_product = padded_kind(graph, node) == PaddedKind::Product;
+  if (!is_product || !is_16_bit_float(graph.type(node.operands[0]).dtype)) return odd;
   const auto look = [&](ValueId value) {
     const Shape& shape = graph.type(value).shape;
     if (shape.back() % multiple != 0 && shape.back() > multiple)
