@@ -19,7 +19,7 @@ using Cuts = std::map<int64_t, Cut>;
 
 class Padder {
  public:
-  Padder(Graph& graph, const Padding& padding) : graph_(graph) {
+  Padder(Graph& graph, const PaddingChoice& padding) : graph_(graph) {
     for (const PaddedCall& each : padding.calls) calls_[each.node].push_back(&each.call);
     for (const PaddedCall& each : padding.calls)
       if (nodes_.empty() || nodes_.back() != each.node) nodes_.push_back(each.node);
@@ -167,7 +167,7 @@ Result<bool> run(Graph& graph, PassContext& context) {
       if (graph.node(id).erased) continue;
       for (const DimOfValue& at : odd_rows(graph, graph.node(id), costs.multiple)) {
         if (seen.count(at)) continue;
-        const std::optional<Padding> padding = choose_padding(graph, at, costs, seen);
+        const std::optional<PaddingChoice> padding = choose_padding(graph, at, costs, seen);
         if (!padding) continue;
         const int64_t size = graph.type(at.first).shape[static_cast<size_t>(at.second)];
         context.decide(graph.value(graph.node(id).results[0]).name,

@@ -56,7 +56,7 @@ class PaddingFinder {
  public:
   PaddingFinder(const Graph& graph, const PaddingCosts& costs) : graph_(graph), costs_(costs) {}
 
-  std::optional<Padding> run(DimOfValue seed, std::set<DimOfValue>& seen) {
+  std::optional<PaddingChoice> run(DimOfValue seed, std::set<DimOfValue>& seen) {
     const int64_t size = graph_.type(seed.first).shape[static_cast<size_t>(seed.second)];
     grow(seed, {seed.second, {size}, {align_up(size, costs_.multiple)}});
     for (const auto& each : cuts_) seen.insert(each.first);
@@ -66,7 +66,7 @@ class PaddingFinder {
     drop_unknown_padding();
     keep_calls(cheapest());
     drop_unknown_padding();
-    Padding found = weighed();
+    PaddingChoice found = weighed();
     if (found.saved_bytes <= found.copied_bytes) return std::nullopt;
     found.calls = std::move(calls_);
     return found;
@@ -270,8 +270,8 @@ class PaddingFinder {
     return side;
   }
 
-  Padding weighed() const {
-    Padding padding;
+  PaddingChoice weighed() const {
+    PaddingChoice padding;
     for (const PaddedCall& each : calls_) {
       const int64_t saved = saved_by(each);
       padding.products += saved > 0;
@@ -309,8 +309,8 @@ std::vector<DimOfValue> odd_rows(const Graph& graph, const Node& node, int64_t m
   return odd;
 }
 
-std::optional<Padding> choose_padding(const Graph& graph, DimOfValue dim, const PaddingCosts& costs,
-                                      std::set<DimOfValue>& seen) {
+std::optional<PaddingChoice> choose_padding(const Graph& graph, DimOfValue dim, const PaddingCosts& costs,
+                                            std::set<DimOfValue>& seen) {
   return PaddingFinder(graph, costs).run(dim, seen);
 }
 

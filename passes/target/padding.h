@@ -20,7 +20,7 @@ struct PaddedCall {
   DividedCall call;
 };
 
-struct Padding {
+struct PaddingChoice {
   std::vector<PaddedCall> calls;  // in the order of their nodes
   int64_t products = 0;           // how many of them have aligned rows then
   // Of forward: what products take less, and what copies to longer dimensions and back take, as bytes that memory moves
@@ -42,7 +42,7 @@ std::vector<DimOfValue> odd_rows(const Graph& graph, const Node& node, int64_t m
 
 // The padding of that dimension, and of all that are padded with it, that takes least time; none where products stay
 // as they are. `seen` takes the dimensions about which it has decided.
-std::optional<Padding> choose_padding(const Graph& graph, DimOfValue dim, const PaddingCosts& costs,
-                                      std::set<DimOfValue>& seen);
+std::optional<PaddingChoice> choose_padding(const Graph& graph, DimOfValue dim, const PaddingCosts& costs,
+                                            std::set<DimOfValue>& seen);
 
 }  // namespace plimsoll
