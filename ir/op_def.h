@@ -5,6 +5,7 @@
 // reference), and the samples every shared op test runs.
 
 #include "ir/graph.h"
+#include "ir/linear_form.h"
 #include "ir/op_signature.h"
 
 namespace plimsoll {
@@ -85,6 +86,31 @@ class RecordFn {
 using ReferenceFn = RecordFn<const ReferenceCall&>;
 // The same for an op of several ranks: their calls, by the ranks' coordinates along the op's axis.
 using CollectiveFn = void (*)(llvm::ArrayRef<ReferenceCall> members);
+
+// How a value lies along an axis of the mesh.
+enum class MeshPlacement : uint8_t {
+  Whole,    // all ranks hold it alike
+  Divided,  // each rank has a part of it, or something of its own
+  Partial,  // each rank has a summand of it
+};
+
+// An op whose results depend on other ranks, or on which rank it is, and the placement along its axis of what it reads
+// and of what it makes.
+class Collective {
+ public:
+  constexpr Collective() = default;
+  constexpr Collective(CollectiveFn members, MeshPlacement from, MeshPlacement to)
+      : from(from), to(to), members_(members) {}
+
+  MeshPlacement from = MeshPlacement::Whole, to = MeshPlacement::Whole;
+
+  explicit constexpr operator bool() const { return members_; }
+  void operator()(llvm::ArrayRef<ReferenceCall> members) const { members_(members); }
+
+ private:
+  CollectiveFn members_ = nullptr;
+};
+
 // The attributes that the op has for another batch size: operand types before and after. Errors where they do not
 // follow from these types.
 using AttrsForBatchFn = Result<Attrs> (*)(const OpCall& before, llvm::ArrayRef<const Type*> after);
@@ -165,14 +191,6 @@ struct ChunkCall {
 };
 // Returns none where a result's rows depend on rows of other chunks, or where the chunks would not be equal.
 using ChunkFn = std::optional<ChunkCall> (*)(const OpCall& call, Chunk chunk);
-// Under which ops a sum over ranks stays one: what the ranks make of their summands are summands of the result.
-enum class Linear : uint8_t {
-  No,
-  InAll,    // where every operand is such a sum
-  InOne,    // where one operand is, and the ranks hold the others alike
-  InFirst,  // where the first operand is
-};
-
 // A dimension of an operand or of a result that ranks divide.
 struct CutAt {
   enum class Side : uint8_t { Operand, Result } side;
@@ -267,9 +285,9 @@ struct OpDef {
   ChunkFn chunk = nullptr;                    // none: elementwise ops are cut by elements, others want the whole batch
   DivideFn divide = nullptr;                  // none: elementwise ops are cut by elements, others want whole operands
   SampleWeightFn sample_weight = nullptr;     // where result 0 may be a WeightedMean; it makes the last result
-  Linear linear = Linear::No;
-  AcrossRanksFn across_ranks = nullptr;  // none: an op without `chunk` reads the gathered rows of all ranks
-  CollectiveFn collective = nullptr;     // of ops whose results depend on other ranks, or on which rank it is
+  LinearForms linear = {};                    // what ranks make of summands of an operand are summands of the result
+  AcrossRanksFn across_ranks = nullptr;       // none: an op without `chunk` reads the gathered rows of all ranks
+  Collective collective = {};
   ReferenceFn reference;
   SamplesFn samples;
 

@@ -160,13 +160,12 @@ class RanksCheck {
 
   // `most`: what the operands are, and then what the results are.
   Status follow_collective(const Instruction& instruction, HeldByAxis& most) const {
-    const llvm::StringRef op = instruction.op;
+    const Collective& collective = get_op(instruction.op).collective;
     Held& held = most[*parse_axis(instruction.attrs.get_string("axis"))];
-    if (op == "take_piece" && held == Held::Own)
+    if (collective.from == MeshPlacement::Whole && held == Held::Own)
       return model_error("takes a piece of " + name(instruction.operands[0]) + ", which differs from rank to rank");
-    const bool gives_all = op == "reduce_all" || op == "gather_pieces" || op == "broadcast";
-    const bool gives_own = op == "place_piece" || op == "reduce_root" || op == "all_to_all";
-    held = gives_all ? Held::Alike : gives_own ? Held::Own : Held::Piece;
+    const bool gives_own = collective.to == MeshPlacement::Partial || collective.to == collective.from;
+    held = collective.to == MeshPlacement::Whole ? Held::Alike : gives_own ? Held::Own : Held::Piece;
     return Status::success();
   }
 

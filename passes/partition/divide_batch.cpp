@@ -268,21 +268,22 @@ class BatchDivider {
 
   bool is_unchanged(ValueId value) { return value == ValueId::None || forms(value).whole == value; }
 
+  // Of elementwise ops and views alone: what others make of a sum may be larger, and take longer to add up.
   bool stays_a_sum(const Node& node) {
-    if (node.op->linear == Linear::No || !is_float(old_type(node.results[0]).dtype)) return false;
-    size_t sums = 0;
-    for (ValueId operand : node.operands) {
+    const LinearForm& form = node.op->linear.first;
+    if ((!node.op->elementwise && !node.op->is_view()) || !is_float(old_type(node.results[0]).dtype)) return false;
+    llvm::SmallVector<bool, 4> is_present;
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      const ValueId operand = node.operands[i];
+      is_present.push_back(operand != ValueId::None);
       if (!is_partial(operand) && !is_whole(operand)) return false;
       if (is_partial(operand) && !is_float(old_type(operand).dtype)) return false;
-      sums += is_partial(operand);
+      if (is_partial(operand) && !form.has(node.op->operands, i)) return false;
     }
-    switch (node.op->linear) {
-      case Linear::No: return false;
-      case Linear::InAll: return sums == node.operands.size();
-      case Linear::InOne: return sums == 1;
-      case Linear::InFirst: return sums == 1 && is_partial(node.operands[0]);
-    }
-    return false;
+    const auto is_summand = [&](size_t operand) { return is_partial(node.operands[operand]); };
+    const auto terms = present_terms(form, node.op->operands, is_present);
+    return !terms.empty() &&
+           llvm::all_of(terms, [&](const PresentTerm& term) { return llvm::count_if(term.factors, is_summand) == 1; });
   }
 
   // What the record says of one rank's rows, where it cuts an operand that comes in rows; those that it reads whole are

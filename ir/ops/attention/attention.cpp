@@ -383,6 +383,7 @@ constinit const OpDef op_attention{
     .flops = attention_flops,
     .chunk = attention_chunk,
     .divide = attention_divide,
+    .linear = {"sum(v)"},
     .reference = attention_reference,
     .samples = attention_samples,
 };
@@ -399,6 +400,7 @@ constinit const OpDef op_attention_grad{
     .gradient = no_second_derivative,
     .precision = Precision::Low,
     .flops = attention_grad_flops,
+    .linear = {"sum(dy * v) + sum(dy * y)", "sum(dy)"},
     .reference = attention_grad_reference,
     .samples = attention_grad_samples,
 };
@@ -413,6 +415,7 @@ constinit const OpDef op_attention_mask_grad{
     .gradient = no_second_derivative,
     .precision = Precision::Low,
     .flops = attention_mask_grad_flops,
+    .linear = {"sum(dy * v) + sum(dy * y)"},
     .reference = attention_mask_grad_reference,
     .samples = attention_mask_grad_samples,
 };
@@ -426,6 +429,7 @@ constinit const OpDef op_attention_sinks_grad{
     .gradient = no_second_derivative,
     .precision = Precision::Low,
     .flops = attention_sinks_grad_flops,
+    .linear = {"sum(y * dy)"},
     .reference = attention_sinks_grad_reference,
     .samples = attention_sinks_grad_samples,
 };

@@ -103,6 +103,7 @@ constinit const OpDef op_rotary{
     .flops = rotary_flops,
     .chunk = rotary_chunk,
     .divide = rotary_divide,
+    .linear = {"x"},
     .reference = rotary_reference,
     .samples = rotary_samples,
 };

@@ -76,7 +76,8 @@ constinit const OpDef op_all_to_all{
     .moves_elements = true,
     .engine = Engine::Ranks,
     .flops = no_flops,
-    .collective = all_to_all_members,
+    .linear = {"x"},
+    .collective = {all_to_all_members, MeshPlacement::Divided, MeshPlacement::Divided},
     .reference = alone<all_to_all_members>,
     .samples = all_to_all_samples,
 };

@@ -93,7 +93,8 @@ constinit const OpDef op_broadcast{
     .engine = Engine::Ranks,
     .in_place = {{"y", "x"}},
     .flops = no_flops,
-    .collective = broadcast_members,
+    .linear = {"x"},
+    .collective = {broadcast_members, MeshPlacement::Divided, MeshPlacement::Whole},
     .reference = alone<broadcast_members>,
     .samples = rooted_samples,
 };
@@ -110,7 +111,8 @@ constinit const OpDef op_reduce_root{
     .repeatable = false,
     .engine = Engine::Ranks,
     .flops = no_flops,
-    .collective = reduce_root_members,
+    .linear = {"x"},
+    .collective = {reduce_root_members, MeshPlacement::Partial, MeshPlacement::Partial},
     .reference = alone<reduce_root_members>,
     .samples = rooted_samples,
 };

@@ -179,10 +179,10 @@ std::vector<Sample> gather_samples() {
 
 constexpr AttrSpecs resized_attrs = group_attrs.with({{"shape", AttrKind::Ints}});
 
-enum class Resized : uint8_t { Moves, Reduces };
 constexpr OpDef resized_op(llvm::StringLiteral name, llvm::StringLiteral summary, Engine engine, InferFn infer,
-                           GradientFn gradient, CollectiveFn members, ReferenceFn reference, SamplesFn samples,
-                           Resized kind = Resized::Moves, AttrSpecs attrs = resized_attrs) {
+                           GradientFn gradient, Collective members, ReferenceFn reference, SamplesFn samples,
+                           AttrSpecs attrs = resized_attrs) {
+  const bool moves = members.from != MeshPlacement::Partial;
   return {.name = name,
           .summary = summary,
           .operands = {"x"},
@@ -191,10 +191,11 @@ constexpr OpDef resized_op(llvm::StringLiteral name, llvm::StringLiteral summary
           .infer = infer,
           .gradient = Gradient::rule(gradient),
           .precision = Precision::Follow,
-          .repeatable = kind == Resized::Moves,
-          .moves_elements = kind == Resized::Moves,
+          .repeatable = moves,
+          .moves_elements = moves,
           .engine = engine,
           .flops = no_flops,
+          .linear = {"x"},
           .collective = members,
           .reference = reference,
           .samples = samples};
@@ -215,30 +216,33 @@ constinit const OpDef op_reduce_all{
     .engine = Engine::Ranks,
     .in_place = {{"y", "x"}},
     .flops = no_flops,
-    .collective = reduce_all_members,
+    .linear = {"x"},
+    .collective = {reduce_all_members, MeshPlacement::Partial, MeshPlacement::Whole},
     .reference = alone<reduce_all_members>,
     .samples = reduce_all_samples,
 };
 
-constinit const OpDef op_reduce_pieces =
-    resized_op("reduce_pieces", "the rank's own piece, of {shape}, of the sum of x over the {ranks} along {axis}",
-               Engine::Ranks, infer_piece, reduce_pieces_gradient, reduce_pieces_members, alone<reduce_pieces_members>,
-               piece_samples, Resized::Reduces);
+constinit const OpDef op_reduce_pieces = resized_op(
+    "reduce_pieces", "the rank's own piece, of {shape}, of the sum of x over the {ranks} along {axis}", Engine::Ranks,
+    infer_piece, reduce_pieces_gradient, {reduce_pieces_members, MeshPlacement::Partial, MeshPlacement::Divided},
+    alone<reduce_pieces_members>, piece_samples);
 
 constinit const OpDef op_gather_pieces = resized_op(
     "gather_pieces",
     "all pieces x of the {ranks} along {axis}, cast {to} a type if one is given, one after the other, cut off at "
     "{shape}; its gradient is added up in {sum}, or else in f32",
-    Engine::Ranks, infer_gathered, gather_pieces_gradient, gather_pieces_members, alone<gather_pieces_members>,
-    gather_samples, Resized::Moves,
+    Engine::Ranks, infer_gathered, gather_pieces_gradient,
+    {gather_pieces_members, MeshPlacement::Divided, MeshPlacement::Whole}, alone<gather_pieces_members>, gather_samples,
     resized_attrs.with({{"to", AttrKind::DType, AttrNeed::Optional}, {"sum", AttrKind::DType, AttrNeed::Optional}}));
 
 constinit const OpDef op_take_piece = resized_op(
     "take_piece", "the rank's own piece, of {shape}, of x, which the {ranks} along {axis} hold alike", Engine::Compute,
-    infer_piece, take_piece_gradient, take_piece_members, alone<take_piece_members>, piece_samples);
+    infer_piece, take_piece_gradient, {take_piece_members, MeshPlacement::Whole, MeshPlacement::Divided},
+    alone<take_piece_members>, piece_samples);
 
 constinit const OpDef op_place_piece = resized_op(
     "place_piece", "zeros of {shape} with x where the rank's own piece of the {ranks} along {axis} lies",
-    Engine::Compute, infer_whole, place_piece_gradient, place_piece_members, alone<place_piece_members>, whole_samples);
+    Engine::Compute, infer_whole, place_piece_gradient,
+    {place_piece_members, MeshPlacement::Divided, MeshPlacement::Partial}, alone<place_piece_members>, whole_samples);
 
 }  // namespace plimsoll

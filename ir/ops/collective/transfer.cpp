@@ -89,6 +89,7 @@ constinit const OpDef op_transfer{
     .flops = no_flops,
     .chunk = chunk_of_first,
     .divide = transfer_divide,
+    .linear = {"x"},
     .reference = transfer_reference,
     .samples = transfer_samples,
 };

@@ -233,6 +233,7 @@ constinit const OpDef op_conv{
     .dim_order = DimOrder::ChannelsLast,
     .flops = conv_flops,
     .chunk = chunk_of_first,
+    .linear = {"sum(x * w) + bias"},
     .reference = conv_reference,
     .samples = conv_samples,
 };
@@ -248,6 +249,7 @@ constinit const OpDef op_conv_dx{
     .precision = Precision::Low,
     .flops = conv_dx_flops,
     .attrs_for_batch = shape_attr_for_batch,
+    .linear = {"sum(dy * w)"},
     .reference = conv_dx_reference,
     .samples = conv_dx_samples,
 };
@@ -262,6 +264,7 @@ constinit const OpDef op_conv_dw{
     .gradient = no_second_derivative,
     .precision = Precision::Low,
     .flops = conv_dw_flops,
+    .linear = {"sum(x * dy)"},
     .reference = conv_dw_reference,
     .samples = conv_dw_samples,
 };

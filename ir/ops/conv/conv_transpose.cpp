@@ -103,6 +103,7 @@ constinit const OpDef op_conv_transpose{
     .dim_order = DimOrder::ChannelsLast,
     .flops = conv_transpose_flops,
     .chunk = chunk_of_first,
+    .linear = {"sum(x * w) + bias"},
     .reference = conv_transpose_reference,
     .samples = conv_transpose_samples,
 };

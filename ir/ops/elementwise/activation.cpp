@@ -88,6 +88,7 @@ constexpr OpDef gradient_op(llvm::StringLiteral name, llvm::StringLiteral summar
           .gradient = gradient,
           .elementwise = true,
           .in_place = {{"dx", reads.name}, {"dx", "dy"}},
+          .linear = {"dy"},
           .reference = reference,
           .samples = [] {
             return std::vector<Sample>{{{samples::distinct({2, 3}), samples::normal({2, 3})}, {}},

@@ -94,7 +94,7 @@ constexpr OpDef unary_op(llvm::StringLiteral name, llvm::StringLiteral summary, 
           .samples = samples};
 }
 
-constexpr OpDef with_linear(OpDef op, Linear linear) {
+constexpr OpDef with_linear(OpDef op, LinearForms linear) {
   op.linear = linear;
   return op;
 }

@@ -73,26 +73,26 @@ constinit const OpDef op_add =
     with_linear(binary("add", "a + b", map_binary<[](auto a, auto b) { return wrapping(a) + wrapping(b); }>,
                        rule<[](Expr, Expr, Expr, Expr dy) { return dy; }, [](Expr, Expr, Expr, Expr dy) { return dy; }>,
                        number_samples<Fill::Normal>),
-                Linear::InAll);
+                {"a + b"});
 
 constinit const OpDef op_sub = with_linear(
     binary("sub", "a - b", map_binary<[](auto a, auto b) { return wrapping(a) - wrapping(b); }>,
            rule<[](Expr, Expr, Expr, Expr dy) { return dy; }, [](Expr, Expr, Expr, Expr dy) { return -dy; }>,
            number_samples<Fill::Normal>),
-    Linear::InAll);
+    {"a + b"});
 
 constinit const OpDef op_mul = with_linear(
     binary("mul", "a * b", map_binary<[](auto a, auto b) { return wrapping(a) * wrapping(b); }>,
            rule<[](Expr, Expr b, Expr, Expr dy) { return dy * b; }, [](Expr a, Expr, Expr, Expr dy) { return dy * a; }>,
            number_samples<Fill::Normal>),
-    Linear::InOne);
+    {"a * b"});
 
 constinit const OpDef op_div =
     with_linear(binary("div", "a / b; integers truncate", map_binary<[](auto a, auto b) { return divide(a, b); }>,
                        rule<[](Expr, Expr b, Expr, Expr dy) { return dy / b; },
                             [](Expr, Expr b, Expr y, Expr dy) { return -(dy * y / b); }>,
                        number_samples<Fill::Positive>),
-                Linear::InFirst);
+                {"a"});
 
 constinit const OpDef op_max =
     binary("max", "the larger of a and b; NaN if either is", map_binary<[](auto a, auto b) { return larger(a, b); }>,

@@ -159,6 +159,7 @@ constinit const OpDef op_where{
     .gradient = Gradient::rule(where_gradient),
     .elementwise = true,
     .in_place = {{"y", "a"}, {"y", "b"}},
+    .linear = {"a + b"},
     .reference = where_reference,
     .samples = where_samples,
 };
@@ -184,7 +185,7 @@ constinit const OpDef op_cast{
     .moves_elements = true,
     .elementwise = true,
     .in_place = {{"y", "x"}},
-    .linear = Linear::InAll,
+    .linear = {"x"},
     .reference = cast_reference,
     .samples = cast_samples,
 };
@@ -229,7 +230,7 @@ constinit const OpDef op_identity{
     .gradient = Gradient::rule(unary_rule<pass_on>),
     .view_of = "x",
     .elementwise = true,
-    .linear = Linear::InAll,
+    .linear = {"x"},
     .reference = copy_reference,
     .samples = copy_samples,
 };
@@ -241,6 +242,7 @@ constinit const OpDef op_copy{
     .gradient = Gradient::rule(unary_rule<pass_on>),
     .moves_elements = true,
     .elementwise = true,
+    .linear = {"x"},
     .reference = copy_reference,
     .samples = copy_samples,
 };
@@ -255,6 +257,7 @@ constinit const OpDef op_to_host{
     .repeatable = false,
     .moves_elements = true,
     .engine = Engine::ToHost,
+    .linear = {"x"},
     .reference = copy_reference,
     .samples = to_host_samples,
 };
@@ -267,6 +270,7 @@ constinit const OpDef op_to_device{
     .gradient = Gradient::missing("copies between memories are made after gradients are"),
     .moves_elements = true,
     .engine = Engine::ToDevice,
+    .linear = {"x"},
     .reference = to_device_reference,
     .samples = to_device_samples,
 };
@@ -280,7 +284,7 @@ constinit const OpDef op_add_n{
     .elementwise = true,
     .in_place = {{"y", "first"}, {"y", "second"}},
     .flops = add_n_flops,
-    .linear = Linear::InAll,
+    .linear = {"first + second + others"},
     .reference = add_n_reference,
     .samples = add_n_samples,
 };

@@ -73,7 +73,7 @@ std::vector<Sample> bit_samples() {
 constinit const OpDef op_neg =
     with_linear(unary_op("neg", "-x; floats and integers", infer_numeric, map_unary<[](auto x) { return negated(x); }>,
                          rule<[](Expr, Expr, Expr dy) { return -dy; }>, signed_samples),
-                Linear::InAll);
+                {"x"});
 
 constinit const OpDef op_abs =
     unary_op("abs", "|x|; floats and integers", infer_numeric, map_unary<[](auto x) { return magnitude(x); }>,

@@ -129,6 +129,7 @@ constinit const OpDef op_f8_scale{
     .attrs = {{"to", AttrKind::DType}},
     .infer = infer_f8_scale,
     .gradient = Gradient::zero(),
+    .linear = {"?"},
     .reference = f8_scale_reference,
     .samples = f8_scale_samples,
 };
@@ -143,6 +144,7 @@ constinit const OpDef op_to_f8{
     .attrs = {{"to", AttrKind::DType}, {"rows", 0}, {"columns", 0}},
     .infer = infer_to_f8,
     .gradient = Gradient::missing("8-bit operands are made behind differentiation"),
+    .linear = {"?"},
     .reference = to_f8_reference,
     .samples = to_f8_samples,
 };

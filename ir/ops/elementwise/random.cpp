@@ -134,6 +134,7 @@ constinit const OpDef op_dropout{
     .flops = ten_integer_rounds,
     .chunk = dropout_chunk,
     .divide = dropout_divide,
+    .linear = {"x"},
     .reference = dropout_reference,
     .samples = dropout_samples,
 };

@@ -380,6 +380,7 @@ constinit const OpDef op_gather{
     .flops = no_flops,
     .chunk = gather_chunk,
     .divide = gather_divide,
+    .linear = {"sum(x)"},
     .reference = gather_reference,
     .samples = gather_samples,
 };
@@ -397,6 +398,7 @@ constinit const OpDef op_gather_grad{
     .addend = "addend",
     .in_place = {{"dx", "addend"}},
     .flops = one_add_each,
+    .linear = {"sum(dy) + addend"},
     .reference = gather_grad_reference,
     .samples = gather_grad_samples,
 };
@@ -413,6 +415,7 @@ constinit const OpDef op_gather_elements{
     .flops = no_flops,
     .chunk = gather_elements_chunk,
     .divide = gather_elements_divide,
+    .linear = {"sum(x)"},
     .reference = gather_elements_reference,
     .samples = gather_elements_samples,
 };
@@ -432,6 +435,7 @@ constinit const OpDef op_gather_elements_grad{
     .flops = one_add_each,
     .chunk = gather_elements_grad_chunk,
     .divide = gather_elements_grad_divide,
+    .linear = {"sum(dy) + addend"},
     .reference = gather_elements_grad_reference,
     .samples = gather_elements_grad_samples,
 };
@@ -444,6 +448,7 @@ constinit const OpDef op_gather_nd{
     .infer = infer_gather_nd,
     .gradient = Gradient::rule(gather_nd_gradient),
     .flops = no_flops,
+    .linear = {"sum(x)"},
     .reference = gather_nd_reference,
     .samples = gather_nd_samples,
 };
@@ -456,6 +461,7 @@ constinit const OpDef op_one_hot{
     .infer = infer_one_hot,
     .gradient = Gradient::missing("the on and off values of one_hot count as constants"),
     .flops = no_flops,
+    .linear = {"sum(values)"},
     .reference = one_hot_reference,
     .samples = one_hot_samples,
 };

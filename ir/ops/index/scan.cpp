@@ -131,6 +131,7 @@ constexpr OpDef move_op(llvm::StringLiteral name, llvm::StringLiteral summary, P
           .infer = infer,
           .gradient = Gradient::rule(gradient),
           .flops = no_flops,
+          .linear = {"x"},
           .reference = reference,
           .samples = samples};
 }
@@ -146,6 +147,7 @@ constinit const OpDef op_cumsum{
     .infer = infer_cumsum,
     .gradient = Gradient::rule(cumsum_gradient),
     .precision = Precision::Full,
+    .linear = {"sum(x)"},
     .reference = cumsum_reference,
     .samples = cumsum_samples,
 };

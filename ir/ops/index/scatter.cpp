@@ -192,6 +192,7 @@ constinit const OpDef op_scatter_elements{
     .gradient = Gradient::rule(scatter_elements_gradient),
     .in_place = {{"y", "x"}},
     .flops = one_each_update,
+    .linear = {"?"},
     .reference = scatter_elements_reference,
     .samples = scatter_elements_samples,
 };
@@ -205,6 +206,7 @@ constinit const OpDef op_scatter_nd{
     .gradient = Gradient::rule(scatter_nd_gradient),
     .in_place = {{"y", "x"}},
     .flops = one_each_update,
+    .linear = {"?"},
     .reference = scatter_nd_reference,
     .samples = scatter_nd_samples,
 };

@@ -260,6 +260,7 @@ constinit const OpDef op_cross_entropy_grad{
     .infer = infer_cross_entropy_grad,
     .gradient = no_second_derivative,
     .in_place = {{"dlogits", "logits"}},
+    .linear = {"dloss * class_weights + dlse"},
     .reference = cross_entropy_grad_reference,
     .samples = cross_entropy_grad_samples,
 };

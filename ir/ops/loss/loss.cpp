@@ -192,6 +192,7 @@ constinit const OpDef op_nll_loss{
     .class_labels = "labels",
     .chunk = nll_loss_chunk,
     .sample_weight = label_weight,
+    .linear = {"sum(log_probs)", "sum(class_weights)"},
     .reference = nll_loss_reference,
     .samples = nll_loss_samples,
 };
@@ -206,6 +207,7 @@ constinit const OpDef op_nll_loss_grad{
     .gradient = no_second_derivative,
     .precision = Precision::Full,
     .attrs_for_batch = shape_attr_for_batch,
+    .linear = {"dloss * class_weights"},
     .reference = nll_loss_grad_reference,
     .samples = nll_loss_grad_samples,
 };

@@ -237,6 +237,7 @@ constinit const OpDef op_linear{
     .flops = linear_flops,
     .chunk = linear_chunk,
     .divide = linear_divide,
+    .linear = {"x @ w + bias + addend"},
     .reference = linear_reference,
     .samples = linear_samples,
 };
@@ -256,6 +257,7 @@ constinit const OpDef op_linear_dw{
     .addend = "addend",
     .in_place = {{"dw", "addend"}},
     .flops = linear_dw_flops,
+    .linear = {"x @ dy + addend", "sum(dy)"},
     .reference = linear_dw_reference,
     .samples = linear_dw_samples,
 };
@@ -273,6 +275,7 @@ constinit const OpDef op_linear_gelu_grad{
     .gradient = no_second_derivative,
     .precision = Precision::Low,
     .flops = linear_flops,
+    .linear = {"dy @ w"},
     .reference = linear_gelu_grad_reference,
     .samples = linear_gelu_grad_samples,
 };

@@ -87,6 +87,7 @@ constinit const OpDef op_linear_f8{
     .addend = "addend",
     .in_place = {{"y", "addend"}},
     .flops = linear_f8_flops,
+    .linear = {"?"},
     .reference = linear_f8_reference,
     .samples = linear_f8_samples,
 };

@@ -196,6 +196,7 @@ constinit const OpDef op_matmul{
     .flops = matmul_flops,
     .chunk = matmul_chunk,
     .divide = matmul_divide,
+    .linear = {"sum(a * b)"},
     .reference = matmul_reference,
     .samples = matmul_samples,
 };

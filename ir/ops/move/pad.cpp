@@ -177,6 +177,7 @@ constinit const OpDef op_pad{
     .dim_order = DimOrder::Lists,
     .flops = no_flops,
     .chunk = pad_chunk,
+    .linear = {"x + value"},
     .reference = pad_reference,
     .samples = pad_samples,
 };
@@ -190,6 +191,7 @@ constinit const OpDef op_pad_grad{
     .infer = infer_pad_grad,
     .gradient = Gradient::rule(pad_grad_gradient),
     .flops = one_add_each,
+    .linear = {"sum(dy)"},
     .reference = pad_grad_reference,
     .samples = pad_grad_samples,
 };

@@ -362,7 +362,7 @@ constinit const OpDef op_reshape{
     .attrs_for_batch = reshape_for_batch,
     .chunk = reshape_chunk,
     .divide = reshape_divide,
-    .linear = Linear::InAll,
+    .linear = {"x"},
     .reference = move_all,
     .samples = reshape_samples,
 };
@@ -377,6 +377,7 @@ constinit const OpDef op_transpose{
     .flops = no_flops,
     .chunk = transpose_chunk,
     .divide = transpose_divide,
+    .linear = {"x"},
     .reference = transpose_reference,
     .samples = transpose_samples,
 };
@@ -393,6 +394,7 @@ constinit const OpDef op_expand{
     .attrs_for_batch = expand_for_batch,
     .chunk = expand_chunk,
     .divide = expand_divide,
+    .linear = {"x"},
     .reference = expand_reference,
     .samples = expand_samples,
 };
@@ -406,6 +408,7 @@ constinit const OpDef op_tile{
     .moves_elements = true,
     .dim_order = DimOrder::Lists,
     .flops = no_flops,
+    .linear = {"x"},
     .reference = tile_reference,
     .samples = tile_samples,
 };

@@ -330,6 +330,7 @@ constinit const OpDef op_slice{
     .attrs_for_batch = slice_for_batch,
     .chunk = slice_chunk,
     .divide = slice_divide,
+    .linear = {"x"},
     .reference = slice_reference,
     .samples = slice_samples,
 };
@@ -344,6 +345,7 @@ constinit const OpDef op_slice_grad{
     .gradient = Gradient::rule(slice_grad_gradient),
     .flops = no_flops,
     .attrs_for_batch = slice_grad_for_batch,
+    .linear = {"dy"},
     .reference = slice_grad_reference,
     .samples = slice_grad_samples,
 };
@@ -360,6 +362,7 @@ constinit const OpDef op_split{
     .flops = no_flops,
     .chunk = chunk_across_axis,
     .divide = split_divide,
+    .linear = {"x", "x"},
     .reference = split_reference,
     .samples = split_samples,
 };
@@ -375,6 +378,7 @@ constinit const OpDef op_concat{
     .flops = no_flops,
     .chunk = concat_chunk,
     .divide = concat_divide,
+    .linear = {"xs"},
     .reference = concat_reference,
     .samples = concat_samples,
 };

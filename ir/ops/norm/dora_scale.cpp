@@ -85,6 +85,7 @@ constinit const OpDef op_dora_scale{
     .gradient = Gradient::rule(dora_scale_gradient),
     .precision = Precision::Full,
     .flops = dora_scale_flops,
+    .linear = {"magnitude"},
     .reference = dora_scale_reference,
     .samples = dora_scale_samples,
 };

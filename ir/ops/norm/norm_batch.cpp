@@ -267,6 +267,7 @@ constinit const OpDef op_batch_norm_grad{
     .infer = infer_batch_norm_grad,
     .gradient = no_second_derivative,
     .in_place = {{"dx", "x"}, {"dx", "dy"}, {"dresidual", "dy"}, {"dresidual", "more_dy"}},
+    .linear = {"sum(dy) + sum(more_dy)", "sum(dy) + sum(more_dy)"},
     .reference = batch_norm_grad_reference,
     .samples = batch_norm_grad_samples,
 };
@@ -281,6 +282,7 @@ constinit const OpDef op_batch_norm_inference{
     .dim_order = DimOrder::ChannelsLast,
     .in_place = {{"y", "x"}},
     .chunk = chunk_of_first,
+    .linear = {"x * scale + mean * scale + bias"},
     .reference = batch_norm_inference_reference,
     .samples = batch_norm_inference_samples,
 };
@@ -298,6 +300,7 @@ constinit const OpDef op_running_update{
     .precision = Precision::Full,
     .repeatable = false,
     .in_place = {{"running", "running"}},
+    .linear = {"running + batch"},
     .reference = running_update_reference,
     .samples = running_update_samples,
 };

@@ -390,6 +390,7 @@ constinit const OpDef op_merge_moments{
     .infer = infer_merge_moments,
     .gradient = Gradient::zero(),
     .precision = Precision::Full,
+    .linear = {"sum(moments)"},
     .reference = merge_moments_reference,
     .samples = merge_moments_samples,
 };
@@ -420,6 +421,7 @@ constinit const OpDef op_batch_norm_sums{
     .infer = infer_batch_norm_sums,
     .gradient = no_second_derivative,
     .in_place = {{"dresidual", "dy"}, {"dresidual", "more_dy"}},
+    .linear = {"sum(dy) + sum(more_dy)", "sum(dy) + sum(more_dy)"},
     .reference = batch_norm_sums_reference,
     .samples = batch_norm_sums_samples,
 };
@@ -435,6 +437,7 @@ constinit const OpDef op_batch_norm_dx{
     .infer = infer_batch_norm_dx,
     .gradient = no_second_derivative,
     .in_place = {{"dx", "x"}, {"dx", "dz"}},
+    .linear = {"dz + sums"},
     .reference = batch_norm_dx_reference,
     .samples = batch_norm_dx_samples,
 };

@@ -130,6 +130,7 @@ constinit const OpDef op_group_norm{
     .gradient = Gradient::rule(group_norm_gradient),
     .dim_order = DimOrder::ChannelsLast,
     .chunk = chunk_of_first,
+    .linear = {"1 * scale + bias"},
     .reference = group_norm_reference,
     .samples = group_norm_samples,
 };
@@ -144,6 +145,7 @@ constinit const OpDef op_group_norm_grad{
     .attrs = {{"groups", AttrKind::Int}, channels_last_attr, has_scale_attr, has_bias_attr},
     .infer = infer_group_norm_grad,
     .gradient = no_second_derivative,
+    .linear = {"sum(dy * scale)", "sum(dy)"},
     .reference = group_norm_grad_reference,
     .samples = group_norm_grad_samples,
 };

@@ -182,6 +182,7 @@ constinit const OpDef op_layer_norm{
     .dim_order = DimOrder::FromAxisStay,
     .chunk = chunk_across_axis,
     .divide = rows_divide,
+    .linear = {"1 * scale + bias"},
     .reference = layer_norm_reference,
     .samples = layer_norm_samples,
 };
@@ -199,6 +200,7 @@ constinit const OpDef op_layer_norm_grad{
     .gradient = no_second_derivative,
     .addend = "addend",
     .in_place = {{"dx", "addend"}},
+    .linear = {"sum(dy * scale) + addend", "sum(dy)"},
     .reference = layer_norm_grad_reference,
     .samples = layer_norm_grad_samples,
 };
@@ -214,6 +216,7 @@ constinit const OpDef op_rms_norm{
     .dim_order = DimOrder::FromAxisStay,
     .chunk = chunk_across_axis,
     .divide = rows_divide,
+    .linear = {"scale"},
     .reference = rms_norm_reference,
     .samples = rms_norm_samples,
 };
@@ -229,6 +232,7 @@ constinit const OpDef op_rms_norm_grad{
     .gradient = no_second_derivative,
     .addend = "addend",
     .in_place = {{"dx", "addend"}},
+    .linear = {"sum(dy * scale) + addend", "sum(dy * x * rstd)"},
     .reference = rms_norm_grad_reference,
     .samples = rms_norm_grad_samples,
 };

@@ -111,6 +111,7 @@ constinit const OpDef op_lrn_grad{
     .infer = infer_lrn,
     .gradient = no_second_derivative,
     .precision = Precision::Full,
+    .linear = {"sum(dy)"},
     .reference = lrn_grad_reference,
     .samples = lrn_grad_samples,
 };

@@ -109,6 +109,7 @@ constinit const OpDef op_average_pool{
     .dim_order = DimOrder::ChannelsLast,
     .flops = pool_flops,
     .chunk = chunk_of_first,
+    .linear = {"sum(x)"},
     .reference = average_pool_reference,
     .samples = average_pool_samples,
 };
@@ -123,6 +124,7 @@ constinit const OpDef op_average_pool_grad{
     .gradient = no_second_derivative,
     .flops = pool_grad_flops,
     .attrs_for_batch = shape_attr_for_batch,
+    .linear = {"sum(dy)"},
     .reference = average_pool_grad_reference,
     .samples = average_pool_grad_samples,
 };

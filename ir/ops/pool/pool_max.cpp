@@ -214,6 +214,7 @@ constinit const OpDef op_max_pool_grad{
     .gradient = no_second_derivative,
     .flops = pool_grad_flops,
     .attrs_for_batch = max_pool_grad_for_batch,
+    .linear = {"sum(dy)"},
     .reference = max_pool_grad_reference,
     .samples = max_pool_grad_samples,
 };

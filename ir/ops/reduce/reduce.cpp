@@ -212,7 +212,7 @@ std::optional<DividedCall> divide_reduction(const OpCall& call, llvm::ArrayRef<T
 
 constexpr OpDef reduction_op(llvm::StringLiteral name, llvm::StringLiteral summary, AttrSpecs attrs, InferFn infer,
                              GradientFn gradient, Precision precision, ChunkFn chunk, ReferenceFn reference,
-                             SamplesFn samples) {
+                             SamplesFn samples, LinearForms linear = {}) {
   return {.name = name,
           .summary = summary,
           .attrs = attrs,
@@ -223,6 +223,7 @@ constexpr OpDef reduction_op(llvm::StringLiteral name, llvm::StringLiteral summa
           .flops = reduce_flops,
           .chunk = chunk,
           .divide = divide_reduction,
+          .linear = linear,
           .reference = reference,
           .samples = samples};
 }
@@ -238,10 +239,10 @@ Result<Types> infer_mean(const OpCall& call) {
 
 constinit const OpDef op_reduce_sum =
     reduction_op("reduce_sum", "sum over {axes} {keep_dims}, rounded to {dtype} when given", sum_attrs, infer_reduce,
-                 sum_gradient, Precision::Full, sum_chunk, sum_reference, sum_number_samples);
+                 sum_gradient, Precision::Full, sum_chunk, sum_reference, sum_number_samples, {"sum(x)"});
 constinit const OpDef op_reduce_mean =
     reduction_op("reduce_mean", "mean over {axes} {keep_dims}, rounded to {dtype} when given", sum_attrs, infer_mean,
-                 mean_gradient, Precision::Full, mean_chunk, mean_reference, sum_samples);
+                 mean_gradient, Precision::Full, mean_chunk, mean_reference, sum_samples, {"sum(x)"});
 constinit const OpDef op_reduce_max = reduction_op(
     "reduce_max", "largest element over {axes} {keep_dims}", extreme_attrs, infer_extreme, extreme_gradient,
     Precision::Follow, within_rows_chunk, extreme_reference<[](auto b, auto a) { return a < b; }>, extreme_samples);

@@ -133,6 +133,7 @@ constinit const OpDef op_softmax_grad{
     .gradient = no_second_derivative,
     .precision = Precision::Follow,  // the sum of exponentials is f32 whatever x is
     .in_place = {{"dx", "y"}, {"dx", "dy"}},
+    .linear = {"sum(dy)"},
     .reference = change_rows<softmax_grad_row>,
     .samples = two_operand_samples,
 };
@@ -162,6 +163,7 @@ constinit const OpDef op_log_softmax_grad{
     .gradient = no_second_derivative,
     .precision = Precision::Full,
     .in_place = {{"dx", "y"}, {"dx", "dy"}},
+    .linear = {"sum(dy)"},
     .reference = change_rows<log_softmax_grad_row>,
     .samples = two_operand_samples,
 };

@@ -313,6 +313,7 @@ constinit const OpDef op_resize{
     .flops = resize_flops,
     .attrs_for_batch = resize_for_batch,
     .chunk = resize_chunk,
+    .linear = {"?"},
     .reference = resize_reference,
     .samples = resize_samples,
 };
@@ -329,6 +330,7 @@ constinit const OpDef op_resize_grad{
     .gradient = Gradient::rule(resize_grad_gradient),
     .flops = resize_flops,
     .attrs_for_batch = resize_for_batch,
+    .linear = {"sum(dy)"},
     .reference = resize_grad_reference,
     .samples = resize_grad_samples,
 };

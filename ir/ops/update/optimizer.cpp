@@ -150,6 +150,7 @@ constinit const OpDef op_sgd{
     .in_place = {{"param", "param"}, {"momentum", "momentum"}},
     .flops = ten_each,
     .chunk = sgd_chunk,
+    .linear = {"param + grad + momentum"},
     .reference = sgd_reference,
     .samples = sgd_samples,
 };

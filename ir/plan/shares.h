@@ -1,0 +1,35 @@
+#pragma once
+
+// What an op makes of operands that lie in one placement or another along an axis of the mesh, as its record says.
+
+#include "ir/op_def.h"
+
+namespace plimsoll {
+
+// What is known of a value's placement along an axis.
+enum class Share : uint8_t {
+  Unknown,
+  Constant,  // alike, a constant or scaled from one by wholes; in backward it may be meant as a summand
+  Whole,
+  Divided,  // the rank's part of some dimension
+  Partial,  // the rank's summand
+};
+
+// One call of an op. Absent operands have no share.
+struct SharedCall {
+  const OpDef& op;
+  const Attrs& attrs;
+  llvm::ArrayRef<std::optional<Share>> operands;
+  MeshAxis axis;
+  bool is_forward;
+};
+using Shares = llvm::SmallVector<Share, 4>;
+
+// Of `count` results. Refuses what cannot be meant: a summand that is read before it is added up, by an op that is not
+// linear in it; one that meets a whole in an addition, or another rank's part in a product; and a sum of wholes.
+Result<Shares> shares_of_results(const SharedCall& call, size_t count);
+
+// Does it draw random numbers of the rank's own along the axis, or see its own classes?
+bool draws_own(const Attrs& attrs, MeshAxis axis);
+
+}  // namespace plimsoll
