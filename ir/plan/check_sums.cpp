@@ -36,8 +36,12 @@ class SumsCheck {
         part_dim_(plan.slots.size(), no_dim) {}
 
   Status run() {
-    for (function_ = 0; function_ < plan_.functions.size(); ++function_)
-      if (Status s = check(plan_.functions[function_])) return s;
+    for (function_ = 0; function_ < plan_.functions.size(); ++function_) {
+      const PlanFunction& function = plan_.functions[function_];
+      // Ranks along data evaluate batches of their own; what they find is added up when all samples are through.
+      if (axis_ == MeshAxis::Data && function.name == evaluate_function) continue;
+      if (Status s = check(function)) return s;
+    }
     return Status::success();
   }
 
@@ -55,7 +59,7 @@ class SumsCheck {
 
   // Accumulated gradients may be summands or not.
   Share share_of(const PlanState& state) const {
-    if (has_axis(state.divisions, axis_)) return Share::Divided;
+    if (has_axis(state.divisions, axis_)) return axis_ == MeshAxis::Data ? Share::Rows : Share::Divided;
     return state.role == StateRole::Gradient ? Share::Unknown : Share::Whole;
   }
 
@@ -72,7 +76,9 @@ class SumsCheck {
     for (const PlanState& state : plan_.states) begin(state);
     for (const PlanConstant& constant : plan_.constants) share(constant.slot) = Share::Constant;
     for (const PlanInput& input : function.inputs) {
-      share(input.slot) = Share::Whole;
+      const bool has_rows = axis_ == MeshAxis::Data && !input.whole;
+      share(input.slot) = has_rows ? Share::Rows : Share::Whole;
+      differs_[storage(input.slot)] = has_rows;
     }
     for (size_t i = 0; i < function.instructions.size(); ++i)
       if (Status s = follow(function.instructions[i]))
@@ -113,9 +119,11 @@ class SumsCheck {
     } else if (op.name == "fused") {
       if (Status s = follow_body(instruction, operands, made)) return s;
     } else if (!operands.empty()) {
+      llvm::SmallVector<const Type*, 8> types;
+      for (SlotId operand : instruction.operands) types.push_back(operand < 0 ? nullptr : &type(operand));
       const bool is_forward = instruction.phase == Phase::Forward;
       Result<Shares> results =
-          shares_of_results({op, instruction.attrs, operands, axis_, is_forward}, instruction.results.size());
+          shares_of_results({op, instruction.attrs, types, operands, axis_, is_forward}, instruction.results.size());
       if (!results) return results.takeError();
       made = *results;
     }
@@ -191,6 +199,8 @@ class SumsCheck {
 
   Status follow_body(const Instruction& fused, const Operands& operands, Shares& made) const {
     const FusedBody body = llvm::cantFail(fused_body(fused.attrs.get_string("body")));
+    // A body may say what becomes of one element, of whatever shape its operands are.
+    const Type rows_of_element(DType::F32, {4});
     std::vector<Share> shares(body->value_count(), Share::Unknown);
     for (size_t i = 0; i < body->inputs.size(); ++i)
       shares[index_of(body->inputs[i])] = operands[i].value_or(Share::Unknown);
@@ -202,9 +212,13 @@ class SumsCheck {
         read.push_back(operand == ValueId::None ? std::nullopt : std::optional(shares[index_of(operand)]));
         draws |= operand != ValueId::None && is_random_counter(body->type(operand));
       }
-      if (draws && draws_own(fused.attrs, axis_) && read[0] != Share::Divided) continue;
+      if (draws && draws_own(fused.attrs, axis_) && !is_divided(read[0].value_or(Share::Unknown))) continue;
+      llvm::SmallVector<const Type*, 4> types = operand_types(*body, node);
+      for (size_t i = 0; i < types.size(); ++i)
+        if (read[i] == Share::Rows && types[i]->rank() == 0) types[i] = &rows_of_element;
       const bool is_forward = fused.phase == Phase::Forward;
-      Result<Shares> results = shares_of_results({*node.op, node.attrs, read, axis_, is_forward}, node.results.size());
+      Result<Shares> results =
+          shares_of_results({*node.op, node.attrs, types, read, axis_, is_forward}, node.results.size());
       if (!results) return results.takeError();
       for (size_t r = 0; r < node.results.size(); ++r) shares[index_of(node.results[r])] = (*results)[r];
     }
@@ -241,7 +255,11 @@ Status check_along(const Plan& plan, MeshAxis axis) {
 }  // namespace
 
 Status check_sums(const Plan& plan) {
-  return plan.mesh[MeshAxis::Tensor] == 1 ? Status::success() : check_along(plan, MeshAxis::Tensor);
+  for (MeshAxis axis : {MeshAxis::Data, MeshAxis::Tensor}) {
+    if (plan.mesh[axis] == 1) continue;
+    if (Status s = check_along(plan, axis)) return s;
+  }
+  return Status::success();
 }
 
 }  // namespace plimsoll

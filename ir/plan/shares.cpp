@@ -21,6 +21,7 @@ class SharedOp {
       if (reads_only({Share::Constant})) return all(count, Share::Constant);
       if (reads_only({Share::Whole}) || (call_.is_forward && reads_only({Share::Whole, Share::Constant})))
         return all(count, Share::Whole);
+      if (std::optional<Shares> of_rows = results_of_rows(count)) return *of_rows;
     }
     Shares made;
     for (size_t r = 0; r < std::max<size_t>(count, 1); ++r) {
@@ -37,7 +38,9 @@ class SharedOp {
   bool reads(Share share) const {
     return llvm::any_of(shares_, [&](const auto& each) { return each == share; });
   }
-  bool reads_parts() const { return reads(Share::Divided); }
+  bool reads_parts() const {
+    return llvm::any_of(shares_, [](const auto& each) { return each && is_divided(*each); });
+  }
   bool reads_only(llvm::ArrayRef<Share> some) const {
     return llvm::all_of(shares_, [&](const auto& each) { return !each || llvm::is_contained(some, *each); });
   }
@@ -59,12 +62,36 @@ class SharedOp {
     if (from != MeshPlacement::Partial && reads(Share::Partial)) return not_added_up("a summand");
     if (to == MeshPlacement::Whole) return all(count, Share::Whole);
     if (to == from) return all(count, Share::Unknown);
-    if (to == MeshPlacement::Divided) return all(count, Share::Divided);
+    // A flat piece is a part of dimension 0 of what is flat, and the ranks along data take rows.
+    if (to == MeshPlacement::Divided) return all(count, call_.axis == MeshAxis::Data ? Share::Rows : Share::Divided);
     return all(count, reads_parts() ? Share::Partial : Share::Unknown);
   }
 
   Status not_added_up(const llvm::Twine& what) const {
     return model_error("reads " + what + " that has not been added up over the ranks along " + axis());
+  }
+
+  // What the record says of a chunk of the batch is said of a rank's rows. A whole that is read in rows has equal ones.
+  std::optional<Shares> results_of_rows(size_t count) const {
+    if (!reads(Share::Rows)) return std::nullopt;
+    const std::optional<ChunkCall> claim = chunk_of(call_.op, OpCall(call_.op, call_.attrs, call_.types), {0, 1});
+    if (!claim) return std::nullopt;
+    for (size_t i = 0; i < shares_.size(); ++i) {
+      if (!shares_[i] || shares_[i] == Share::Whole || shares_[i] == Share::Constant) continue;
+      if (shares_[i] != Share::Rows || !claim->cut[i]) return std::nullopt;
+    }
+    Shares made;
+    for (size_t r = 0; r < std::max<size_t>(count, 1); ++r) {
+      // What the samples weigh is read by means alone, for which divide-batch adds it up by itself. Of sums, where
+      // nothing reads it, it is as good as a constant, of which nothing is claimed.
+      const bool is_weight = call_.op.sample_weight && r > 0 && r + 1 == count;
+      const Combine combine = combine_of(*claim, r);
+      made.push_back(is_weight                  ? Share::Constant
+                     : combine == Combine::Rows ? Share::Rows
+                     : combine == Combine::Sum  ? Share::Partial
+                                                : Share::Unknown);
+    }
+    return made;
   }
 
   // ---- By the products that add up to a result ----
@@ -74,7 +101,6 @@ class SharedOp {
     bool reads_other_summands = false;
     for (size_t i = 0; i < shares_.size(); ++i) {
       if (shares_[i] != Share::Partial || form.has(call_.op.operands, i)) continue;
-      if (result > 0 && port(i) == call_.op.addend) continue;  // added to result 0 alone
       if (result == 0 && !form.is_open()) return not_added_up(port(i) + ", a summand");
       reads_other_summands = true;
     }
@@ -130,23 +156,41 @@ class SharedOp {
     void add(Share share) {
       unknown += share == Share::Unknown;
       constants += share == Share::Constant;
-      parts += share == Share::Divided;
+      parts += is_divided(share);
       summands += share == Share::Partial;
     }
   };
 
-  const SharedCall& call_;
+  const SharedCall call_;
   llvm::SmallVector<std::optional<Share>, 8> shares_;
   llvm::SmallVector<bool, 8> is_present_;
 };
 
 }  // namespace
 
+bool is_divided(Share share) { return share == Share::Divided || share == Share::Rows; }
+
 bool draws_own(const Attrs& attrs, MeshAxis axis) {
   if (axis == MeshAxis::Data) return attrs.get_int("draws_per_rank") != 0;
   return attrs.get_int("draws_per_part") != 0 || attrs.get_int("all_classes") != 0;
 }
 
-Result<Shares> shares_of_results(const SharedCall& call, size_t count) { return SharedOp(call).results(count); }
+Result<Shares> shares_of_results(const SharedCall& call, size_t count) {
+  const size_t at = call.op.addend.empty() ? call.operands.size() : call.op.operand(call.op.addend);
+  if (at >= call.operands.size() || !call.operands[at]) return SharedOp(call).results(count);
+  // An addend is added to result 0 and to nothing else, as by an add behind the op.
+  llvm::SmallVector<const Type*, 8> types(call.types.begin(), call.types.end());
+  llvm::SmallVector<std::optional<Share>, 8> operands(call.operands.begin(), call.operands.end());
+  types[at] = nullptr, operands[at] = std::nullopt;
+  Result<Shares> made = SharedOp({call.op, call.attrs, types, operands, call.axis, call.is_forward}).results(count);
+  if (!made) return made.takeError();
+  const Attrs none;
+  const Type* const added_types[] = {call.types[at], call.types[at]};
+  const std::optional<Share> added[] = {made->front(), call.operands[at]};
+  Result<Shares> sum = SharedOp({get_op("add"), none, added_types, added, call.axis, call.is_forward}).results(1);
+  if (!sum) return sum.takeError();
+  made->front() = sum->front();
+  return made;
+}
 
 }  // namespace plimsoll

@@ -12,13 +12,16 @@ enum class Share : uint8_t {
   Constant,  // alike, a constant or scaled from one by wholes; in backward it may be meant as a summand
   Whole,
   Divided,  // the rank's part of some dimension
+  Rows,     // the rank's part of dimension 0
   Partial,  // the rank's summand
 };
+bool is_divided(Share share);
 
 // One call of an op. Absent operands have no share.
 struct SharedCall {
   const OpDef& op;
   const Attrs& attrs;
+  llvm::ArrayRef<const Type*> types;  // of operands; null where absent
   llvm::ArrayRef<std::optional<Share>> operands;
   MeshAxis axis;
   bool is_forward;

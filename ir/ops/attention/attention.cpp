@@ -229,14 +229,34 @@ double attention_sinks_grad_flops(const OpCall& call, llvm::ArrayRef<Type>) {
 }
 
 // A mask may have a row for each sample, and so have segments.
-std::optional<ChunkCall> attention_chunk(const OpCall& call, Chunk chunk) {
-  ChunkCall made = cut_operands(call, {"q", "k", "v"});
+std::optional<ChunkCall> chunk_of_samples(const OpCall& call, ChunkCall made, Chunk chunk) {
   if (call.has("mask")) made.cut[call.index("mask")] = call["mask"].rank() == 4 && call["mask"].shape[0] > 1;
   if (call.has("segments")) made.cut[call.index("segments")] = call["segments"].shape[0] > 1;
   if (call.get_float("dropout") == 0) return made;
   const Sizes n(call);
   const int64_t rows = n.batch * n.drawn_heads * n.rows;
   return with_chunk_of_draws(std::move(made), rows * DropoutRule::draws_of_row(n.columns), chunk);
+}
+
+std::optional<ChunkCall> attention_chunk(const OpCall& call, Chunk chunk) {
+  return chunk_of_samples(call, cut_operands(call, {"q", "k", "v"}), chunk);
+}
+
+std::optional<ChunkCall> attention_grad_chunk(const OpCall& call, Chunk chunk) {
+  return chunk_of_samples(call, cut_operands(call, {"q", "k", "v", "y", "lse", "dy"}), chunk);
+}
+
+// A mask of all samples has a summand of each.
+std::optional<ChunkCall> attention_mask_grad_chunk(const OpCall& call, Chunk chunk) {
+  std::optional<ChunkCall> made = attention_grad_chunk(call, chunk);
+  if (made && !made->cut[call.index("mask")]) made->combine = {Combine::Sum};
+  return made;
+}
+
+std::optional<ChunkCall> attention_sinks_grad_chunk(const OpCall& call, Chunk) {
+  ChunkCall made = cut_operands(call, {"y", "lse", "dy"});
+  made.combine = {Combine::Sum};
+  return made;
 }
 
 Attrs heads_attrs(int64_t heads, int64_t kv_heads, double scale) {
@@ -400,6 +420,7 @@ constinit const OpDef op_attention_grad{
     .gradient = no_second_derivative,
     .precision = Precision::Low,
     .flops = attention_grad_flops,
+    .chunk = attention_grad_chunk,
     .linear = {"sum(dy * v) + sum(dy * y)", "sum(dy)"},
     .reference = attention_grad_reference,
     .samples = attention_grad_samples,
@@ -415,6 +436,7 @@ constinit const OpDef op_attention_mask_grad{
     .gradient = no_second_derivative,
     .precision = Precision::Low,
     .flops = attention_mask_grad_flops,
+    .chunk = attention_mask_grad_chunk,
     .linear = {"sum(dy * v) + sum(dy * y)"},
     .reference = attention_mask_grad_reference,
     .samples = attention_mask_grad_samples,
@@ -429,6 +451,7 @@ constinit const OpDef op_attention_sinks_grad{
     .gradient = no_second_derivative,
     .precision = Precision::Low,
     .flops = attention_sinks_grad_flops,
+    .chunk = attention_sinks_grad_chunk,
     .linear = {"sum(y * dy)"},
     .reference = attention_sinks_grad_reference,
     .samples = attention_sinks_grad_samples,

@@ -218,6 +218,16 @@ std::vector<Sample> conv_dw_samples() {
   };
 }
 
+std::optional<ChunkCall> conv_dx_chunk(const OpCall& call, Chunk chunk) {
+  return with_chunk_of_shape(cut_operands(call, {"dy"}), "shape", chunk);
+}
+
+std::optional<ChunkCall> conv_dw_chunk(const OpCall& call, Chunk) {
+  ChunkCall made = cut_operands(call, {"x", "dy"});
+  made.combine = {Combine::Sum};
+  return made;
+}
+
 }  // namespace
 
 constinit const OpDef op_conv{
@@ -249,6 +259,7 @@ constinit const OpDef op_conv_dx{
     .precision = Precision::Low,
     .flops = conv_dx_flops,
     .attrs_for_batch = shape_attr_for_batch,
+    .chunk = conv_dx_chunk,
     .linear = {"sum(dy * w)"},
     .reference = conv_dx_reference,
     .samples = conv_dx_samples,
@@ -264,6 +275,7 @@ constinit const OpDef op_conv_dw{
     .gradient = no_second_derivative,
     .precision = Precision::Low,
     .flops = conv_dw_flops,
+    .chunk = conv_dw_chunk,
     .linear = {"sum(x * dy)"},
     .reference = conv_dw_reference,
     .samples = conv_dw_samples,

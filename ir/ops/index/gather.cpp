@@ -143,6 +143,15 @@ void gather_grad_gradient(GradContext& g) {
 
 double one_add_each(const OpCall& call, llvm::ArrayRef<Type>) { return static_cast<double>(call["dy"].elements()); }
 
+// An addend would be in every chunk's summand.
+std::optional<ChunkCall> gather_grad_chunk(const OpCall& call, Chunk) {
+  if (call.get_int("axis") > 0) return cut_operands(call, {"dy", "addend"});
+  if (call["indices"].rank() == 0 || call.has("addend")) return std::nullopt;
+  ChunkCall made = cut_operands(call, {"indices", "dy"});
+  made.combine = {Combine::Sum};
+  return made;
+}
+
 std::vector<Sample> gather_grad_samples() {
   return {{{integers({2, 3}, 0, 3), normal({2, 3, 2})}, {{"axis", 0}, {"size", 4}}},
           {{integers({3}, -4, 3, DType::I32), normal({2, 3})}, {{"axis", 1}, {"size", 4}}},
@@ -398,6 +407,7 @@ constinit const OpDef op_gather_grad{
     .addend = "addend",
     .in_place = {{"dx", "addend"}},
     .flops = one_add_each,
+    .chunk = gather_grad_chunk,
     .linear = {"sum(dy) + addend"},
     .reference = gather_grad_reference,
     .samples = gather_grad_samples,

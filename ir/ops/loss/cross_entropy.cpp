@@ -210,6 +210,12 @@ Status cross_entropy_grad_reference(const ReferenceCall& call) {
   return Status::success();
 }
 
+std::optional<ChunkCall> cross_entropy_grad_chunk(const OpCall& call, Chunk) {
+  ChunkCall made = cut_operands(call, {"logits", "labels", "lse", "dlse"});
+  made.cut[call.index("dloss")] = call["dloss"].rank() > 0;
+  return made;
+}
+
 std::vector<Sample> cross_entropy_grad_samples() {
   using namespace samples;
   return {
@@ -260,6 +266,7 @@ constinit const OpDef op_cross_entropy_grad{
     .infer = infer_cross_entropy_grad,
     .gradient = no_second_derivative,
     .in_place = {{"dlogits", "logits"}},
+    .chunk = cross_entropy_grad_chunk,
     .linear = {"dloss * class_weights + dlse"},
     .reference = cross_entropy_grad_reference,
     .samples = cross_entropy_grad_samples,

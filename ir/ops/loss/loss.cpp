@@ -167,6 +167,12 @@ Status nll_loss_grad_reference(const ReferenceCall& call) {
   return Status::success();
 }
 
+std::optional<ChunkCall> nll_loss_grad_chunk(const OpCall& call, Chunk chunk) {
+  ChunkCall made = cut_operands(call, {"labels"});
+  made.cut[call.index("dloss")] = call["dloss"].rank() > 0;
+  return with_chunk_of_shape(std::move(made), "shape", chunk);
+}
+
 std::vector<Sample> nll_loss_grad_samples() {
   using namespace samples;
   return {
@@ -207,6 +213,7 @@ constinit const OpDef op_nll_loss_grad{
     .gradient = no_second_derivative,
     .precision = Precision::Full,
     .attrs_for_batch = shape_attr_for_batch,
+    .chunk = nll_loss_grad_chunk,
     .linear = {"dloss * class_weights"},
     .reference = nll_loss_grad_reference,
     .samples = nll_loss_grad_samples,

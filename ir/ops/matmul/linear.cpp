@@ -167,6 +167,14 @@ void linear_dw_reference(const ReferenceCall& call) {
   call.store(db, "dbias");
 }
 
+// An addend would be in every chunk's summand.
+std::optional<ChunkCall> linear_dw_chunk(const OpCall& call, Chunk) {
+  if (call["x"].rank() < 2 || call.has("addend")) return std::nullopt;
+  ChunkCall made = cut_operands(call, {"x", "dy"});
+  made.combine = {Combine::Sum, Combine::Sum};
+  return made;
+}
+
 std::vector<Sample> linear_dw_samples() {
   using namespace samples;
   return {
@@ -205,6 +213,10 @@ void linear_gelu_grad_reference(const ReferenceCall& call) {
   add_product(dx, call.load("dy"), call.load("w"), sizes_of(call["dy"], call["w"], transpose_w), transpose_w);
   for (size_t i = 0; i < dx.size(); ++i) dx[i] *= gelu_slope(x[i], call.attrs);
   call.store(dx, "dx");
+}
+
+std::optional<ChunkCall> linear_gelu_grad_chunk(const OpCall& call, Chunk) {
+  return call["x"].rank() < 2 ? std::nullopt : std::optional<ChunkCall>(cut_operands(call, {"dy", "x"}));
 }
 
 std::vector<Sample> linear_gelu_grad_samples() {
@@ -257,6 +269,7 @@ constinit const OpDef op_linear_dw{
     .addend = "addend",
     .in_place = {{"dw", "addend"}},
     .flops = linear_dw_flops,
+    .chunk = linear_dw_chunk,
     .linear = {"x @ dy + addend", "sum(dy)"},
     .reference = linear_dw_reference,
     .samples = linear_dw_samples,
@@ -275,6 +288,7 @@ constinit const OpDef op_linear_gelu_grad{
     .gradient = no_second_derivative,
     .precision = Precision::Low,
     .flops = linear_flops,
+    .chunk = linear_gelu_grad_chunk,
     .linear = {"dy @ w"},
     .reference = linear_gelu_grad_reference,
     .samples = linear_gelu_grad_samples,

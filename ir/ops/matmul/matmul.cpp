@@ -133,12 +133,14 @@ Status matmul_reference(const ReferenceCall& call) {
   return Status::success();
 }
 
-// A batch of matrices is cut, or the rows of a single one.
+// A batch of matrices is cut, or the rows of a single one: those of the result, or of both operands if these are what
+// is summed over.
 std::optional<ChunkCall> matmul_chunk(const OpCall& call, Chunk) {
   const Type &a = call["a"], &b = call["b"];
   const int64_t rank = std::max(a.rank(), b.rank());
-  if (rank == 2)
-    return call.get_int("transpose_a") ? std::nullopt : std::optional<ChunkCall>(cut_operands(call, {"a"}));
+  if (rank == 2 && !call.get_int("transpose_a")) return cut_operands(call, {"a"});
+  if (rank == 2 && call.get_int("transpose_b")) return std::nullopt;
+  if (rank == 2) return ChunkCall{{true, true}, {Combine::Sum}, call.attrs};
   const int64_t batch = std::max(a.rank() == rank ? a.shape[0] : 1, b.rank() == rank ? b.shape[0] : 1);
   ChunkCall made{{a.rank() == rank && a.shape[0] == batch, b.rank() == rank && b.shape[0] == batch}, {}, call.attrs};
   return made;

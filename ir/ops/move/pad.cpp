@@ -154,6 +154,7 @@ std::vector<Sample> pad_samples() {
 std::vector<Sample> pad_grad_samples() {
   return {{{normal({3, 9})}, padding({1, 3}, {0, 2}, "reflect")},
           {{normal({6, 5})}, padding({2, 0}, {1, 3}, "edge")},
+          {{normal({4, 8})}, padding({0, 1}, {0, 2}, "reflect")},
           {{normal({7})}, padding({2}, {3}, "wrap")}};
 }
 
@@ -191,6 +192,7 @@ constinit const OpDef op_pad_grad{
     .infer = infer_pad_grad,
     .gradient = Gradient::rule(pad_grad_gradient),
     .flops = one_add_each,
+    .chunk = pad_chunk,
     .linear = {"sum(dy)"},
     .reference = pad_grad_reference,
     .samples = pad_grad_samples,

@@ -136,6 +136,13 @@ std::optional<ChunkCall> slice_chunk(const OpCall& call, Chunk chunk) {
   return with_chunk_of_shape(cut_operands(call, {"x"}), "sizes", chunk);
 }
 
+std::optional<ChunkCall> slice_grad_chunk(const OpCall& call, Chunk chunk) {
+  const llvm::ArrayRef<int64_t> dy = call["dy"].shape, shape = call.get_ints("shape");
+  if (dy.empty() || call.get_ints("starts")[0] != 0 || call.get_ints("steps")[0] != 1 || dy[0] != shape[0])
+    return std::nullopt;
+  return with_chunk_of_shape(cut_operands(call, {"dy"}), "shape", chunk);
+}
+
 Sample slice_sample(SampleOperand x, Ints starts, Ints steps, Ints sizes) {
   return {{std::move(x)}, {{"starts", starts}, {"steps", steps}, {"sizes", sizes}}};
 }
@@ -148,7 +155,8 @@ std::vector<Sample> slice_samples() {
 
 std::vector<Sample> slice_grad_samples() {
   return {{{normal({3, 2})}, {{"starts", Ints{4, 1}}, {"steps", Ints{-2, 1}}, {"shape", Ints{5, 4}}}},
-          {{normal({2})}, {{"starts", Ints{1}}, {"steps", Ints{2}}, {"shape", Ints{5}}}}};
+          {{normal({2})}, {{"starts", Ints{1}}, {"steps", Ints{2}}, {"shape", Ints{5}}}},
+          {{normal({4, 2})}, {{"starts", Ints{0, 1}}, {"steps", Ints{1, 2}}, {"shape", Ints{4, 5}}}}};
 }
 
 // ---- split ----
@@ -345,6 +353,7 @@ constinit const OpDef op_slice_grad{
     .gradient = Gradient::rule(slice_grad_gradient),
     .flops = no_flops,
     .attrs_for_batch = slice_grad_for_batch,
+    .chunk = slice_grad_chunk,
     .linear = {"dy"},
     .reference = slice_grad_reference,
     .samples = slice_grad_samples,

@@ -100,6 +100,12 @@ void group_norm_grad_reference(const ReferenceCall& call) {
   store_norm_gradients(call, gradients);
 }
 
+std::optional<ChunkCall> group_norm_grad_chunk(const OpCall& call, Chunk) {
+  ChunkCall made = cut_operands(call, {"x", "dy", "mean", "rstd"});
+  made.combine = {Combine::Rows, Combine::Sum, Combine::Sum};
+  return made;
+}
+
 std::vector<Sample> group_norm_grad_samples() {
   using namespace samples;
   return {
@@ -145,6 +151,7 @@ constinit const OpDef op_group_norm_grad{
     .attrs = {{"groups", AttrKind::Int}, channels_last_attr, has_scale_attr, has_bias_attr},
     .infer = infer_group_norm_grad,
     .gradient = no_second_derivative,
+    .chunk = group_norm_grad_chunk,
     .linear = {"sum(dy * scale)", "sum(dy)"},
     .reference = group_norm_grad_reference,
     .samples = group_norm_grad_samples,

@@ -87,6 +87,17 @@ void layer_norm_grad_reference(const ReferenceCall& call) {
   store_gradients(call, std::move(gradients));
 }
 
+// Rows are normalised one by one; the gradients of scale and bias are summed over them.
+std::optional<ChunkCall> sums_of_chunks(const OpCall& call, ChunkCall made) {
+  if (call.get_int("axis") == 0) return std::nullopt;
+  made.combine = {Combine::Rows, Combine::Sum, Combine::Sum};
+  return made;
+}
+
+std::optional<ChunkCall> layer_norm_grad_chunk(const OpCall& call, Chunk) {
+  return sums_of_chunks(call, cut_operands(call, {"x", "dy", "mean", "rstd", "addend"}));
+}
+
 std::vector<Sample> layer_norm_grad_samples() {
   using namespace samples;
   return {
@@ -139,6 +150,10 @@ void rms_norm_grad_reference(const ReferenceCall& call) {
   std::vector<double> x = call.load("x"), rstd = call.load("rstd"), scale = call.load("scale");
   NormGradients gradients = norm_gradients({x, {}, rstd, scale}, call.load("dy"), layout_of(call));
   store_gradients(call, std::move(gradients));
+}
+
+std::optional<ChunkCall> rms_norm_grad_chunk(const OpCall& call, Chunk) {
+  return sums_of_chunks(call, cut_operands(call, {"x", "dy", "rstd", "addend"}));
 }
 
 std::vector<Sample> rms_norm_grad_samples() {
@@ -200,6 +215,7 @@ constinit const OpDef op_layer_norm_grad{
     .gradient = no_second_derivative,
     .addend = "addend",
     .in_place = {{"dx", "addend"}},
+    .chunk = layer_norm_grad_chunk,
     .linear = {"sum(dy * scale) + addend", "sum(dy)"},
     .reference = layer_norm_grad_reference,
     .samples = layer_norm_grad_samples,
@@ -232,6 +248,7 @@ constinit const OpDef op_rms_norm_grad{
     .gradient = no_second_derivative,
     .addend = "addend",
     .in_place = {{"dx", "addend"}},
+    .chunk = rms_norm_grad_chunk,
     .linear = {"sum(dy * scale) + addend", "sum(dy * x * rstd)"},
     .reference = rms_norm_grad_reference,
     .samples = rms_norm_grad_samples,

@@ -77,6 +77,8 @@ std::vector<Sample> lrn_samples() {
   return {{{normal({2, 5, 3})}, response_attrs(3)}, {{normal({1, 4, 2, 2})}, response_attrs(4)}};
 }
 
+std::optional<ChunkCall> lrn_grad_chunk(const OpCall& call, Chunk) { return cut_operands(call, {"x", "dy"}); }
+
 std::vector<Sample> lrn_grad_samples() {
   using namespace samples;
   return {{{normal({2, 5, 3}), normal({2, 5, 3})}, response_attrs(3)}};
@@ -111,6 +113,7 @@ constinit const OpDef op_lrn_grad{
     .infer = infer_lrn,
     .gradient = no_second_derivative,
     .precision = Precision::Full,
+    .chunk = lrn_grad_chunk,
     .linear = {"sum(dy)"},
     .reference = lrn_grad_reference,
     .samples = lrn_grad_samples,

@@ -96,6 +96,10 @@ std::vector<Sample> average_pool_grad_samples() {
   };
 }
 
+std::optional<ChunkCall> average_pool_grad_chunk(const OpCall& call, Chunk chunk) {
+  return with_chunk_of_shape(cut_operands(call, {"dy"}), "shape", chunk);
+}
+
 }  // namespace
 
 constinit const OpDef op_average_pool{
@@ -124,6 +128,7 @@ constinit const OpDef op_average_pool_grad{
     .gradient = no_second_derivative,
     .flops = pool_grad_flops,
     .attrs_for_batch = shape_attr_for_batch,
+    .chunk = average_pool_grad_chunk,
     .linear = {"sum(dy)"},
     .reference = average_pool_grad_reference,
     .samples = average_pool_grad_samples,

@@ -184,6 +184,11 @@ std::vector<Sample> max_pool_grad_samples() {
   };
 }
 
+std::optional<ChunkCall> max_pool_grad_chunk(const OpCall& call, Chunk chunk) {
+  ChunkCall made = cut_operands(call, {"x", "dy"});
+  return call.attrs.has("shape") ? with_chunk_of_shape(std::move(made), "shape", chunk) : std::optional(made);
+}
+
 }  // namespace
 
 constinit const OpDef op_max_pool{
@@ -214,6 +219,7 @@ constinit const OpDef op_max_pool_grad{
     .gradient = no_second_derivative,
     .flops = pool_grad_flops,
     .attrs_for_batch = max_pool_grad_for_batch,
+    .chunk = max_pool_grad_chunk,
     .linear = {"sum(dy)"},
     .reference = max_pool_grad_reference,
     .samples = max_pool_grad_samples,

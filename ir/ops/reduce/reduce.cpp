@@ -288,6 +288,10 @@ double sum_squares_flops(const OpCall& call, llvm::ArrayRef<Type>) {
   return flops;
 }
 
+std::optional<ChunkCall> sum_squares_chunk(const OpCall& call, Chunk) {
+  return ChunkCall{llvm::SmallVector<bool, 4>(call.count(), true), {Combine::Sum}, call.attrs};
+}
+
 std::vector<Sample> sum_squares_samples() {
   using samples::normal;
   return {{{normal({2, 3})}, {}},
@@ -306,6 +310,7 @@ constinit const OpDef op_sum_squares{
     .infer = infer_sum_squares,
     .gradient = Gradient::rule(sum_squares_gradient),
     .flops = sum_squares_flops,
+    .chunk = sum_squares_chunk,
     .reference = sum_squares_reference,
     .samples = sum_squares_samples,
 };

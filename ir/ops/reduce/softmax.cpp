@@ -97,6 +97,10 @@ std::optional<DividedCall> divide_across_axis(const OpCall& call, llvm::ArrayRef
   return divide_letters(call, {{letters}, {letters}}, known);
 }
 
+std::optional<ChunkCall> gradient_chunk(const OpCall& call, Chunk) {
+  return call.get_int("axis") == 0 ? std::nullopt : std::optional<ChunkCall>(cut_operands(call, {"y", "dy"}));
+}
+
 std::vector<Sample> two_operand_samples() {
   using namespace samples;
   return {
@@ -133,6 +137,7 @@ constinit const OpDef op_softmax_grad{
     .gradient = no_second_derivative,
     .precision = Precision::Follow,  // the sum of exponentials is f32 whatever x is
     .in_place = {{"dx", "y"}, {"dx", "dy"}},
+    .chunk = gradient_chunk,
     .linear = {"sum(dy)"},
     .reference = change_rows<softmax_grad_row>,
     .samples = two_operand_samples,
@@ -163,6 +168,7 @@ constinit const OpDef op_log_softmax_grad{
     .gradient = no_second_derivative,
     .precision = Precision::Full,
     .in_place = {{"dx", "y"}, {"dx", "dy"}},
+    .chunk = gradient_chunk,
     .linear = {"sum(dy)"},
     .reference = change_rows<log_softmax_grad_row>,
     .samples = two_operand_samples,

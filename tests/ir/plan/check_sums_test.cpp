@@ -1,6 +1,7 @@
 #include "ir/plan/check_sums.h"
 
 #include "tests/support/dropped_sums.h"
+#include "tests/support/pipeline_plans.h"
 #include "tests/support/plans_of_ranks.h"
 #include "tests/support/random_training.h"
 
@@ -21,7 +22,9 @@ TEST_SUITE("unit") {
     for (const llvm::StringRef text : {llvm::StringRef(perceptron), llvm::StringRef(packed_blocks),
                                        llvm::StringRef(grouped_block), llvm::StringRef(tied_attention)})
       for (const auto& [mesh, zero] : {std::pair("data=2", 0),
+                                       {"data=2", 1},
                                        {"data=2", 2},
+                                       {"data=2", 3},
                                        {"tensor=2", 0},
                                        {"tensor=3", 0},
                                        {"tensor=4", 0},
@@ -30,11 +33,34 @@ TEST_SUITE("unit") {
         CAPTURE(text.substr(0, 30).str());
         CAPTURE(std::string(mesh));
         CAPTURE(zero);
-        const DroppedSums dropped = drop_each_sum(plan_for(mesh, zero, 1, text));
+        const ChangedSums dropped = drop_each_sum(plan_for(mesh, zero, 1, text));
         for (const std::string& each : dropped.accepted) FAIL_CHECK(each);
         refused += dropped.refused;
       }
     CHECK(refused > 200);
+  }
+
+  TEST_CASE("plans that add up once more what all ranks hold are rejected") {
+    int64_t refused = 0;
+    for (const llvm::StringRef text : {llvm::StringRef(perceptron), llvm::StringRef(tied_attention)})
+      for (const auto& [mesh, zero] :
+           {std::pair("data=2", 0), {"data=2", 1}, {"data=2", 3}, {"tensor=2", 0}, {"data=2,tensor=2", 2}}) {
+        CAPTURE(std::string(mesh));
+        CAPTURE(zero);
+        const ChangedSums repeated = repeat_each_sum(plan_for(mesh, zero, 1, text));
+        for (const std::string& each : repeated.accepted) FAIL_CHECK(each);
+        refused += repeated.refused;
+      }
+    CHECK(refused > 50);
+  }
+
+  TEST_CASE("plans of stages that leave out any one sum, or make it twice, are rejected") {
+    const Plan plan = plan_for(parsed(perceptron), on_mesh("data=2,stage=2", 3));
+    const ChangedSums dropped = drop_each_sum(plan), repeated = repeat_each_sum(plan);
+    for (const std::string& each : dropped.accepted) FAIL_CHECK(each);
+    for (const std::string& each : repeated.accepted) FAIL_CHECK(each);
+    CHECK(dropped.refused > 4);
+    CHECK(repeated.refused > 4);
   }
 
   // The gradient of the scores is a share on each rank. The scores themselves are whole, of the same type.
@@ -65,7 +91,7 @@ TEST_SUITE("unit") {
           llvm::consumeError(result.takeError());
           continue;
         }
-        const DroppedSums dropped = drop_each_sum(result->plan);
+        const ChangedSums dropped = drop_each_sum(result->plan);
         for (const std::string& each : dropped.accepted) FAIL_CHECK(each);
         refused += dropped.refused;
       }
