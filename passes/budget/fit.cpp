@@ -148,6 +148,7 @@ Result<std::optional<Plan>> BudgetFitter::fastest(int64_t budget_bytes, double e
   std::optional<Plan> best;
   if (!searches()) return best;
   for (size_t i = 0; i < levels_.size(); ++i) {
+    if (options_.is_given_up && options_.is_given_up()) return std::nullopt;
     if (levels_[i].source != i && is_out_of_question(i, budget_bytes, enough_us)) continue;
     OffloadLevelSearch& search = search_of(i);
     // Later levels have these copies too, and more.

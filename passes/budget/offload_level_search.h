@@ -9,6 +9,7 @@
 
 #include "llvm/ADT/StringSet.h"
 
+#include <functional>
 #include <optional>
 
 namespace plimsoll {
@@ -22,6 +23,7 @@ struct FitOptions {
   double search_seconds = 4;      // work for each function that does not fit, see RematOptions
   double spacing = 1;             // of the limits that are searched for, see RematOptions
   bool both_orders = true;        // also the one in which updates run early
+  std::function<bool()> is_given_up = nullptr;  // asked now and then: whether nobody wants the plan any more
 };
 
 class OffloadLevelSearch {

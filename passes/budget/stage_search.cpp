@@ -3,6 +3,8 @@
 #include "ir/plan/summary.h"
 #include "ir/support/parallel.h"
 #include "ir/support/units.h"
+#include "passes/analysis/aliasing.h"
+#include "passes/analysis/cost_model.h"
 #include "passes/budget/budget_report.h"
 #include "passes/budget/fit.h"
 #include "passes/budget/host_shares.h"
@@ -10,6 +12,8 @@
 #include "passes/derive_stages.h"
 
 #include <algorithm>
+#include <atomic>
+#include <numeric>
 
 namespace plimsoll {
 namespace {
@@ -35,16 +39,17 @@ bool is_long_plan(const Plan& plain) {
 }
 
 // The stage's plan within the budget; where there is none, the one that needs least. None where a faster one than is
-// asked for cannot be found.
+// asked for cannot be found, or where the search is given up.
 Result<std::optional<Plan>> fit_stage(Derived& derived, size_t stage, const ForwardModel& forward,
                                       const TrainingRequest& request, const DeviceDescription& device,
-                                      int64_t host_bytes) {
+                                      int64_t host_bytes, std::function<bool()> is_given_up = nullptr) {
   PlanDraft& draft = derived.draft;
   draft.device = with_reserves(device, draft.program, request.mesh);
   FitOptions options;
   options.recompute = request.recompute;
   options.offload = request.offload;
   options.training = forward.summary;
+  options.is_given_up = std::move(is_given_up);
   // All stages together are searched for as long as the program of one rank.
   const double effort = request.effort / static_cast<double>(request.mesh[MeshAxis::Stage]);
   options.search_seconds *= effort;
@@ -96,8 +101,38 @@ void fit_with_more_of_hosts(StagePlans& fitted, llvm::ArrayRef<int64_t> host_byt
   });
 }
 
-// The plans of all stages as they were cut, each within its budget or the one that needs least. Fewer where a stage has
-// none.
+// Stages by the computing that they have to do, the most first: the likeliest to have no plan that is fast enough.
+std::vector<size_t> slowest_first(const DerivedStages& derived) {
+  std::vector<double> us(derived.stages.size(), 0);
+  for (size_t stage = 0; stage < us.size(); ++stage) {
+    const PlanDraft& draft = derived.stages[stage].draft;
+    for (const Graph& function : draft.program.functions)
+      for (NodeId id : instructions_of(function)) {
+        const Node& node = function.node(id);
+        if (node.op->engine == Engine::Compute)
+          us[stage] += predicted_us(function, node, chosen_kernel(function, node, *draft.catalog), draft.device);
+      }
+  }
+  std::vector<size_t> order(us.size());
+  std::iota(order.begin(), order.end(), 0);
+  llvm::stable_sort(order, [&](size_t a, size_t b) { return us[a] > us[b]; });
+  return order;
+}
+
+// What came of a search in which a stage has no plan: nothing, or the errors of the stages ahead of it. Those behind it
+// may have been given up, so that they must not count.
+Result<std::vector<Plan>> refused_or_none(StagePlans& fitted, llvm::ArrayRef<size_t> ahead) {
+  Status failed = Status::success();
+  for (size_t stage : ahead)
+    if (!*fitted[stage]) failed = llvm::joinErrors(std::move(failed), fitted[stage]->takeError());
+  for (std::optional<Result<std::optional<Plan>>>& other : fitted)
+    if (!*other) llvm::consumeError(other->takeError());
+  if (failed) return failed;
+  return std::vector<Plan>();
+}
+
+// The plans of all stages as they were cut, each within its budget or the one that needs least. Empty where a stage has
+// none: then the others are not searched any further.
 Result<std::vector<Plan>> fit_stages(DerivedStages& derived, const ForwardModel& forward,
                                      const TrainingRequest& request, const StageDevices& devices) {
   StagePlans fitted(derived.stages.size());
@@ -107,9 +142,18 @@ Result<std::vector<Plan>> fit_stages(DerivedStages& derived, const ForwardModel&
   std::vector<int64_t> host_bytes;
   for (size_t i = 0; i < fitted.size(); ++i)
     host_bytes.push_back(budget_of_host_arena(request, *programs[i], devices.device(i), snapshot_bytes));
-  parallel_for(fitted.size(), [&](size_t i) {
-    fitted[i].emplace(fit_stage(derived.stages[i], i, forward, request, devices.device(i), host_bytes[i]));
+  const std::vector<size_t> order = slowest_first(derived);
+  std::atomic<size_t> without_plan = order.size();  // the first place in the order whose stage has none
+  parallel_for(order.size(), [&](size_t place) {
+    const size_t i = order[place];
+    const auto is_given_up = [&, place] { return without_plan < place; };
+    if (is_given_up()) return void(fitted[i].emplace(std::optional<Plan>()));
+    fitted[i].emplace(fit_stage(derived.stages[i], i, forward, request, devices.device(i), host_bytes[i], is_given_up));
+    if (!*fitted[i] || **fitted[i]) return;
+    for (size_t first = without_plan; place < first && !without_plan.compare_exchange_weak(first, place);) {
+    }
   });
+  if (without_plan < order.size()) return refused_or_none(fitted, llvm::ArrayRef(order).take_front(without_plan));
   fit_with_more_of_hosts(fitted, host_bytes, request, [&](size_t i, int64_t bytes) {
     return fit_stage(derived.stages[i], i, forward, request, devices.device(i), bytes);
   });
@@ -185,7 +229,7 @@ Result<std::vector<Plan>> cut_and_fit(const StageRuns& runs, const ForwardModel&
     if (!best.empty() && !are_worth_trying(derived->cuts, best)) break;
     Result<std::vector<Plan>> plans = fit_stages(*derived, forward, request, devices);
     if (!plans) return plans;
-    if (plans->size() < derived->stages.size()) return std::vector<Plan>();
+    if (plans->empty()) return plans;
     if (all_fit(*plans)) return plans;
     for (size_t stage = 0; stage < plans->size(); ++stage)
       if (!is_within_budget((*plans)[stage])) learn(*derived, runs, stage, (*plans)[stage], findings);

@@ -199,6 +199,37 @@ TEST_SUITE("unit") {
     CHECK(us_of(PipelineSchedule::V, 12) > 1.5 * us_of(PipelineSchedule::ZeroBubble, 12));
   }
 
+  // Stages are given up once one of them has no plan that is fast enough.
+  TEST_CASE("a pipeline has the same plan whatever is fast enough, or none") {
+    Setting setting{layers(1024, 64), layers_request(), gpu(), std::nullopt, {}};
+    setting.device.reserves.clear();
+    setting.device.collective_reserve_bytes = setting.device.transfer_reserve_bytes = 0;
+    setting.device.collective_graph_bytes = setting.device.graph_launch_bytes = 0;
+    TrainingRequest request = setting.request;
+    request.mesh = llvm::cantFail(parse_mesh("stage=4"));
+    request.micro_batches = 8, request.schedule = PipelineSchedule::OneForwardOneBackward;
+    const CompileResult plain = llvm::cantFail(setting.compile(request));
+    int64_t bytes = 0;
+    for (const Plan* stage : plain.plan.stages()) bytes = std::max(bytes, stage->promised_bytes());
+    request.budget_bytes = bytes * 9 / 10;
+    const CompileResult free = llvm::cantFail(setting.compile(request));
+    REQUIRE(free.fits);
+    const double step_us = free.plan.predicted_step_us;
+    int too_slow = 0;
+    for (double share : {0.1, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1.001}) {
+      CAPTURE(share);
+      request.enough_us = share * step_us;
+      const CompileResult result = llvm::cantFail(setting.compile(request));
+      too_slow += result.is_too_slow;
+      if (result.is_too_slow) continue;
+      CHECK(result.fits);
+      CHECK(result.plan.predicted_step_us == step_us);
+      CHECK(result.plan.promised_bytes() == free.plan.promised_bytes());
+    }
+    CHECK(too_slow > 0);
+    CHECK(too_slow < 8);
+  }
+
   TEST_CASE("no plan is below the bounds of its mesh") {
     int64_t plans = 0;
     for (unsigned seed = 0; seed < 12; ++seed) {
