@@ -184,7 +184,7 @@ double OffloadLevelSearch::min_us_within(int64_t budget_bytes) const {
 
 OffloadLevelSearch::Candidate OffloadLevelSearch::candidate(const RematProblem& problem, RematPlan plan) {
   const double min_us = min_total_us(apply_to_problem(problem, plan));
-  return {std::move(plan), min_us, true, {}, {{}}};
+  return {std::move(plan), min_us, true, {}, 0, {{}}};
 }
 
 void OffloadLevelSearch::search(FunctionSearch& function) {
@@ -239,7 +239,7 @@ void OffloadLevelSearch::take_levels(OrderVariant& order, const OrderVariant& so
       RematPlan plan = translated(candidate.plan);
       plan.peak_bytes = candidate.plan.peak_bytes;
       const double us = plain_us + remats_us(order.sequence.problem, plan);
-      taken.push_back({std::move(plan), std::max(order.min_us, us), false, {}, {{}}});
+      taken.push_back({std::move(plan), std::max(order.min_us, us), false, {}, 0, {{}}});
     }
   }
 }
@@ -279,21 +279,23 @@ void OffloadLevelSearch::push(FunctionSearch& function, Trial option) {
   std::push_heap(function.options.begin(), function.options.end(), is_later);
 }
 
-// The intervals of a candidate's copies, as levels.
-llvm::ArrayRef<Overlap> OffloadLevelSearch::overlaps_of(const OrderVariant& order, Candidate& candidate) const {
-  std::vector<Overlap>& overlaps = candidate.overlaps;
-  if (overlaps.empty()) {
+// The intervals of a candidate's copies, as levels; where it hardly takes less than `too_long_us`, one of them.
+llvm::ArrayRef<Overlap> OffloadLevelSearch::overlaps_of(const OrderVariant& order, Candidate& candidate,
+                                                        double too_long_us) const {
+  if (candidate.overlaps.empty() || candidate.too_long_us < too_long_us) {
     const int64_t highest = std::max(highest_allowance(), close_to(candidate.plan.peak_bytes));
-    overlaps = overlap_levels(apply_to_problem(order.sequence.problem, candidate.plan), highest);
-    candidate.layouts.resize(overlaps.size());
-    candidate.packed.resize(overlaps.size());
+    candidate.overlaps = overlap_levels(apply_to_problem(order.sequence.problem, candidate.plan), highest, too_long_us);
+    candidate.too_long_us = too_long_us;
+    candidate.layouts.assign(candidate.overlaps.size(), {});
+    candidate.packed.clear();
+    candidate.packed.resize(candidate.overlaps.size());
   }
-  return overlaps;
+  return candidate.overlaps;
 }
 
 // Adds one trial for each level of intervals within the allowance, and always the one with the shortest intervals.
-void OffloadLevelSearch::push_overlaps(FunctionSearch& function, const Trial& option) {
-  const llvm::ArrayRef<Overlap> overlaps = overlaps_of(*option.order, *option.candidate);
+void OffloadLevelSearch::push_overlaps(FunctionSearch& function, const Trial& option, double too_long_us) {
+  const llvm::ArrayRef<Overlap> overlaps = overlaps_of(*option.order, *option.candidate, too_long_us);
   for (const Overlap& overlap : overlaps) {
     if (&overlap != &overlaps.front() && overlap.limit_bytes > allowance_) break;
     const bool at_bound = overlap.total_us <= option.candidate->min_us * (1 + rounding);
@@ -327,21 +329,24 @@ bool OffloadLevelSearch::bring_close(Trial& bound) const {
   return true;
 }
 
-// Takes the fastest trial. Those whose times are only bounds go back with their exact times, a few at once.
-std::optional<OffloadLevelSearch::Trial> OffloadLevelSearch::next(FunctionSearch& function) {
-  while (!function.options.empty()) {
+// Takes the fastest trial; none where all take `too_long_us` or longer. Those whose times are only bounds go back with
+// their exact times, a few at once.
+std::optional<OffloadLevelSearch::Trial> OffloadLevelSearch::next(FunctionSearch& function, double too_long_us) {
+  while (!function.options.empty() && function.options.front().us < too_long_us) {
     if (!is_bound(function.options.front())) return pop(function);
     std::vector<Trial> bounds;
-    while (bounds.size() < bounds_at_once && !function.options.empty() && is_bound(function.options.front())) {
+    while (bounds.size() < bounds_at_once && !function.options.empty() && is_bound(function.options.front()) &&
+           function.options.front().us < too_long_us) {
       Trial bound = pop(function);
       if (bring_close(bound))
         push(function, bound);
       else
         bounds.push_back(bound);
     }
-    parallel_for(bounds.size(),
-                 [&](size_t i) { static_cast<void>(overlaps_of(*bounds[i].order, *bounds[i].candidate)); });
-    for (const Trial& bound : bounds) push_overlaps(function, bound);
+    parallel_for(bounds.size(), [&](size_t i) {
+      static_cast<void>(overlaps_of(*bounds[i].order, *bounds[i].candidate, too_long_us));
+    });
+    for (const Trial& bound : bounds) push_overlaps(function, bound, too_long_us);
   }
   return std::nullopt;
 }
@@ -452,7 +457,7 @@ OffloadLevelSearch::Trial OffloadLevelSearch::least_of(FunctionSearch& function)
           trials.push_back({&order, &candidate, candidate.min_us});
           continue;
         }
-        for (const Overlap& overlap : overlaps_of(order, candidate))
+        for (const Overlap& overlap : overlaps_of(order, candidate, std::numeric_limits<double>::infinity()))
           trials.push_back({&order, &candidate, overlap.total_us, &overlap});
       }
   const auto reckoned_bytes = [](const Trial& trial) {
@@ -490,8 +495,7 @@ bool OffloadLevelSearch::choose(size_t f, double enough_us) {
   FunctionSearch& function = functions_[f];
   start(function);
   for (;;) {
-    while (const std::optional<Trial> trial = next(function)) {
-      if (calls_of(f) * trial->us >= enough_us) return false;
+    while (const std::optional<Trial> trial = next(function, enough_us / calls_of(f))) {
       if (fits(*trial)) {
         function.chosen = *trial;
         return true;
@@ -499,7 +503,7 @@ bool OffloadLevelSearch::choose(size_t f, double enough_us) {
       if (is_only_too_high(*trial))
         if (const std::optional<Trial> with_room = packed(*trial)) push(function, *with_room);
     }
-    if (function.searched || !options_.recompute) return false;
+    if (function.searched || !options_.recompute || !function.options.empty()) return false;
     search(function);
     collect(function);
   }

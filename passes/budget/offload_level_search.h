@@ -69,7 +69,8 @@ class OffloadLevelSearch {
     RematPlan plan;
     double min_us;                       // whenever its copies are made; without copies, what it takes
     bool is_close = true;                // no simple bound is higher
-    std::vector<Overlap> overlaps;       // their levels, once they are wanted
+    std::vector<Overlap> overlaps;       // their levels, once they are wanted,
+    double too_long_us = 0;              // as far as these may take less than this
     std::vector<Layout> layouts;         // by overlap; where there are none, one
     std::vector<PackedTry> packed = {};  // by overlap
   };
@@ -114,9 +115,9 @@ class OffloadLevelSearch {
   void collect(FunctionSearch& function);
   static bool is_later(const Trial& a, const Trial& b);
   void push(FunctionSearch& function, Trial option);
-  llvm::ArrayRef<Overlap> overlaps_of(const OrderVariant& order, Candidate& candidate) const;
+  llvm::ArrayRef<Overlap> overlaps_of(const OrderVariant& order, Candidate& candidate, double too_long_us) const;
   static bool copies_or_collectives(const OrderVariant& order, const Candidate& candidate);
-  void push_overlaps(FunctionSearch& function, const Trial& option);
+  void push_overlaps(FunctionSearch& function, const Trial& option, double too_long_us);
   // Transient bytes that a function may have.
   int64_t allowance(int64_t budget_bytes) const {
     return budget_bytes - in_.draft.device.reserve_bytes() - persistent_bytes_;
@@ -129,7 +130,7 @@ class OffloadLevelSearch {
   static bool is_bound(const Trial& option);
   bool bring_close(Trial& bound) const;
   static Trial pop(FunctionSearch& function);
-  std::optional<Trial> next(FunctionSearch& function);
+  std::optional<Trial> next(FunctionSearch& function, double too_long_us);
   // A function as it is with a trial's remats and copies.
   struct TriedFunction {
     Graph graph;

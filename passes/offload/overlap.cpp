@@ -7,7 +7,7 @@
 
 // The levels are fixed limits between the peak of intervals as short as can be and that of intervals as wide as helps.
 // Each level starts from the intervals of the one below, which are within its limit too. No intervals are faster than
-// the bound, so the levels end where it is reached.
+// the bound, and hardly any are faster than the widest, so the levels end where either time is reached.
 
 namespace plimsoll {
 namespace {
@@ -17,6 +17,7 @@ using namespace remat;
 constexpr double level_ratio = 0.6;  // factor of the room above the tight peak from a level to the one below
 constexpr int max_levels = 8;
 constexpr double rounding = 1e-9;
+constexpr double max_gain_on_widest = 0.003;  // share of its time that another level may save
 
 CopyIntervals widened(const CopyIntervals& from, int64_t limit, double enough_us) {
   CopyIntervals intervals = from;
@@ -35,16 +36,18 @@ Overlap overlap_of(CopyIntervals intervals, int64_t limit, double compute_us) {
 
 }  // namespace
 
-std::vector<Overlap> overlap_levels(const RematProblem& problem, int64_t highest_bytes) {
+std::vector<Overlap> overlap_levels(const RematProblem& problem, int64_t highest_bytes, double too_long_us) {
   const EngineWork work(problem);
   const double compute_us = work.total_compute_us();
-  const double enough_us = min_total_us(problem) * (1 + rounding);
+  double enough_us = min_total_us(problem) * (1 + rounding);
   const CopyIntervals tight(problem);
   CopyIntervals present = widened(tight, tight.peak_bytes(), enough_us);
   std::vector<Overlap> levels{overlap_of(present, tight.peak_bytes(), compute_us)};
   auto is_enough = [&] { return levels.back().total_us <= enough_us; };
   if (is_enough() || tight.peak_bytes() >= highest_bytes) return levels;
   const CopyIntervals widest = widened(tight, std::numeric_limits<int64_t>::max(), enough_us);
+  if (widest.total_us() * (1 - max_gain_on_widest) >= too_long_us) return levels;
+  enough_us = std::max(enough_us, widest.total_us() * (1 + rounding));
   const double room = static_cast<double>(widest.peak_bytes() - tight.peak_bytes());
   auto add = [&](const CopyIntervals& intervals, int64_t limit) {
     const Overlap& last = levels.back();

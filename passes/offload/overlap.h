@@ -8,6 +8,7 @@
 #include "llvm/ADT/ArrayRef.h"
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace plimsoll {
@@ -33,8 +34,10 @@ struct Overlap {
 // in its own place. A copy to the device is waited for by the first op that reads what it writes, or by the op that
 // overwrites what it reads (`remat_until`), and is issued once the copy that it reads from was waited for. The first
 // level keeps to the peak of intervals as short as can be; each further one takes less time under a higher limit, up to
-// `highest_bytes`. The limits depend on the schedule alone.
-std::vector<Overlap> overlap_levels(const RematProblem& problem, int64_t highest_bytes);
+// `highest_bytes`. The limits depend on the schedule alone. The first level is the only one where no level is likely to
+// take less than `too_long_us`.
+std::vector<Overlap> overlap_levels(const RematProblem& problem, int64_t highest_bytes,
+                                    double too_long_us = std::numeric_limits<double>::infinity());
 
 // No intervals take less time than this, even if more remats and copies are added to the schedule.
 double min_total_us(const RematProblem& problem);

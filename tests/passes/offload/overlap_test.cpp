@@ -276,6 +276,25 @@ TEST_CASE("overlap: a lower limit gives the first of the levels of a higher one"
   CHECK(max_levels > 2);
 }
 
+// A search asks for no more where it knows a faster plan.
+TEST_CASE("overlap: intervals that are likely to take too long have one level, and others all of theirs") {
+  std::mt19937 random(3);
+  int shorter = 0;
+  for (int round = 0; round < 200; ++round) {
+    const RematProblem problem = random_schedule(random, 5 + pick(random, 40));
+    const int64_t any = std::numeric_limits<int64_t>::max();
+    const std::vector<Overlap> all = overlap_levels(problem, any);
+    const std::vector<Overlap> slower = overlap_levels(problem, any, 1.01 * all.back().total_us);
+    REQUIRE(slower.size() == all.size());
+    for (size_t i = 0; i < all.size(); ++i) CHECK(slower[i].intervals == all[i].intervals);
+    const std::vector<Overlap> faster = overlap_levels(problem, any, 0.99 * all.back().total_us);
+    REQUIRE(faster.size() == 1);
+    CHECK(faster.front().intervals == all.front().intervals);
+    shorter += all.size() > 1;
+  }
+  CHECK(shorter > 50);
+}
+
 TEST_CASE("overlap: where a limit has no room for what is needed later, its bound is higher") {
   RematProblem problem;
   problem.value_bytes = {100, 100, 100};
