@@ -39,7 +39,7 @@ class WorkReader {
     const Graph& step = program_.functions.front();
     for (NodeId id : step.order()) {
       const Node& node = step.node(id);
-      if (node.phase == Phase::Update || !is_instruction(node)) continue;
+      if (is_update(node) || !is_instruction(node)) continue;
       ++work.nodes;
       if (node.op->engine == Engine::Ranks) {
         add(step, node, axis_of(node) == MeshAxis::Data ? work.over_data : work.over_tensor);
@@ -74,6 +74,8 @@ class WorkReader {
   }
 
  private:
+  // A gradient that is cast for its sum over ranks is a result of its product, which then came with the sum.
+  static bool is_update(const Node& node) { return node.phase == Phase::Update && !is_matmul(node); }
   static bool is_matmul(const Node& node) { return node.op->precision == Precision::Low && !node.operands.empty(); }
   static DType matrix_type(const Graph& graph, const Node& node) { return graph.type(node.operands[0]).dtype; }
 
@@ -134,7 +136,7 @@ class WorkReader {
   void add_updates(const Graph& function, TensorProfile& profile) const {
     for (NodeId id : function.order()) {
       const Node& node = function.node(id);
-      if (node.phase != Phase::Update || !is_instruction(node)) continue;
+      if (!is_update(node) || !is_instruction(node)) continue;
       if (node.op->engine == Engine::Ranks) {
         if (axis_of(node) == MeshAxis::Tensor) add(function, node, profile.update_over_tensor);
         continue;
