@@ -27,7 +27,8 @@ constexpr double min_gain = 0.03;         // share of the step that more cards m
 constexpr double share_for_states = 0.6;  // of a budget, as guesses have it
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr int64_t any_bytes = int64_t{1} << 50;  // more than a device has, and sums of it fit an integer
-constexpr double sure_share = 0.8;               // of an estimate that the plan will surely have
+constexpr double sure_share = 0.8;               // of an estimate that the plan will surely have,
+constexpr double sure_time = 0.9;                // and of its time
 constexpr double search_effort = 0.25;           // of each candidate's remats and copies, as a share of the usual
 
 class MeshSearch {
@@ -160,11 +161,14 @@ class MeshSearch {
                budget_bytes_;
   }
 
-  // Bounds show that no plan of it is better than the best one.
+  // Bounds, or its estimate with room for the error, show that no plan of it is better than the best one.
   bool is_surely_worse(const Candidate& candidate) const {
     if (!best_) return false;
-    return is_over_memory(candidate) ||
-           (best_->fits && candidate.estimate.least_us_within(budget_bytes_) >= us_of(*best_));
+    return is_over_memory(candidate) || (best_->fits && is_surely_slower(candidate, us_of(*best_)));
+  }
+
+  bool is_surely_slower(const Candidate& candidate, double us) const {
+    return candidate.estimate.least_us_within(budget_bytes_) >= us || sure_time * candidate.estimate.us >= us;
   }
 
   // What is worthwhile on so many cards: what may reach the budget, or all. Candidates that cannot be compiled make
