@@ -1,24 +1,29 @@
 #pragma once
 
-// Runs of eight codes of 4 or 8 bits as whole words, and the numbers they stand for.
+// Runs of codes of 4 or 8 bits as whole words, and the numbers they stand for.
 
 #include "kernels/cuda/common/element.cuh"
 
 #include <optional>
+#include <type_traits>
 
 namespace plimsoll::cuda {
 
-inline constexpr int run_length = 8;
+// Codes of 16 bytes of results of type T, so that each store of a warp writes 512 neighbouring bytes. With 32 bytes for
+// each thread a store would write halves of sectors.
+template <typename T>
+inline constexpr int run_length = 16 / static_cast<int>(sizeof(T));
 
-// Of 4-bit codes a word has eight, of 8-bit codes four.
-template <int bits>
+// A word has eight codes of 4 bits, or four of 8. Four codes of 4 bits are the low half of a word.
+template <int bits, int length>
 struct CodeRun {
-  static constexpr int words = bits / 4;
+  static constexpr int bytes = length * bits / 8, words = (bytes + 3) / 4;
   uint32_t word[words];
 
   __device__ static CodeRun load(const uint8_t* from) {
+    using Word = std::conditional_t<bytes == 2, uint16_t, uint32_t>;
     CodeRun run;
-    const Vector<uint32_t, words> loaded = load_vector<words>(reinterpret_cast<const uint32_t*>(from));
+    const Vector<Word, words> loaded = load_vector<words>(reinterpret_cast<const Word*>(from));
 #pragma unroll
     for (int i = 0; i < words; ++i) run.word[i] = loaded.at[i];
     return run;
@@ -46,18 +51,18 @@ struct IntegerCodes {
   __device__ float counted(uint32_t code) const { return __uint_as_float(counted_bits | (code ^ flip)); }
   __host__ __device__ float zero_of(float zero) const { return counted_from + static_cast<float>(flip) + zero; }
 
-  template <int bits>
-  __device__ void counted(const CodeRun<bits>& run, float (&numbers)[run_length]) const {
+  template <int bits, int length>
+  __device__ void counted(const CodeRun<bits, length>& run, float (&numbers)[length]) const {
     // The selected bytes are a code, two zeros, and the exponent of 2^23.
     if constexpr (bits == 8) {
 #pragma unroll
-      for (int k = 0; k < run_length; ++k)
+      for (int k = 0; k < length; ++k)
         numbers[k] = __uint_as_float(__byte_perm(run.word[k / 4] ^ flip * 0x01010101, counted_bits, 0x7440 | k % 4));
     } else {
       const uint32_t flipped = run.word[0] ^ flip * 0x11111111;
       const uint32_t even = flipped & 0x0f0f0f0f, odd = flipped >> 4 & 0x0f0f0f0f;
 #pragma unroll
-      for (int k = 0; k < run_length; ++k)
+      for (int k = 0; k < length; ++k)
         numbers[k] = __uint_as_float(__byte_perm(k % 2 == 0 ? even : odd, counted_bits, 0x7440 | k / 2));
     }
   }

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 // Traffic is that of the result, which is written once in words of 16 bytes, and of the codes, a quarter or half of it;
-// scales are read once for each run of 8 elements and stay in the cache. A thread loads the codes and scales of four
+// scales are read once for each run of elements and stay in the cache. A thread loads the codes and scales of four
 // runs before it uses the first. Tables lie in shared memory, and thread blocks stay, since each makes them for itself:
 // constants at an index of the thread arrive one after the other.
 
@@ -64,13 +64,14 @@ struct Tables {
 template <typename T, int bits, CodeKind kind, bool packs_scales, bool is_whole, typename Tables>
 __device__ void make_runs(const Dequantize& call, const Divider32& of_block, IntegerCodes integers, float offset,
                           const Tables& tables, uint32_t first, uint32_t runs, T* __restrict__ y) {
-  CodeRun<bits> loaded[runs_per_thread];
+  using Run = CodeRun<bits, run_length<T>>;
+  Run loaded[runs_per_thread];
   ScaleParts<packs_scales> parts[runs_per_thread];
 #pragma unroll
   for (int r = 0; r < runs_per_thread; ++r) {
     const uint32_t run = first + r * block_threads;
     if (!is_whole && run >= runs) continue;
-    loaded[r] = CodeRun<bits>::load(call.codes + uint64_t{run} * bits);
+    loaded[r] = Run::load(call.codes + uint64_t{run} * Run::bytes);
     parts[r].load(call, static_cast<uint32_t>(of_block.quotient(static_cast<int32_t>(run))));
   }
 #pragma unroll
@@ -78,20 +79,20 @@ __device__ void make_runs(const Dequantize& call, const Divider32& of_block, Int
     const uint32_t run = first + r * block_threads;
     if (!is_whole && run >= runs) continue;
     const float scale = parts[r].scale(call, tables.map, offset);
-    float numbers[run_length];
+    float numbers[run_length<T>];
     if constexpr (kind == CodeKind::Integer) integers.counted(loaded[r], numbers);
-    Vector<T, run_length> results;
+    Vector<T, run_length<T>> results;
 #pragma unroll
-    for (int k = 0; k < run_length; ++k) {
+    for (int k = 0; k < run_length<T>; ++k) {
       const float number = kind == CodeKind::Integer ? numbers[k] - integers.zero_of(0)
                                                      : tables.values[loaded[r].template at</*high_first=*/true>(k)];
       results.at[k] = scaled<T, bits>(number, scale, call.factor);
     }
-    store_vector(y + uint64_t{run} * run_length, results);
+    store_vector(y + uint64_t{run} * run_length<T>, results);
   }
 }
 
-// Blocks are multiples of 8 long; of_block divides the number of a run by the runs of a block. Behind the last whole
+// Blocks are whole runs; of_block divides the number of a run by the runs of a block. Behind the last whole
 // run there may be some elements.
 template <typename T, int bits, CodeKind kind, bool packs_scales>
 __global__ void __launch_bounds__(block_threads)
@@ -100,7 +101,7 @@ __global__ void __launch_bounds__(block_threads)
   __shared__ Tables<kind == CodeKind::Table ? 1 << bits : 1, packs_scales> tables;
   tables.fill(call);
   const float offset = packs_scales ? *call.offset : 0.0f;
-  const auto runs = static_cast<uint32_t>(call.n / run_length);
+  const auto runs = static_cast<uint32_t>(call.n / run_length<T>);
   for (uint32_t first = blockIdx.x * chunk; first < runs; first += gridDim.x * chunk)
     if (first + chunk <= runs)
       make_runs<T, bits, kind, packs_scales, true>(call, of_block, integers, offset, tables, first + threadIdx.x, runs,
@@ -108,7 +109,7 @@ __global__ void __launch_bounds__(block_threads)
     else
       make_runs<T, bits, kind, packs_scales, false>(call, of_block, integers, offset, tables, first + threadIdx.x, runs,
                                                     y);
-  const int64_t last = int64_t{runs} * run_length + threadIdx.x;
+  const int64_t last = int64_t{runs} * run_length<T> + threadIdx.x;
   if (blockIdx.x > 0 || last >= call.n) return;
   ScaleParts<packs_scales> parts;
   parts.load(call, static_cast<uint64_t>(last / call.block));
@@ -123,8 +124,8 @@ __global__ void __launch_bounds__(block_threads)
                           T* __restrict__ y) {
   __shared__ Tables<256, true> tables;
   tables.fill(call);
-  const int64_t first = (int64_t{blockIdx.x} * block_threads + threadIdx.x) * run_length;
-  for (int64_t at = first; at < first + run_length && at < call.n; ++at) {
+  const int64_t first = (int64_t{blockIdx.x} * block_threads + threadIdx.x) * run_length<T>;
+  for (int64_t at = first; at < first + run_length<T> && at < call.n; ++at) {
     int64_t within = at;
     const int64_t block = of_block.divide(within);
     float scale;
@@ -152,8 +153,8 @@ cudaError_t launch_runs(const Dequantize& call, IntegerCodes integers, T* y, cud
       error != cudaSuccess)
     return error;
   const unsigned blocks =
-      std::min(blocks_for(call.n, chunk * run_length), static_cast<unsigned>(multiprocessors * resident));
-  const Divider32 of_block(static_cast<int32_t>(call.block / run_length));
+      std::min(blocks_for(call.n, chunk * run_length<T>), static_cast<unsigned>(multiprocessors * resident));
+  const Divider32 of_block(static_cast<int32_t>(call.block / run_length<T>));
   kernel<<<blocks, block_threads, 0, stream>>>(call, of_block, integers, y);
   return cudaGetLastError();
 }
@@ -168,7 +169,7 @@ template <typename T>
 cudaError_t dequantize_as(const Dequantize& call, int bits, void* out, cudaStream_t stream) {
   constexpr int64_t max_runs = INT32_MAX - chunk;
   T* const y = static_cast<T*>(out);
-  if (call.block % run_length == 0 && std::max(call.n, call.block) / run_length <= max_runs) {
+  if (call.block % run_length<T> == 0 && std::max(call.n, call.block) / run_length<T> <= max_runs) {
     if (bits == 4 && call.factor == 1) return launch_runs<T, 4, CodeKind::Table>(call, {}, y, stream);
     if (bits == 8) {
       const std::optional<IntegerCodes> integers = integer_codes(call.values, bits);
@@ -176,7 +177,7 @@ cudaError_t dequantize_as(const Dequantize& call, int bits, void* out, cudaStrea
                       : launch_runs<T, 8, CodeKind::Table>(call, {}, y, stream);
     }
   }
-  dequantize_any_kernel<T><<<blocks_for(call.n, block_threads * run_length), block_threads, 0, stream>>>(
+  dequantize_any_kernel<T><<<blocks_for(call.n, block_threads * run_length<T>), block_threads, 0, stream>>>(
       call, bits, Divider(call.block), y);
   return cudaGetLastError();
 }

@@ -6,16 +6,16 @@
 #include <cmath>
 
 // Traffic is that of the result, which is written once in words of 16 bytes, and of the codes, a quarter or half of it.
-// A thread has eight columns of several rows: scales and zero points that rows share stay in registers, and nothing is
-// divided from row to row. It loads what four rows need before it uses the first. Integers are numbers by arithmetic;
-// 8-bit floats are looked up in shared memory.
+// A thread has a run of columns of several rows: scales and zero points that rows share stay in registers, and nothing
+// is divided from row to row. It loads what four rows need before it uses the first. Integers are numbers by
+// arithmetic; 8-bit floats are looked up in shared memory.
 
 namespace plimsoll::cuda {
 namespace {
 
 constexpr int rows_at_once = 4;
 
-// Scales of a thread's eight columns: one for each row, one for several rows, or one for each column and several rows.
+// Scales of a thread's run of columns: one for each row, one for several rows, or one for each column and several rows.
 enum class Scales : uint8_t { OfRow, OfRows, OfColumns };
 
 // Threads of a block stand side by side along columns, `across` of them, and in rows.
@@ -23,7 +23,7 @@ struct Tiles {
   int across, down, rows_per_thread;
   unsigned column_blocks;
   int64_t block_columns;  // of the grid of blocks
-  Divider32 of_block;     // divides runs of eight columns by those of a block
+  Divider32 of_block;     // divides runs of columns by those of a block
   Divider32 of_rows;      // divides rows by those of a block
 };
 
@@ -49,20 +49,20 @@ struct Numbers {
   __device__ float zero_of(uint32_t code) const {
     return kind == CodeKind::Integer ? integers.counted(code) : values[code];
   }
-  // Zero points and scales are those of all eight codes, or own ones.
+  // Zero points and scales are those of all codes of the run, or own ones.
   template <typename T, int bits, int own>
-  __device__ Vector<T, run_length> of(const CodeRun<bits>& run, const float (&zeros)[own],
-                                      const float (&scales)[own]) const {
-    float codes[run_length];
+  __device__ Vector<T, run_length<T>> of(const CodeRun<bits, run_length<T>>& run, const float (&zeros)[own],
+                                         const float (&scales)[own]) const {
+    float codes[run_length<T>];
     if constexpr (kind == CodeKind::Integer) {
       integers.counted(run, codes);
     } else {
 #pragma unroll
-      for (int k = 0; k < run_length; ++k) codes[k] = values[run.template at</*high_first=*/false>(k)];
+      for (int k = 0; k < run_length<T>; ++k) codes[k] = values[run.template at</*high_first=*/false>(k)];
     }
-    Vector<T, run_length> results;
+    Vector<T, run_length<T>> results;
 #pragma unroll
-    for (int k = 0; k < run_length; ++k)
+    for (int k = 0; k < run_length<T>; ++k)
       results.at[k] = narrow<T>(linear_number(codes[k], zeros[k % own], scales[k % own]));
     return results;
   }
@@ -79,14 +79,15 @@ struct Place {
 template <typename T, int bits, CodeKind kind, bool is_whole>
 __device__ void make_rows(const DequantizeLinear& call, const Numbers<kind>& numbers, Place& place, const Place& step,
                           int count, T* __restrict__ y) {
-  CodeRun<bits> runs[rows_at_once];
+  using Run = CodeRun<bits, run_length<T>>;
+  Run runs[rows_at_once];
   uint32_t scales[rows_at_once];
   uint8_t zeros[rows_at_once] = {};
   Place at = place;
 #pragma unroll
   for (int r = 0; r < rows_at_once; ++r, at = at + step) {
     if (!is_whole && r >= count) continue;
-    runs[r] = CodeRun<bits>::load(call.codes + at.run * bits);
+    runs[r] = Run::load(call.codes + at.run * Run::bytes);
     scales[r] = load_bits(call.scales, call.scale_type, at.scale);
     if (call.zeros) zeros[r] = byte_of_code<bits>(call.zeros, at.zero);
   }
@@ -95,7 +96,7 @@ __device__ void make_rows(const DequantizeLinear& call, const Numbers<kind>& num
     if (!is_whole && r >= count) continue;
     const float scale[] = {float_of(scales[r], call.scale_type)};
     const float zero[] = {call.zeros ? numbers.zero_of(code_in_byte<bits>(zeros[r], place.zero)) : numbers.zero};
-    store_vector(y + place.run * run_length, numbers.template of<T>(runs[r], zero, scale));
+    store_vector(y + place.run * run_length<T>, numbers.template of<T>(runs[r], zero, scale));
   }
 }
 
@@ -126,19 +127,20 @@ struct SharedScales {
 template <typename T, int bits, CodeKind kind, int own, bool is_whole>
 __device__ void make_rows(const DequantizeLinear& call, const Tiles& tiles, const Numbers<kind>& numbers, Place& place,
                           int64_t step, int row, int count, SharedScales<own>& shared, T* __restrict__ y) {
-  CodeRun<bits> runs[rows_at_once];
+  using Run = CodeRun<bits, run_length<T>>;
+  Run runs[rows_at_once];
 #pragma unroll
   for (int r = 0; r < rows_at_once; ++r)
-    if (is_whole || r < count) runs[r] = CodeRun<bits>::load(call.codes + (place.run + r * step) * bits);
+    if (is_whole || r < count) runs[r] = Run::load(call.codes + (place.run + r * step) * Run::bytes);
 #pragma unroll
   for (int r = 0; r < rows_at_once; ++r, row += tiles.down, place.run += step) {
     if (!is_whole && r >= count) continue;
     if (row >= shared.end) shared.template load<bits>(call, tiles, numbers, place, row);
-    store_vector(y + place.run * run_length, numbers.template of<T>(runs[r], shared.zeros, shared.scales));
+    store_vector(y + place.run * run_length<T>, numbers.template of<T>(runs[r], shared.zeros, shared.scales));
   }
 }
 
-// Rows are multiples of 8 long, and blocks of columns too, or 1.
+// Rows are whole runs, and blocks of columns too, or 1.
 template <typename T, int bits, CodeKind kind, Scales scales>
 __global__ void __launch_bounds__(block_threads, 4)
     dequantize_linear_rows_kernel(const __grid_constant__ DequantizeLinear call, const __grid_constant__ Tiles tiles,
@@ -152,12 +154,12 @@ __global__ void __launch_bounds__(block_threads, 4)
   }
   const unsigned column_block = blockIdx.x % tiles.column_blocks, row_block = blockIdx.x / tiles.column_blocks;
   const int column = static_cast<int>(column_block) * tiles.across + static_cast<int>(threadIdx.x);  // of runs
-  const int64_t runs_of_row = call.columns / run_length;
+  const int64_t runs_of_row = call.columns / run_length<T>;
   const int first = static_cast<int>(row_block) * tiles.down * tiles.rows_per_thread + static_cast<int>(threadIdx.y);
   if (column >= runs_of_row || first >= call.rows) return;
   int left = min(static_cast<int>(divide_up(call.rows - first, tiles.down)), tiles.rows_per_thread);
   const Numbers<kind> numbers{integers, values, kind == CodeKind::Integer ? integers.zero_of(call.zero) : call.zero};
-  const int block = scales == Scales::OfColumns ? column * run_length : tiles.of_block.quotient(column);
+  const int block = scales == Scales::OfColumns ? column * run_length<T> : tiles.of_block.quotient(column);
   Place place{first * runs_of_row + column, block, block};
   const Place step{tiles.down * runs_of_row, tiles.down * tiles.block_columns, tiles.down * call.zeros_per_row};
   if constexpr (scales == Scales::OfRow) {
@@ -167,7 +169,7 @@ __global__ void __launch_bounds__(block_threads, 4)
       make_rows<T, bits, kind, true>(call, numbers, place, step, left, y);
     if (left > 0) make_rows<T, bits, kind, false>(call, numbers, place, step, left, y);
   } else {
-    SharedScales<scales == Scales::OfColumns ? run_length : 1> shared;
+    SharedScales<scales == Scales::OfColumns ? run_length<T> : 1> shared;
     int row = first;
     for (; left >= rows_at_once; left -= rows_at_once, row += rows_at_once * tiles.down)
       make_rows<T, bits, kind, shared.own, true>(call, tiles, numbers, place, step.run, row, left, shared, y);
@@ -176,7 +178,7 @@ __global__ void __launch_bounds__(block_threads, 4)
   }
 }
 
-// Any blocks; a thread makes eight numbers.
+// Any blocks; a thread makes a run of numbers.
 template <typename T, int bits>
 __global__ void __launch_bounds__(block_threads)
     dequantize_linear_any_kernel(const __grid_constant__ DequantizeLinear call, const __grid_constant__ Divider columns,
@@ -186,8 +188,8 @@ __global__ void __launch_bounds__(block_threads)
   for (int i = threadIdx.x; i < 1 << bits; i += block_threads) values[i] = call.values[i];
   __syncthreads();
   const int64_t n = call.rows * call.columns, block_columns = divide_up(call.columns, call.block);
-  const int64_t first = (int64_t{blockIdx.x} * block_threads + threadIdx.x) * run_length;
-  for (int64_t at = first; at < first + run_length && at < n; ++at) {
+  const int64_t first = (int64_t{blockIdx.x} * block_threads + threadIdx.x) * run_length<T>;
+  for (int64_t at = first; at < first + run_length<T> && at < n; ++at) {
     int64_t column = at, row = columns.divide(column);
     row = block_rows.divide(row);
     column = block.divide(column);
@@ -202,10 +204,11 @@ __global__ void __launch_bounds__(block_threads)
 
 // Wide enough for whole sectors of memory, and such that few threads lie behind the last column. A thread has as many
 // rows as leave work for all multiprocessors.
+template <typename T>
 Tiles tiles_for(const DequantizeLinear& call, int most_rows) {
   constexpr int least_across = 8;
   constexpr int64_t wanted_blocks = 1056;  // eight for each of 132 multiprocessors
-  const int64_t runs = call.columns / run_length;
+  const int64_t runs = call.columns / run_length<T>;
   int across = block_threads;
   while (across > least_across && round_up(runs, across) * 16 > runs * 17) across /= 2;
   Tiles tiles{.across = across,
@@ -213,7 +216,7 @@ Tiles tiles_for(const DequantizeLinear& call, int most_rows) {
               .rows_per_thread = most_rows,
               .column_blocks = static_cast<unsigned>(divide_up(runs, across)),
               .block_columns = divide_up(call.columns, call.block),
-              .of_block = Divider32(static_cast<int32_t>(std::max<int64_t>(call.block / run_length, 1))),
+              .of_block = Divider32(static_cast<int32_t>(std::max<int64_t>(call.block / run_length<T>, 1))),
               .of_rows = Divider32(static_cast<int32_t>(call.block_rows))};
   while (tiles.rows_per_thread > rows_at_once &&
          divide_up(call.rows, int64_t{tiles.down} * tiles.rows_per_thread) * tiles.column_blocks < wanted_blocks)
@@ -223,7 +226,7 @@ Tiles tiles_for(const DequantizeLinear& call, int most_rows) {
 
 template <typename T, int bits, CodeKind kind, Scales scales>
 cudaError_t launch_rows(const DequantizeLinear& call, IntegerCodes integers, T* y, cudaStream_t stream) {
-  const Tiles tiles = tiles_for(call, scales == Scales::OfRow ? 4 * rows_at_once : 8 * rows_at_once);
+  const Tiles tiles = tiles_for<T>(call, scales == Scales::OfRow ? 4 * rows_at_once : 8 * rows_at_once);
   const unsigned row_blocks = blocks_for(call.rows, int64_t{tiles.down} * tiles.rows_per_thread);
   const dim3 threads(static_cast<unsigned>(tiles.across), static_cast<unsigned>(tiles.down));
   dequantize_linear_rows_kernel<T, bits, kind, scales>
@@ -242,16 +245,16 @@ template <typename T, int bits>
 cudaError_t launch(const DequantizeLinear& call, T* y, cudaStream_t stream) {
   constexpr float largest_zero = 1 << 22;  // with it integers are still exact
   constexpr int64_t most = INT32_MAX / 2;  // of rows and columns in 32 bits
-  const bool has_rows = call.columns % run_length == 0 && std::max(call.columns, call.block) <= most &&
+  const bool has_rows = call.columns % run_length<T> == 0 && std::max(call.columns, call.block) <= most &&
                         std::max(call.rows, call.block_rows) <= most &&
-                        (call.block % run_length == 0 || (call.block == 1 && call.block_rows > 1));
+                        (call.block % run_length<T> == 0 || (call.block == 1 && call.block_rows > 1));
   std::optional<IntegerCodes> integers = integer_codes(call.values, bits);
   if (call.zero != std::trunc(call.zero) || std::abs(call.zero) > largest_zero) integers.reset();
   if (has_rows && integers) return launch_rows<T, bits, CodeKind::Integer>(call, *integers, y, stream);
   if constexpr (bits == 8)
     if (has_rows) return launch_rows<T, bits, CodeKind::Table>(call, {}, y, stream);
   dequantize_linear_any_kernel<T, bits>
-      <<<blocks_for(call.rows * call.columns, block_threads * run_length), block_threads, 0, stream>>>(
+      <<<blocks_for(call.rows * call.columns, block_threads * run_length<T>), block_threads, 0, stream>>>(
           call, Divider(call.columns), Divider(call.block_rows), Divider(call.block), y);
   return cudaGetLastError();
 }
