@@ -237,6 +237,20 @@ __device__ float update_block(const AdamFactors& f, float min_scale, const AdamS
   return gradients.squares();
 }
 
+// Brings what update_block reads of a whole block of moments into the L2 cache.
+template <typename P, typename G>
+__device__ void prefetch_block(const Adam8Tensor& tensor, const Place<true>& place) {
+  const auto prefetch = [&](const auto* from) {
+#pragma unroll
+    for (int half = 0; half < halves; ++half)
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(from + place.at + half * half_block)));
+  };
+  prefetch(static_cast<const P*>(tensor.param));
+  prefetch(static_cast<const G*>(tensor.grad));
+  prefetch(tensor.m);
+  prefetch(tensor.v);
+}
+
 // The same where everything stays as it was.
 template <typename P, typename G>
 __device__ float keep_block(const Adam8Tensor& tensor, const Place<false>& place) {
@@ -255,18 +269,34 @@ __device__ float keep_block(const Adam8Tensor& tensor, const Place<false>& place
   return gradients.squares();
 }
 
+// Fetches the first two blocks of a warp's first run, about as much as memory brings while the tables are made.
+template <typename P, typename G>
+__device__ void prefetch_run(const Adam8Table& table, unsigned run) {
+  const int number = table.runs.tensor_of(run);
+  const Adam8Tensor& tensor = table.tensors[number];
+  const int64_t begin = int64_t{run - table.runs.first[number]} * norm_block;
+#pragma unroll
+  for (int block = 1; block <= 2; ++block) {
+    const int64_t end = begin + block * eight_bit_block;
+    if (end <= tensor.elements) prefetch_block<P, G>(tensor, Place<true>(end - eight_bit_block, tensor.elements));
+  }
+}
+
 template <typename P, typename G>
 __global__ void __launch_bounds__(threads, 1)
     adam_8bit_kernel(const __grid_constant__ AdamFactors f, float min_scale, const __grid_constant__ AdamCall call,
                      const __grid_constant__ DynamicMaps maps, const __grid_constant__ Adam8Table table) {
   extern __shared__ float4 shared[];
   auto& tables = *reinterpret_cast<Tables*>(shared);
+  // The shuffle tells the compiler that a warp's threads agree.
+  const unsigned lane = threadIdx.x % warp_threads, warp = __shfl_sync(whole_warp, threadIdx.x / warp_threads, 0);
+  // Runs go to the multiprocessors by turns, so that all have a share of the last ones.
+  const unsigned first_run = warp * gridDim.x + blockIdx.x;
+  if (first_run < table.runs.blocks()) prefetch_run<P, G>(table, first_run);
   tables.make(maps);
   const bool skips = call.skip && *call.skip;
   const AdamStep now(f, call);
-  // The shuffle tells the compiler that a warp's threads agree.
-  const unsigned lane = threadIdx.x % warp_threads, warp = __shfl_sync(whole_warp, threadIdx.x / warp_threads, 0);
-  for (unsigned run = blockIdx.x * warps + warp; run < table.runs.blocks(); run += gridDim.x * warps) {
+  for (unsigned run = first_run; run < table.runs.blocks(); run += gridDim.x * warps) {
     const int number = table.runs.tensor_of(run);
     const Adam8Tensor& tensor = table.tensors[number];
     const int64_t of_tensor = run - table.runs.first[number], begin = of_tensor * norm_block;
@@ -302,12 +332,12 @@ cudaError_t launch_some(const Launch& launch, const Adam8Tensor* tensors, int co
     table.runs.add(divide_up(tensors[i].elements, norm_block));
   }
   constexpr auto kernel = adam_8bit_kernel<P, G>;
-  const unsigned runs = table.runs.blocks(), wanted = (runs + warps - 1) / warps;
+  const unsigned runs = table.runs.blocks();
   if (runs == 0) return cudaSuccess;
   if (cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Tables));
       error != cudaSuccess)
     return error;
-  kernel<<<std::min(wanted, static_cast<unsigned>(launch.multiprocessors)), threads, sizeof(Tables), launch.stream>>>(
+  kernel<<<std::min(runs, static_cast<unsigned>(launch.multiprocessors)), threads, sizeof(Tables), launch.stream>>>(
       launch.factors, launch.min_scale, launch.call, launch.maps, table);
   return cudaGetLastError();
 }
