@@ -53,25 +53,37 @@ __device__ void multiply_add(float (&sums)[4][4], const SplitFour& left, const S
 
 using Sums = float[groups][4][4];
 
-// Elements of w: rows g and g + 8 of a tile, eight columns of each group.
-template <typename T>
+// How the two products of 16 x 32 that a warp makes at once lie in w: below each other or side by side. The factor of
+// their common rows or columns is split into small numbers once for both.
+enum class Groups : uint8_t { Down, Across };
+
+// Elements of w: of each group rows g and g + 8, and eight columns. `from` is the first of them that is loaded next.
+template <typename T, Groups lie>
 struct Weights {
   static constexpr int length = 16 / static_cast<int>(sizeof(T)), accesses = run / length;
   Packed<T, length> at[groups][2][accesses];
+  const T* from;
+  int rows_left, columns_left;
 
-  __device__ void load(const T* w, int64_t rows, int64_t columns, int64_t first_row, int64_t first_column) {
+  __device__ Weights(const T* w, int64_t rows, int64_t columns, int64_t first_row, int64_t first_column) {
     const Lane lane;
     const int64_t row = first_row + lane.g, column = first_column + run * lane.t;
-    const T* const from = w + row * columns + column;
+    from = w + row * columns + column;
+    rows_left = static_cast<int>(rows - row);
+    columns_left = static_cast<int>(columns - column);
+  }
+  __device__ void load(int64_t columns) {
 #pragma unroll
     for (int q = 0; q < groups; ++q)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const bool is_inside = row + 8 * half < rows && column + group * q < columns;
+        const int down = 8 * half + (lie == Groups::Down ? tile_rows * q : 0),
+                  across = lie == Groups::Across ? group * q : 0;
+        const bool is_inside = down < rows_left && across < columns_left;
 #pragma unroll
         for (int i = 0; i < accesses; ++i) {
           at[q][half][i] = {};
-          if (is_inside) at[q][half][i] = load_packed<length>(from + 8 * half * columns + group * q + i * length);
+          if (is_inside) at[q][half][i] = load_packed<length>(from + down * columns + across + i * length);
         }
       }
   }
@@ -124,10 +136,6 @@ struct Factor {
   }
 };
 
-__device__ float number_of_a(const DoraScale& call, int64_t rank, int64_t input) {
-  return rank < call.rank && input < call.inputs ? call.a[rank * call.inputs + input] : 0.0f;
-}
-
 // Stores what this half of the inputs makes of each output: of_warps has the sums of `count` warps.
 template <int count>
 __device__ void store_partials(const DoraScale& call, const float (&of_warps)[count][outputs_per_block],
@@ -149,59 +157,81 @@ struct Half {
       : begin(half == 0 ? 0 : steps - steps / 2), end(half == 0 ? steps - steps / 2 : steps) {}
 };
 
-// Rows of w are outputs. A block's 16 warps are four tiles of 16 rows times four that share the columns, 64 at a time.
+// Numbers of a for ranks t and t + 4 of a chunk and `count` inputs from `input` on, `apart` from each other.
+template <int count, int apart>
+struct NumbersOfA {
+  Vector<float, count> at[2];
+
+  __device__ void load(const DoraScale& call, int chunk, int input) {
+    const int inputs = static_cast<int>(call.inputs), ranks = static_cast<int>(call.rank);
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      const int rank = chunk * rank_chunk + Lane().t + 4 * k;
+      const float* const from = call.a + (rank * inputs + input);
+      at[k] = {};
+      if constexpr (apart == 1) {
+        if (rank < ranks && input < inputs) at[k] = load_vector<count>(from);
+      } else {
+#pragma unroll
+        for (int i = 0; i < count; ++i)
+          if (rank < ranks && input + i * apart < inputs) at[k].at[i] = from[i * apart];
+      }
+    }
+  }
+};
+
+// Rows of w are outputs. A block's 16 warps are two times 32 rows times eight that share the columns, 32 at a time.
 template <typename T>
 __global__ void __launch_bounds__(threads) dora_mma_by_outputs(const DoraScale call) {
-  constexpr int across = 4, step_columns = group * groups;
+  constexpr int across = 8, rows_of_warp = tile_rows * groups;
   extern __shared__ uint4 shared[];
   auto& factor = *reinterpret_cast<Factor*>(shared);
   __shared__ float of_warps[across][outputs_per_block];
   const int half = static_cast<int>(blockIdx.x % 2), chunks = static_cast<int>(divide_up(call.rank, rank_chunk));
   const int64_t first_output = int64_t{blockIdx.x / 2} * outputs_per_block;
   factor.fill<true>(call, first_output, chunks);
-  const int warp = static_cast<int>(threadIdx.x) / warp_threads, tile = warp / across;
+  const int warp = static_cast<int>(threadIdx.x) / warp_threads, down = warp / across;
   const Lane lane;
-  const Half steps(divide_up(call.inputs, step_columns), half);
-  const auto load = [&](Weights<T>& w, int64_t step) {
-    w.load(static_cast<const T*>(call.w), call.outputs, call.inputs, first_output + tile * tile_rows,
-           step * step_columns);
-  };
-  float squares[2] = {};
-  Weights<T> w;
+  const Half steps(divide_up(call.inputs, group), half);
+  float squares[groups][2] = {};
   int64_t step = steps.begin + warp % across;
-  if (step < steps.end) load(w, step);
+  Weights<T, Groups::Down> w(static_cast<const T*>(call.w), call.outputs, call.inputs,
+                             first_output + down * rows_of_warp, step * group);
+  const auto load = [&] {
+    w.load(call.inputs);
+    w.from += across * group;
+    w.columns_left -= across * group;
+  };
+  if (step < steps.end) load();
+  NumbersOfA<4, 1> a;
+  int input = static_cast<int>(step) * group + 4 * lane.g;
+  a.load(call, 0, input);
   for (; step < steps.end; step += across) {
     Sums sums;
     w.start(sums);
-    if (step + across < steps.end) load(w, step + across);  // arrives while this step is computed
+    if (step + across < steps.end) load();  // arrives while this step is computed
     for (int chunk = 0; chunk < chunks; ++chunk) {
-      const SplitFour left = factor.get(chunk, tile);
+      SplitFour right[2];
 #pragma unroll
-      for (int q = 0; q < groups; ++q) {
-        const int64_t input = step * step_columns + q * group + 4 * lane.g;
-        SplitFour right[2];
+      for (int i = 0; i < 8; ++i) right[i / 4].set(i % 4, a.at[i / 4].at[i % 4]);
+      const bool is_last = chunk + 1 == chunks;
+      if (is_last) input += across * group;
+      a.load(call, is_last ? 0 : chunk + 1, input);  // arrives while these are multiplied
 #pragma unroll
-        for (int k = 0; k < 2; ++k) {
-          const int64_t rank = chunk * rank_chunk + lane.t + 4 * k;
-          Vector<float, 4> a{};
-          if (rank < call.rank && input < call.inputs) a = load_vector<4>(call.a + rank * call.inputs + input);
-#pragma unroll
-          for (int j = 0; j < 4; ++j) right[k].set(j, a.at[j]);
-        }
-        multiply_add(sums[q], left, right);
-      }
+      for (int q = 0; q < groups; ++q) multiply_add(sums[q], factor.get(chunk, down * groups + q), right);
     }
 #pragma unroll
     for (int i = 0; i < groups * 16; ++i) {
       const float sum = sums[i / 16][i / 4 % 4][i % 4];
-      squares[i % 4 / 2] += sum * sum;
+      squares[i / 16][i % 4 / 2] += sum * sum;
     }
   }
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    squares[i] += __shfl_xor_sync(whole_warp, squares[i], 1);
-    squares[i] += __shfl_xor_sync(whole_warp, squares[i], 2);
-    if (lane.t == 0) of_warps[warp % across][tile * tile_rows + lane.g + 8 * i] = squares[i];
+  for (int i = 0; i < groups * 2; ++i) {
+    float& sum = squares[i / 2][i % 2];
+    sum += __shfl_xor_sync(whole_warp, sum, 1);
+    sum += __shfl_xor_sync(whole_warp, sum, 2);
+    if (lane.t == 0) of_warps[warp % across][down * rows_of_warp + lane.g + 8 * i] = sum;
   }
   store_partials(call, of_warps, first_output, half);
 }
@@ -219,23 +249,31 @@ __global__ void __launch_bounds__(threads) dora_mma_by_inputs(const DoraScale ca
   const int warp = static_cast<int>(threadIdx.x) / warp_threads;
   const Lane lane;
   const Half steps(divide_up(call.inputs, tile_rows), half);
-  const auto load = [&](Weights<T>& w, int64_t step) {
-    w.load(static_cast<const T*>(call.w), call.inputs, call.outputs, step * tile_rows, first_output);
-  };
   float squares[groups][run] = {};
-  Weights<T> w;
   int64_t step = steps.begin + warp;
-  if (loads_ahead && step < steps.end) load(w, step);
+  Weights<T, Groups::Across> w(static_cast<const T*>(call.w), call.inputs, call.outputs, step * tile_rows,
+                               first_output);
+  const auto load = [&] {
+    w.load(call.outputs);
+    w.from += warps * tile_rows * call.outputs;
+    w.rows_left -= warps * tile_rows;
+  };
+  if (loads_ahead && step < steps.end) load();
+  NumbersOfA<2, 8> a;
+  int input = static_cast<int>(step) * tile_rows + lane.g;
+  a.load(call, 0, input);
   for (; step < steps.end; step += warps) {
-    if (!loads_ahead) load(w, step);
+    if (!loads_ahead) load();
     Sums sums;
     w.start(sums);
-    if (loads_ahead && step + warps < steps.end) load(w, step + warps);  // arrives while this step is computed
+    if (loads_ahead && step + warps < steps.end) load();  // arrives while this step is computed
     for (int chunk = 0; chunk < chunks; ++chunk) {
       SplitFour left;
 #pragma unroll
-      for (int k = 0; k < 4; ++k)
-        left.set(k, number_of_a(call, chunk * rank_chunk + lane.t + k / 2 * 4, step * tile_rows + lane.g + k % 2 * 8));
+      for (int k = 0; k < 4; ++k) left.set(k, a.at[k / 2].at[k % 2]);
+      const bool is_last = chunk + 1 == chunks;
+      if (is_last) input += warps * tile_rows;
+      a.load(call, is_last ? 0 : chunk + 1, input);  // arrives while these are multiplied
 #pragma unroll
       for (int q = 0; q < groups; ++q) {
         const SplitFour right[] = {factor.get(chunk, 2 * q), factor.get(chunk, 2 * q + 1)};
@@ -284,8 +322,10 @@ cudaError_t launch(const DoraScale& call, cudaStream_t stream) {
 
 bool accepts_dora_mma(const DoraScale& call) {
   const int64_t columns = call.by_outputs ? call.inputs : call.outputs;
-  return call.rank > 0 && call.rank <= dora_mma_max_rank && columns % run == 0 &&
-         reinterpret_cast<uintptr_t>(call.a) % 16 == 0 && reinterpret_cast<uintptr_t>(call.w) % 16 == 0;
+  constexpr int64_t most = INT32_MAX / 2;  // of a's numbers and w's rows and columns, in 32 bits
+  return call.rank > 0 && call.rank <= dora_mma_max_rank && call.rank * call.inputs <= most && call.outputs <= most &&
+         columns % run == 0 && reinterpret_cast<uintptr_t>(call.a) % 16 == 0 &&
+         reinterpret_cast<uintptr_t>(call.w) % 16 == 0;
 }
 
 cudaError_t dora_scale_mma(const DoraScale& call, cudaStream_t stream) {
