@@ -25,6 +25,7 @@ namespace {
 constexpr int tensor_bits = 2;            // sizes 1, 2, 3, 4, 6, 8, 12, 16, ...
 constexpr double min_less_work = 0.95;    // of a smaller tensor axis' matmuls, for a larger one to be worth trying
 constexpr int max_useless_sizes = 2;      // in a row, after which larger ones are not tried
+constexpr size_t sizes_at_once = 2;       // of them that are looked at beside each other
 constexpr int64_t max_tensor_ranks = 64;  // beyond a host's links nobody gains from it
 
 // Reads a program of one rank.
@@ -271,21 +272,24 @@ class Profiler {
   Status add_tensor_sizes() {
     double least_us = profile_.with.at(1).work.front().matmul_us;
     int useless = 0;
-    std::vector<int64_t> sizes = axis_sizes(std::min(tensor_.most, max_tensor_ranks), tensor_bits);
-    for (int64_t tensor : llvm::ArrayRef<int64_t>(sizes).drop_front()) {
-      Result<Sample> found = sample(tensor, 1);
-      if (!found) {
-        llvm::consumeError(found.takeError());
-        continue;
+    const std::vector<int64_t> sizes = axis_sizes(std::min(tensor_.most, max_tensor_ranks), tensor_bits);
+    llvm::ArrayRef<int64_t> left = llvm::ArrayRef<int64_t>(sizes).drop_front();
+    while (!left.empty() && useless < max_useless_sizes) {
+      std::vector<std::pair<int64_t, int64_t>> some;
+      for (int64_t tensor : left.take_front(sizes_at_once)) some.push_back({tensor, 1});
+      left = left.drop_front(some.size());
+      for (std::optional<Sample>& found : samples(some)) {
+        if (!found || useless == max_useless_sizes) continue;
+        const double us = found->profile.work.front().matmul_us;
+        if (us >= min_less_work * least_us) {
+          ++useless;
+          continue;
+        }
+        useless = 0;
+        least_us = us;
+        const int64_t tensor = found->profile.tensor_ranks;
+        add_work(tensor, std::move(*found));
       }
-      const double us = found->profile.work.front().matmul_us;
-      if (us >= min_less_work * least_us) {
-        if (++useless == max_useless_sizes) break;
-        continue;
-      }
-      useless = 0;
-      least_us = us;
-      add_work(tensor, std::move(*found));
     }
     return Status::success();
   }
@@ -294,14 +298,24 @@ class Profiler {
     std::vector<std::pair<int64_t, int64_t>> wanted;
     for (const auto& [tensor, profile] : profile_.with)
       for (int64_t size : data.drop_front()) wanted.push_back({tensor, size});
-    std::vector<std::optional<Result<Sample>>> samples(wanted.size());
-    parallel_for(wanted.size(), [&](size_t i) { samples[i].emplace(sample(wanted[i].first, wanted[i].second)); });
-    for (size_t i = 0; i < wanted.size(); ++i) {
-      if (*samples[i])
-        add_work(wanted[i].first, std::move(**samples[i]));
+    for (std::optional<Sample>& found : samples(wanted))
+      if (found) {
+        const int64_t tensor = found->profile.tensor_ranks;
+        add_work(tensor, std::move(*found));
+      }
+  }
+
+  // By ranks along the tensor and the data axis; none where these cannot be planned.
+  std::vector<std::optional<Sample>> samples(llvm::ArrayRef<std::pair<int64_t, int64_t>> ranks) const {
+    std::vector<std::optional<Sample>> samples(ranks.size());
+    parallel_for(ranks.size(), [&](size_t i) {
+      Result<Sample> found = sample(ranks[i].first, ranks[i].second);
+      if (found)
+        samples[i].emplace(std::move(*found));
       else
-        llvm::consumeError(samples[i]->takeError());
-    }
+        llvm::consumeError(found.takeError());
+    });
+    return samples;
   }
 
   const CleanModel& model_;
