@@ -410,10 +410,10 @@ class Backend : public CudaBackend {
   ExecutorOptions options_;
   CudaRanks ranks_;
   std::optional<ProcessMemory> process_memory_;  // made first: it looks at the card before anything is on it
+  std::vector<CudaMemory> arenas_;               // outlive the communicators that know them
   CudaLibraries libraries_;
   CudaStream stream_;
   CopyEngines engines_;
-  std::vector<CudaMemory> arenas_;
   CudaMemory place_;  // empty: nobody watches
   HostReferenceState reference_;
   CudaMemory reference_staging_;

@@ -3,6 +3,7 @@
 #include "runtime/cuda/find_symbol.h"
 
 #include <dlfcn.h>
+#include <chrono>
 #include <limits>
 #include <thread>
 
@@ -105,12 +106,22 @@ DataType data_type_of(DType dtype) {
 
 Nccl::~Nccl() {
   if (ncclComm* comm = comm_.exchange(nullptr)) functions().comm_destroy(comm);
+  // A program that exits beside a communicator that is being aborted crashes; one whose card hangs must not wait.
+  constexpr std::chrono::seconds longest{2};
+  if (aborted_.valid()) aborted_.wait_for(longest);
 }
 
 // NCCL raises its flag first, at which kernels end, and returns only once no captured graph knows the communicator; the
 // graphs are destroyed by whoever waits for them.
 void Nccl::abort() {
-  if (ncclComm* comm = comm_.exchange(nullptr)) std::thread([comm] { functions().comm_abort(comm); }).detach();
+  ncclComm* comm = comm_.exchange(nullptr);
+  if (!comm) return;
+  std::promise<void> done;
+  aborted_ = done.get_future();
+  std::thread([comm, done = std::move(done)]() mutable {
+    functions().comm_abort(comm);
+    done.set_value();
+  }).detach();
 }
 
 Status Nccl::make_id(CudaRanksId& id) {

@@ -9,6 +9,7 @@
 
 #include <cuda_runtime_api.h>
 #include <atomic>
+#include <future>
 
 namespace plimsoll {
 
@@ -57,6 +58,7 @@ class Nccl {
 
  private:
   std::atomic<ncclComm*> comm_{nullptr};
+  std::future<void> aborted_;  // valid once abort() has been called
   int64_t rank_ = 0, ranks_ = 1;
 };
 
