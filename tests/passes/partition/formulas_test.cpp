@@ -141,6 +141,34 @@ TEST_SUITE("unit") {
     CHECK(persistent(2) == doctest::Approx(parameters * (2 + (4 + 12.0) / ranks)).epsilon(tolerance));
     CHECK(persistent(3) == doctest::Approx(parameters * (2 + 4 + 12.0) / ranks).epsilon(tolerance));
   }
+
+  // The f32 weights of 16-bit copies are among the optimizer's 12 bytes. Accumulated gradients are 4 more, and a weight
+  // that several micro-batches read is whole.
+  TEST_CASE("ZeRO-1 divides f32 weights whose 16-bit copies a step gathers once") {
+    constexpr int64_t ranks = 4;
+    constexpr double parameters = 512.0 * 1024;
+    const auto persistent = [&](const char* precision, int64_t accumulate) {
+      TrainingRequest request;
+      request.mesh[MeshAxis::Data] = ranks;
+      request.zero = 1;
+      request.precision = precision;
+      request.accumulate = accumulate;
+      Graph graph = parsed(R"(
+graph @one_layer(%x: f32[4,512], %labels: i64[4]) state(%w: f32[512,1024] parameter trained) {
+  %y = linear(%x, %w) : f32[4,1024]
+  %loss, %lse, %weight = cross_entropy(%y, %labels) {reduction="mean"} : f32[], f32[4], f32[]
+  return loss=%loss
+}
+)");
+      const CpuCatalog catalog;
+      Result<CompileResult> result = compile_training(std::move(graph), request, cpu_device(), catalog);
+      REQUIRE_MESSAGE(bool(result), llvm::toString(result.takeError()));
+      return static_cast<double>(result->plan.arenas.front().persistent_bytes);
+    };
+    CHECK(persistent("fp32", 1) == doctest::Approx(parameters * (4 + 8.0 / ranks)).epsilon(tolerance));
+    CHECK(persistent("bf16", 1) == doctest::Approx(parameters * 12.0 / ranks).epsilon(tolerance));
+    CHECK(persistent("bf16", 2) == doctest::Approx(parameters * (4 + 4 + 8.0 / ranks)).epsilon(tolerance));
+  }
 }
 
 }  // namespace
