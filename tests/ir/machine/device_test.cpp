@@ -70,6 +70,26 @@ TEST_CASE("device: what nobody measured of a card is not written, and read as us
   CHECK(again->all().front().graph_launch_bytes == 4608);
 }
 
+TEST_CASE("device: ranks that reach into each other's arenas leave NCCL fewer bytes") {
+  const char* reserves =
+      R"(, "collective_reserve_bytes": 900, "arena_reserve_bytes": 400, "collective_graph_bytes": 1)";
+  const auto reserve = [&](const std::string& more, MeshAxis axis, RankTraffic traffic) {
+    Mesh mesh;
+    mesh[axis] = 2;
+    return read((reserves + more).c_str()).with_ranks(mesh, traffic).reserve_bytes();
+  };
+  const std::string linked = R"(, "link_gb_per_s": 300)";
+  RankTraffic buffered{.collectives = 7};
+  buffered.needs_buffers[static_cast<size_t>(MeshAxis::Data)] = true;
+  CHECK(reserve(linked, MeshAxis::Data, {.collectives = 7}) == 407);
+  CHECK(reserve(linked, MeshAxis::Tensor, {.collectives = 7}) == 407);
+  CHECK(reserve(linked, MeshAxis::Stage, {.collectives = 7}) == 907);
+  CHECK(reserve("", MeshAxis::Data, {.collectives = 7}) == 907);  // through the host
+  CHECK(reserve(linked, MeshAxis::Data, buffered) == 907);
+  CHECK(reserve(linked + R"(, "axis_links": {"data": {"base_us": 60, "gb_per_s": 40}})", MeshAxis::Data,
+                {.collectives = 7}) == 907);  // to other hosts
+}
+
 TEST_CASE("device: graphs take a reserve by their launches, where a description says what") {
   DeviceDescription device = read("");
   CHECK(device.with_graphs(1000).reserve_bytes() == device.reserve_bytes() + 4608000);
