@@ -323,8 +323,8 @@ class StageDeriver {
       // Interleaved runs go from the last stage to the first one too.
       const bool is_ring = split_.runs.schedule == PipelineSchedule::Interleaved && stages_ > 2;
       const int64_t neighbours = is_ring ? 2 : (stage > 0) + (stage + 1 < stages_);
-      limit.bytes =
-          request_.budget_of_stage(stage, device) - device.with_ranks(request_.mesh, {.stages_met = neighbours}).reserve_bytes();
+      limit.bytes = request_.budget_of_stage(stage, device) -
+                    device.with_ranks(request_.mesh, {.stages_met = neighbours}).reserve_bytes();
       limit.bytes /= sharing;
       if (!findings_.empty()) {
         limit.bytes -= findings_[run].unforeseen_bytes;

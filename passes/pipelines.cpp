@@ -103,7 +103,8 @@ const llvm::StringLiteral whole_batch_pipeline = "simplify, join-steps, dce";
 
 std::string step_pipeline(const KernelPreferences& preferences) {
   std::string text =
-      "simplify, exchange-lookups, fold-casts-into-reductions, dce, narrow-lookups, simplify, cse, dce, expand-f8, dce, "
+      "simplify, exchange-lookups, fold-casts-into-reductions, dce, narrow-lookups, simplify, cse, dce, expand-f8, "
+      "dce, "
       "fuse-batch-norms, save-pool-indices, fuse-addends, dce";
   if (preferences.product_epilogues) text += ", fuse-epilogues, dce";
   return text + ", fuse-elementwise, dce";

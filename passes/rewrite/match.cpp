@@ -25,10 +25,13 @@ bool is_square_of(const Graph& graph, ValueId value, ValueId x) {
   return mul && operand_of(*mul, "a") == x && operand_of(*mul, "b") == x;
 }
 
+bool leaves_graph(const Graph& graph, ValueId value) {
+  return llvm::any_of(graph.outputs, [&](const Output& output) { return output.value == value; }) ||
+         llvm::any_of(graph.updates, [&](const Update& update) { return update.value == value; });
+}
+
 bool has_one_reader(const Graph& graph, ValueId value) {
-  if (graph.value(value).users.size() != 1) return false;
-  return llvm::none_of(graph.outputs, [&](const Output& output) { return output.value == value; }) &&
-         llvm::none_of(graph.updates, [&](const Update& update) { return update.value == value; });
+  return graph.value(value).users.size() == 1 && !leaves_graph(graph, value);
 }
 
 const Tensor* constant_behind(const Graph& graph, ValueId value) {

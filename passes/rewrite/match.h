@@ -15,6 +15,9 @@ ValueId value_below(const Graph& graph, ValueId value, llvm::StringRef op);
 // pow(x, 2) or x * x
 bool is_square_of(const Graph& graph, ValueId value, ValueId x);
 
+// Is it an output or a state's next value?
+bool leaves_graph(const Graph& graph, ValueId value);
+
 // Read by exactly one node, once, and neither output nor update.
 bool has_one_reader(const Graph& graph, ValueId value);
 

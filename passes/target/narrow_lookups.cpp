@@ -19,15 +19,11 @@ bool has_narrow_copy(const Graph& graph, ValueId table, DType dtype) {
   return llvm::any_of(graph.value(table).users, [&](NodeId user) { return is_cast_to(graph.node(user), dtype); });
 }
 
-bool is_result(const Graph& graph, ValueId value) {
-  return llvm::any_of(graph.outputs, [&](const Output& output) { return output.value == value; }) ||
-         llvm::any_of(graph.updates, [&](const Update& update) { return update.value == value; });
-}
-
 // What ranks gather from their pieces and only cast to one type is gathered in that type.
 bool narrow_gathered(Graph& graph, ValueId whole, DType dtype) {
   const Node* gathered = producer_of(graph, whole, "gather_pieces");
-  if (!gathered || is_result(graph, whole) || dtype_bytes(dtype) >= dtype_bytes(graph.type(whole).dtype)) return false;
+  if (!gathered || leaves_graph(graph, whole) || dtype_bytes(dtype) >= dtype_bytes(graph.type(whole).dtype))
+    return false;
   const llvm::SmallVector<NodeId, 2> casts = graph.value(whole).users;
   if (!llvm::all_of(casts, [&](NodeId user) { return is_cast_to(graph.node(user), dtype); })) return false;
   Builder b = builder_at(graph, graph.value(whole).producer);

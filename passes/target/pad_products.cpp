@@ -69,8 +69,7 @@ class Padder {
   }
 
   bool is_read_besides(ValueId value) const {
-    const auto is_it = [&](const auto& each) { return each.value == value; };
-    return llvm::any_of(graph_.outputs, is_it) || llvm::any_of(graph_.updates, is_it) ||
+    return leaves_graph(graph_, value) ||
            llvm::any_of(graph_.value(value).users, [&](NodeId user) { return !calls_.count(user); });
   }
 
