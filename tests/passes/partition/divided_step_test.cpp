@@ -1,4 +1,5 @@
 #include "tests/support/divided_step.h"
+#include "passes/rewrite/match.h"
 #include "tests/support/random_training.h"
 #include "tests/support/small_training.h"
 
@@ -272,6 +273,37 @@ graph @row(%x: f64[2,6], %labels: i64[2]) state(%u: f64[6,8] parameter trained, 
       check_divided(forward, request, 2e-3);
     }
     CHECK(divided > 30);
+  }
+
+  // Eight rows that a rank looks up are fewer bytes than a table of 300: ranks gather rows.
+  TEST_CASE("a table that ranks look rows of their own up in gets the gradient of one rank's") {
+    const Graph tied = parsed(R"(
+graph @tied(%ids: i64[12,2], %labels: i64[24]) state(%w: f32[300,16] parameter trained) {
+  %rows = gather(%w, %ids) {axis=0} : f32[12,2,16]
+  %y = linear(%rows, %w) {transpose_w=1} : f32[12,2,300]
+  %scores = reshape(%y) {shape=[24,300]} : f32[24,300]
+  %loss, %lse, %weight = cross_entropy(%scores, %labels) {reduction="mean"} : f32[], f32[24], f32[]
+  return loss=%loss
+}
+)");
+    for (int64_t ranks : {2, 3})
+      for (int zero : {0, 1, 3})
+        for (const char* precision : {"fp32", "bf16"}) {
+          CAPTURE(ranks);
+          CAPTURE(zero);
+          CAPTURE(precision);
+          TrainingRequest request = request_of(ranks);
+          request.zero = zero;
+          request.precision = precision;
+          check_divided(tied, request, request.trains_copies() ? 1e-2 : 1e-4);
+          const Program program = program_of(tied, request);
+          const Graph& step = program.functions.front();
+          const auto gathers_rows = [&](NodeId id) {
+            return step.node(id).op->name == "gather_grad" &&
+                   producer_of(step, operand_of(step.node(id), "indices"), "gather_pieces");
+          };
+          CHECK(llvm::any_of(step.order(), gathers_rows) == (zero == 0));
+        }
   }
 
   TEST_CASE("ranks that share matmuls, heads and a vocabulary train as one rank does") {
