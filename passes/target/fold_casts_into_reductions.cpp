@@ -6,6 +6,8 @@
 //
 // It is right because the sum is accumulated in at least f32 either way; only the rounding in the middle goes.
 //
+// Slices that are added at indices are read in 16 bits where they were cast to f32 for it, which sums the same numbers.
+//
 // A cast to fewer bits comes before the zeros that are padded, so that a last layer whose classes are padded has no
 // padded weights in f32. It keeps zero as it is. Before differentiation the gradient would have fewer bits, too. It
 // also comes before a transpose, and one to more bits behind it, so that transposes move fewer bytes.
@@ -38,6 +40,23 @@ bool try_fold(Graph& graph, NodeId cast) {
   b.origin = sum.origin;
   const Shape shape = graph.type(old).shape;
   replace_and_rename(graph, old, b.reshape(b.emit(sum.op->name, sum.operands, std::move(attrs)), shape));
+  return true;
+}
+
+// Slices that are cast from 16 bits and then added in f32.
+bool try_fold_slices(Graph& graph, NodeId sum) {
+  const Node& node = graph.node(sum);
+  const ValueId dy = operand_of(node, "dy"), old = node.results[0];
+  const Node* cast = producer_of(graph, past_reshapes(graph, dy), "cast");
+  if (!cast || node.attrs.has("dtype") || graph.type(old).dtype != DType::F32) return false;
+  const ValueId narrow = operand_of(*cast, "x");
+  if (!is_16_bit_float(graph.type(narrow).dtype)) return false;
+  Attrs attrs = node.attrs;
+  attrs.set("dtype", DType::F32);
+  Builder b = builder_at(graph, sum);
+  llvm::SmallVector<ValueId, 3> operands(node.operands.begin(), node.operands.end());
+  operands[1] = b.reshape(narrow, graph.type(dy).shape);
+  replace_and_rename(graph, old, b.emit("gather_grad", operands, std::move(attrs)));
   return true;
 }
 
@@ -79,6 +98,7 @@ Result<bool> run(Graph& graph, PassContext& context) {
   const auto swap_with = [](llvm::StringRef op) { return [op](Graph& g, NodeId id) { return try_swap(g, id, op); }; };
   return apply_patterns(graph, context,
                         {{"cast", "sums", try_fold},
+                         {"gather_grad", "slices", try_fold_slices},
                          {"cast", "pads", swap_with("pad")},
                          {"cast", "transposes", swap_with("transpose")},
                          {"transpose", "transposes", try_swap_with_wider}});

@@ -26,7 +26,7 @@ Status launch_gather(const CpuCall& k) {
 }
 
 bool accepts_gather_grad(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return is_label(call["indices"].dtype) && results[0].dtype == DType::F32;
+  return is_label(call["indices"].dtype) && call["dy"].dtype == DType::F32 && results[0].dtype == DType::F32;
 }
 
 Status launch_gather_grad(const CpuCall& k) {

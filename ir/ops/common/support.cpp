@@ -86,8 +86,8 @@ Status need_choice(const Attrs& attrs, llvm::StringRef name, llvm::ArrayRef<llvm
   return model_error(name + " is '" + given + "', it must be one of " + list);
 }
 
-Result<DType> sum_dtype(const OpCall& call) {
-  DType own = call.operand(0).dtype, dtype = call.attrs.get_dtype("dtype", own);
+Result<DType> sum_dtype(const OpCall& call, size_t summed) {
+  DType own = call.operand(summed).dtype, dtype = call.attrs.get_dtype("dtype", own);
   if (dtype == own || (is_float(own) && is_float(dtype))) return dtype;
   return model_error("dtype is " + dtype_name(dtype) + ", a sum of " + dtype_name(own) + " cannot become that");
 }

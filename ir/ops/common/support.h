@@ -40,7 +40,8 @@ Status need_choice(const Attrs& attrs, llvm::StringRef name, llvm::ArrayRef<llvm
 // Long sums may round to another float than they read: {dtype}, such as an f32 weight gradient from bf16 operands.
 // Without it, operand 0's dtype.
 inline constexpr AttrSpec sum_dtype_attr{"dtype", AttrKind::DType, AttrNeed::Optional};
-Result<DType> sum_dtype(const OpCall& call);
+// Of a sum of the operand that is named by its place.
+Result<DType> sum_dtype(const OpCall& call, size_t summed = 0);
 
 Result<Types> one_result(DType dtype, llvm::ArrayRef<int64_t> shape);
 // One result of operand 0's type.

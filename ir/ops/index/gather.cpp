@@ -116,8 +116,10 @@ Result<Types> infer_gather_grad(const OpCall& call) {
   Shape whole(shape.begin(), shape.begin() + axis);
   whole.push_back(call.get_int("size"));
   llvm::append_range(whole, shape.drop_front(axis + indices.shape.size()));
-  if (Status s = need_type(call, "addend", Type(dy.dtype, whole))) return s;
-  return one_result(dy.dtype, whole);
+  Result<DType> dtype = sum_dtype(call, 1);
+  if (!dtype) return dtype.takeError();
+  if (Status s = need_type(call, "addend", Type(*dtype, whole))) return s;
+  return one_result(*dtype, whole);
 }
 
 Status gather_grad_reference(const ReferenceCall& call) {
@@ -136,8 +138,10 @@ Status gather_grad_reference(const ReferenceCall& call) {
 }
 
 void gather_grad_gradient(GradContext& g) {
-  if (g.wants("dy"))
-    g.add("dy", apply("gather", out_grad(g), operand(g, "indices"), {{"axis", g.attrs().get_int("axis")}}));
+  if (g.wants("dy")) {
+    const ValueId rows = g.b.emit("gather", {g.out_grad(), g["indices"]}, {{"axis", g.attrs().get_int("axis")}});
+    g.add("dy", g.b.cast(rows, g.type(g["dy"]).dtype));
+  }
   if (g.wants("addend")) g.add("addend", out_grad(g));
 }
 
@@ -159,7 +163,11 @@ std::vector<Sample> gather_grad_samples() {
           // Rows that are picked very often.
           {{integers({400}, 0, 1), fixed(normal({400, 8}))}, {{"axis", 0}, {"size", 3}}},
           {{integers({2, 3}, 0, 3), normal({2, 3, 2}), normal({4, 2})}, {{"axis", 0}, {"size", 4}}},
-          {{integers({400}, 0, 1), fixed(normal({400, 8})), fixed(normal({3, 8}))}, {{"axis", 0}, {"size", 3}}}};
+          {{integers({400}, 0, 1), fixed(normal({400, 8})), fixed(normal({3, 8}))}, {{"axis", 0}, {"size", 3}}},
+          {{integers({2, 3}, 0, 3), normal({2, 3, 6}, DType::BF16), normal({4, 6})},
+           {{"axis", 0}, {"size", 4}, {"dtype", DType::F32}}},
+          {{integers({400}, 0, 1), fixed(normal({400, 8}, DType::F16))},
+           {{"axis", 0}, {"size", 3}, {"dtype", DType::F32}}}};
 }
 
 // ---- gather_elements and gather_elements_grad ----
@@ -398,10 +406,10 @@ constinit const OpDef op_gather_grad{
     .name = "gather_grad",
     .summary =
         "the slices of dy added at the indices into zeros, or into an addend of the result's type, {size} long at "
-        "{axis}",
+        "{axis}; rounded to {dtype} when given",
     .operands = {"indices", "dy", "addend?"},
     .results = {"dx"},
-    .attrs = {{"axis", AttrKind::Int}, {"size", AttrKind::Int}},
+    .attrs = {{"axis", AttrKind::Int}, {"size", AttrKind::Int}, sum_dtype_attr},
     .infer = infer_gather_grad,
     .gradient = Gradient::rule(gather_grad_gradient),
     .addend = "addend",

@@ -44,11 +44,11 @@ struct Sums {
   __device__ bool is_long(uint32_t row) const { return starts[row + 1] - starts[row] > chunk; }
 };
 
-template <int length, typename T>
-__device__ Vector<Compute<T>, length> sum_entries(const Sums& s, const T* dy, int64_t outer, int64_t column,
+template <int length, typename D>
+__device__ Vector<Compute<D>, length> sum_entries(const Sums& s, const D* dy, int64_t outer, int64_t column,
                                                   int64_t begin, int64_t end) {
-  Vector<Compute<T>, length> sum{};
-  const T* first = dy + outer * s.count * s.inner + column * length;
+  Vector<Compute<D>, length> sum{};
+  const D* first = dy + outer * s.count * s.inner + column * length;
 #pragma unroll 4
   for (int64_t entry = begin; entry < end; ++entry) {
     const auto run = load_vector<length>(first + s.positions[entry] * s.inner);
@@ -70,9 +70,9 @@ __device__ void store_sum(const Sums& s, T* dx, int64_t outer, int64_t row, int6
 }
 
 // A thread a column of dx [outer, size, columns]; long rows are left out, and in place those that nothing is added to.
-template <int length, typename T>
+template <int length, typename T, typename D>
 __global__ void __launch_bounds__(block_threads)
-    sum_rows_kernel(const __grid_constant__ Sums s, int64_t n, T* dx, const T* dy) {
+    sum_rows_kernel(const __grid_constant__ Sums s, int64_t n, T* dx, const D* dy) {
   int64_t column = int64_t{blockIdx.x} * block_threads + threadIdx.x;
   if (column >= n) return;
   int64_t row = s.columns.divide(column);
@@ -89,9 +89,9 @@ __device__ C* partial_at(const Sums& s, C* partial, int64_t piece, int slot, int
 
 // A chunk holds entries of two long rows at most: slot 0 is for the row of its first entry, slot 1 for that of its
 // last when it is another.
-template <int length, typename T>
+template <int length, typename D>
 __global__ void __launch_bounds__(block_threads)
-    sum_chunks_kernel(const __grid_constant__ Sums s, int64_t n, Compute<T>* partial, const T* dy) {
+    sum_chunks_kernel(const __grid_constant__ Sums s, int64_t n, Compute<D>* partial, const D* dy) {
   int64_t column = int64_t{blockIdx.x} * block_threads + threadIdx.x;
   if (column >= n) return;
   int64_t piece = s.columns.divide(column);
@@ -131,8 +131,8 @@ __global__ void __launch_bounds__(block_threads)
   store_sum<length>(s, dx, outer, row, column, sum);
 }
 
-template <int length, typename T>
-cudaError_t sum_all(Sums& s, T* dx, const T* dy, Compute<T>* partial, cudaStream_t stream) {
+template <int length, typename T, typename D>
+cudaError_t sum_all(Sums& s, T* dx, const D* dy, Compute<T>* partial, cudaStream_t stream) {
   const int64_t columns = s.inner / length, in_rows = s.outer * s.size * columns;
   s.columns = Divider(columns);
   s.sizes = Divider(s.size);
@@ -148,7 +148,7 @@ cudaError_t sum_all(Sums& s, T* dx, const T* dy, Compute<T>* partial, cudaStream
 
 }  // namespace
 
-cudaError_t gather_rows_grad(Scalar type, void* dx, const void* dy, const void* addend, const Indices& indices,
+cudaError_t gather_rows_grad(Scalar type, void* dx, Scalar dy_type, const void* dy, const void* addend, const Indices& indices,
                              int64_t outer, int64_t size, int64_t count, int64_t inner, void* workspace,
                              cudaStream_t stream) {
   if (outer * size * inner == 0) return cudaSuccess;
@@ -161,12 +161,14 @@ cudaError_t gather_rows_grad(Scalar type, void* dx, const void* dy, const void* 
   starts_kernel<<<blocks_for(size + 1), block_threads, 0, stream>>>(starts, arrays.keys, count, size);
 
   Sums s{arrays.keys, arrays.positions, starts, addend, outer, size, count, inner, {}, {}, {}};
-  return with_float(type, [&]<typename T>(T*) {
+  const auto sum = [&]<typename D, typename T>(D*, T*) {
     constexpr int length = 16 / sizeof(T);
     auto* sums = static_cast<Compute<T>*>(partial);
-    if (inner % length == 0) return sum_all<length>(s, static_cast<T*>(dx), static_cast<const T*>(dy), sums, stream);
-    return sum_all<1>(s, static_cast<T*>(dx), static_cast<const T*>(dy), sums, stream);
-  });
+    if (inner % length == 0) return sum_all<length>(s, static_cast<T*>(dx), static_cast<const D*>(dy), sums, stream);
+    return sum_all<1>(s, static_cast<T*>(dx), static_cast<const D*>(dy), sums, stream);
+  };
+  double* f64 = nullptr;
+  return type == Scalar::F64 ? sum(f64, f64) : with_f32_math_pair(dy_type, type, sum);
 }
 
 }  // namespace plimsoll::cuda

@@ -22,8 +22,9 @@ struct Indices {
                                       int64_t count, int64_t inner_bytes, cudaStream_t stream);
 
 // dx[o, indices[j], :] += dy[o, j, :] into zeros, or into the addend, which may be dx itself; for each row in the order
-// of j; dx [outer, size, inner] of any float but F8. Workspace: gather_grad_workspace_bytes; count and size below 2^31.
-[[nodiscard]] cudaError_t gather_rows_grad(Scalar type, void* dx, const void* dy, const void* addend,
+// of j; dx and addend [outer, size, inner] of any float but F8, dy of the same type or, where dx is f32, of 16 bits.
+// Workspace: gather_grad_workspace_bytes; count and size below 2^31.
+[[nodiscard]] cudaError_t gather_rows_grad(Scalar type, void* dx, Scalar dy_type, const void* dy, const void* addend,
                                            const Indices& indices, int64_t outer, int64_t size, int64_t count,
                                            int64_t inner, void* workspace, cudaStream_t stream);
 
