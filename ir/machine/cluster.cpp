@@ -154,7 +154,10 @@ Result<DeviceDescription> on_cluster(DeviceDescription device, const ClusterDesc
     return usage_error("the cluster has " + llvm::Twine(cluster.ranks()) + " cards, the job asks for " +
                        llvm::Twine(mesh.ranks()));
   const ClusterLink &link = cluster.link, &network = cluster.network;
-  if (link.gb_per_s > 0) device.link_gb_per_s = link.gb_per_s, device.collective_us = link.base_us;
+  if (link.gb_per_s > 0) {
+    device.link_gb_per_s = link.gb_per_s, device.collective_us = link.base_us;
+    device.arena_collective_us = std::min(device.arena_collective_us, link.base_us);
+  }
   for (MeshAxis axis : {MeshAxis::Data, MeshAxis::Tensor, MeshAxis::Stage})
     if (mesh[axis] > 1 && network.gb_per_s > 0 && !is_within_hosts(mesh, axis, cluster.cards))
       device.axis_links.push_back({axis, network.base_us, network.gb_per_s});

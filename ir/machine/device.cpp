@@ -69,6 +69,7 @@ constexpr Field fields[] = {
     {"from_host_both_ways_gb_per_s", &DeviceDescription::from_host_both_ways_gb_per_s},
     {"link_gb_per_s", &DeviceDescription::link_gb_per_s},
     {"collective_us", &DeviceDescription::collective_us, Needed::OfNone, false, true},
+    {"arena_collective_us", &DeviceDescription::arena_collective_us, Needed::OfNone, false, true},
     {"axis_links", &DeviceDescription::axis_links},
     {"collective_reserve_bytes", &DeviceDescription::collective_reserve_bytes, Needed::OfNone, false, true},
     {"arena_reserve_bytes", &DeviceDescription::arena_reserve_bytes, Needed::OfNone, false, true},
@@ -411,7 +412,8 @@ double DeviceDescription::link_gb_per_s_used() const {
 AxisLink DeviceDescription::link_of(MeshAxis axis) const {
   for (const AxisLink& link : axis_links)
     if (link.axis == axis) return link;
-  return {axis, collective_us, link_gb_per_s_used()};
+  const bool in_arenas = arena_collective_us > 0 && reaches_arenas(axis);
+  return {axis, in_arenas ? arena_collective_us : collective_us, link_gb_per_s_used()};
 }
 
 double DeviceDescription::ranks_us(MeshAxis axis, double sent_bytes) const {

@@ -61,6 +61,7 @@ struct DeviceDescription {
   // Between the devices of a host, each way, as a collective uses it; 0: through the host's memory.
   double link_gb_per_s = 0;
   double collective_us = 0;              // least time of a collective
+  double arena_collective_us = 0;        // the same where ranks reach into each other's arenas; 0: no less
   std::vector<AxisLink> axis_links;      // of axes whose ranks talk over another link
   int64_t collective_reserve_bytes = 0;  // what the library that talks to other ranks holds, per axis of the mesh
   int64_t arena_reserve_bytes = 0;       // the same where ranks reach into each other's arenas
@@ -92,7 +93,10 @@ struct DeviceDescription {
   // Time of a collective along the axis for which a rank sends so many bytes.
   double ranks_us(MeshAxis axis, double sent_bytes) const;
   CopyInterference interference_of_copies() const { return {copy_overhead_us, copy_interference}; }
-  CollectiveShares collective_shares() const { return {collective_share, 1 - collective_interference, collective_us}; }
+  // Of collectives along the axis data, which are launched together.
+  CollectiveShares collective_shares() const {
+    return {collective_share, 1 - collective_interference, link_of(MeshAxis::Data).base_us};
+  }
   // The minimum time of a call without its launch: the longer of its arithmetic, in the matrix units where `matrix` is
   // the operands' type, and of moving its bytes.
   double roofline_us(double flops, int64_t bytes_moved, std::optional<DType> matrix) const;

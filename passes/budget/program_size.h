@@ -32,9 +32,10 @@ inline int64_t nodes_of(const Program& program) {
 
 // Does NCCL do the collective within arenas that ranks reach into? It does so for sums of floats and for gathers.
 inline bool is_done_in_arenas(const Graph& graph, const Node& node) {
-  if (node.attrs.has("root") || node.attrs.has("split")) return false;
+  const Collective& ranks = node.op->collective;
+  if (ranks.from == ranks.to || node.attrs.has("root")) return false;
   const DType dtype = graph.type(node.operands[0]).dtype;
-  return node.op->moves_elements || dtype == DType::F32 || is_16_bit_float(dtype);
+  return ranks.from == MeshPlacement::Divided || dtype == DType::F32 || is_16_bit_float(dtype);
 }
 
 inline RankTraffic traffic_of(const Program& program) {

@@ -148,9 +148,9 @@ cudaError_t sum_all(Sums& s, T* dx, const D* dy, Compute<T>* partial, cudaStream
 
 }  // namespace
 
-cudaError_t gather_rows_grad(Scalar type, void* dx, Scalar dy_type, const void* dy, const void* addend, const Indices& indices,
-                             int64_t outer, int64_t size, int64_t count, int64_t inner, void* workspace,
-                             cudaStream_t stream) {
+cudaError_t gather_rows_grad(Scalar type, void* dx, Scalar dy_type, const void* dy, const void* addend,
+                             const Indices& indices, int64_t outer, int64_t size, int64_t count, int64_t inner,
+                             void* workspace, cudaStream_t stream) {
   if (outer * size * inner == 0) return cudaSuccess;
   char* rest = static_cast<char*>(workspace);
   SortArrays arrays = take_sort_arrays(rest, count);
