@@ -18,7 +18,8 @@
 // call stands many times in a row in one captured graph, on operands that take turns, so that none is found in the L2
 // cache; the graph runs again and again until the clock of the host is exact enough.
 //
-// Usage: cuda_kernel_speeds [--json FILE] [OP ...]      all ops where none is named
+// Usage: cuda_kernel_speeds [--json FILE] [OP | CALL ...]      all ops where none is named; a call is an op's name, a
+// point and a word of calls.txt
 
 using namespace plimsoll;
 using namespace plimsoll::testing;
@@ -197,13 +198,13 @@ class Speeds {
   void time_graph(const Graph& graph, llvm::ArrayRef<llvm::StringRef> wanted) {
     for (NodeId id : graph.order()) {
       const Node& node = graph.node(id);
-      if (!wanted.empty() && !llvm::is_contained(wanted, node.op->name)) continue;
+      const std::string& name = graph.value(node.results[0]).name;
+      if (!wanted.empty() && !llvm::is_contained(wanted, node.op->name) && !llvm::is_contained(wanted, name)) continue;
       const auto types = operand_types(graph, node);
       std::vector<int64_t> below;
       for (ValueId operand : node.operands)
         below.push_back(operand == ValueId::None ? 1 : integers_below(graph.value(operand).name));
-      time_call({*node.op, graph.value(node.results[0]).name, OpCall(*node.op, node.attrs, types),
-                 result_types(graph, node), below});
+      time_call({*node.op, name, OpCall(*node.op, node.attrs, types), result_types(graph, node), below});
     }
   }
 
@@ -304,10 +305,10 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i)
     if (llvm::StringRef(argv[i]) == "--json" && i + 1 < argc)
       json = argv[++i];
-    else if (find_op(argv[i]))
+    else if (find_op(llvm::StringRef(argv[i]).split('.').first))
       wanted.push_back(argv[i]);
     else
-      return llvm::errs() << "usage: cuda_kernel_speeds [--json FILE] [OP ...]\n", 2;
+      return llvm::errs() << "usage: cuda_kernel_speeds [--json FILE] [OP | CALL ...]\n", 2;
   Result<std::unique_ptr<CudaBackend>> backend = load_cuda_backend();
   if (!backend) {
     llvm::outs() << "skipped: " << take_diag(backend.takeError()).text() << "\n";
