@@ -21,6 +21,7 @@ STACK = {
     # Heads of 256 elements and their sums fill the registers; shorter heads spill 24 bytes at most.
     r"\d+attention_warpgroup_kernelI": 104,
     r"\d+dk_dv_warpgroup_kernelI": 80,
+    r"\d+one_pass_kernelI.*OnePassTileILi128E.*ELb[01]ELb1E": 48,  # capped, of which weights and derivatives are held
     r"\d+dq_warpgroup_kernelI": 136,
     r"\d+mask_grad_flash_kernelI": 32,
     r"\dsoftmax_rows_kernelI.*RowTeamE1E": 16,

@@ -39,6 +39,10 @@ __device__ inline float made_here(float value) {
   asm volatile("" : "+f"(value));
   return value;
 }
+__device__ inline int made_here(int value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
 __device__ inline int64_t made_here(int64_t value) {
   asm volatile("" : "+l"(value));
   return value;

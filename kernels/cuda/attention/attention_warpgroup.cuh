@@ -58,16 +58,17 @@ template <typename Tile>
 struct Weights {
   LeftFragment at[Tile::others / 16];
 
-  template <typename T>
+  // All of them, or those of the other side's rows from 16 * first to before 16 * end.
+  template <typename T, int first = 0, int end = Tile::others / 16>
   __device__ void round(const Sums<1, Tile::n_tiles>& sums) {
 #pragma unroll
-    for (int k = 0; k < Tile::others / 16; ++k) at[k] = rounded<T>(sums[0], k);
+    for (int k = first; k < end; ++k) at[k] = rounded<T>(sums[0], k);
   }
   // Keeps of each pair of elements what mask(t, half) has.
-  template <typename Mask>
+  template <int first = 0, int end = Tile::others / 16, typename Mask>
   __device__ void keep(Mask mask) {
 #pragma unroll
-    for (int k = 0; k < Tile::others / 16; ++k)
+    for (int k = first; k < end; ++k)
 #pragma unroll
       for (int i = 0; i < 4; ++i) at[k].at[i] &= mask(2 * k + i / 2, i % 2);
   }
@@ -133,13 +134,13 @@ struct KeptColumns {
   }
 };
 
-// Starts sums += weights * rows of the other tile.
-template <typename Tile, typename T>
+// Starts sums += weights * rows of the other tile, of all rows or of those from 16 * first to before 16 * end.
+template <typename Tile, int first = 0, int end = Tile::others / 16, typename T>
 __device__ void start_weighted_rows(Sums<1, Tile::d_tiles>& sums, const Weights<Tile>& weights, const T* other_tile) {
   const uint64_t other = shared_matrix(other_tile);
   begin_products();
 #pragma unroll
-  for (int k = 0; k < Tile::others / 16; ++k)
+  for (int k = first; k < end; ++k)
 #pragma unroll
     for (int d = 0; d < Tile::depth; d += 64)
       start_product<T>(&sums[0][d / 8], weights.at[k], other + matrix_step<Tile::others>(16 * k, d));
@@ -204,8 +205,8 @@ __device__ inline unsigned char* tile_memory() {
 [[nodiscard]] cudaError_t attention_grad_warpgroup(const AttentionShape& shape, bool aligned,
                                                    const AttentionGradCall& grads, cudaStream_t stream);
 
-// In one pass: without caps, slopes, segments and masks with rows. Reads delta
-// and lse of each row, and turns that are 0.
+// In one pass: without slopes, segments and masks with rows. Reads delta and
+// lse of each row, and turns that are 0.
 [[nodiscard]] bool takes_one_pass(const AttentionShape& shape, bool aligned, const AttentionGradCall& grads);
 [[nodiscard]] cudaError_t attention_grad_one_pass(const AttentionShape& shape, const AttentionGradCall& grads,
                                                   cudaStream_t stream);

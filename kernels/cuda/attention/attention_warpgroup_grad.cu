@@ -30,29 +30,6 @@ struct GradMemory {
   __device__ uint32_t* words(int stage) const { return all_words + stage * (Tile::own / 32) * Tile::others; }
 };
 
-// Sums q . k, -inf where a mask closes, become probabilities of capped scores times the cap's derivative, and
-// `weights`, unless null, the probabilities themselves: both at once, so that no registers hold derivatives until dP
-// has come.
-template <typename Tile, typename T, typename Lse, typename Added>
-__device__ void capped_probabilities(Sums<1, Tile::n_tiles>& sums, Weights<Tile>* weights, const Cap& cap,
-                                     float to_log2, Lse lse_of_row, const Added& added) {
-#pragma unroll
-  for (int k = 0; k < Tile::n_tiles / 2; ++k) {
-    float p[2][4];
-#pragma unroll
-    for (int i = 0; i < 2; ++i)
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int t = 2 * k + i;
-        float& sum = sums[0][t][e];
-        const float tangent = cap.tangent(sum);
-        p[i][e] = probability((cap(sum, tangent) + added(0, t, e)) * to_log2, lse_of_row(t, e));
-        sum = p[i][e] * (1.0f - tangent * tangent);
-      }
-    if (weights) weights->at[k] = rounded<T>(p, 0);
-  }
-}
-
 template <typename Tile, bool drops, typename T>
 __device__ void grad_of_rows(const AttentionShape& n, bool aligned, const AttentionGradCall& grads, int row_tiles) {
   constexpr int ahead = Tile::stages - 1;

@@ -1,8 +1,13 @@
 #pragma once
 
+#include <cstdint>
+
 namespace plimsoll::cuda {
 
 // The gradient of attention in one pass takes tiles of so many rows, and heads of up to so many elements.
-inline constexpr int one_pass_rows = 64, one_pass_depth = 64;
+inline constexpr int one_pass_rows = 64, max_one_pass_depth = 128;
+
+// How many elements a row's sums of dq have, where the wider of a head's two depths is this.
+constexpr int64_t one_pass_depth(int64_t widest) { return widest <= 64 ? 64 : 128; }
 
 }  // namespace plimsoll::cuda

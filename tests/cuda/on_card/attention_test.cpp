@@ -23,6 +23,7 @@ struct AttentionCase {
   double softcap = 0;
   bool slopes = false, sinks = false;
   int64_t document = 0;  // rows of a packed document; 0: none
+  DType dtype = DType::BF16;
 };
 
 // A mask that adds `closed` to the columns of a sample outside [first, end).
@@ -85,6 +86,18 @@ std::vector<AttentionCase> attention_cases() {
       {"window to both sides", 2, 200, 200, 2, 2, 32, 32, false, 0, bools({2, 1, 1, 200}), false, 17},
       {"rows beyond the window", 1, 300, 100, 2, 2, 64, 64, false, 0, absent(), false, 20},
       {"short heads", 2, 65, 129, 2, 2, 16, 16, false, 0.1},
+      {"heads of 128, causal, grouped", 2, 330, 330, 6, 2, 128, 128, true},
+      {"heads of 128, dropped, packed", 2, 150, 150, 2, 2, 128, 128, true, 0.1, absent(), true},
+      {"heads of 128, cross, grouped", 1, 130, 400, 4, 2, 128, 128, false, 0.25},
+      {"heads of 128, causal, more rows than columns", 1, 330, 140, 2, 1, 128, 128, true},
+      {"heads of 128, causal, more columns than rows", 1, 140, 330, 2, 2, 128, 128, true, 0.1},
+      {"heads of 128, sliding window, dropped", 1, 460, 460, 4, 2, 128, 128, true, 0.1, absent(), false, 140},
+      {"heads of 128, window to both sides", 2, 330, 330, 2, 2, 128, 128, false, 0, bools({2, 1, 1, 330}), false, 17},
+      {"heads of 128, rows beyond the window", 1, 400, 100, 2, 2, 128, 128, false, 0, absent(), false, 20},
+      {"heads of 128, a sample that is closed whole", 2, 130, 330, 2, 1, 128, 128, false, 0.1,
+       open_between(330, {{0, 0}, {70, 90}}, -infinity)},
+      {"heads of 96 and values of 72", 2, 200, 200, 4, 2, 96, 72, true, 0.1},
+      {"heads of 72 and values of 128", 1, 140, 200, 2, 2, 72, 128},
       {.name = "capped",
        .batch = 2,
        .rows = 150,
@@ -106,6 +119,51 @@ std::vector<AttentionCase> attention_cases() {
        .dropout = 0.1,
        .mask = bools({3, 1, 1, 130}),
        .softcap = 1},
+      {.name = "capped, causal, heads of 128, grouped",
+       .batch = 2,
+       .rows = 330,
+       .columns = 330,
+       .heads = 4,
+       .kv_heads = 2,
+       .depth = 128,
+       .value_depth = 128,
+       .causal = true,
+       .window = 200,
+       .softcap = 1.5},
+      {.name = "capped, dropped, f16, heads of 128",
+       .batch = 1,
+       .rows = 200,
+       .columns = 300,
+       .heads = 2,
+       .kv_heads = 2,
+       .depth = 128,
+       .value_depth = 128,
+       .dropout = 0.2,
+       .mask = fixed(normal({1, 1, 1, 300}, DType::F16)),
+       .softcap = 1,
+       .dtype = DType::F16},
+      {.name = "f16, causal, heads of 128",
+       .batch = 1,
+       .rows = 300,
+       .columns = 300,
+       .heads = 4,
+       .kv_heads = 1,
+       .depth = 128,
+       .value_depth = 128,
+       .causal = true,
+       .dropout = 0.1,
+       .dtype = DType::F16},
+      {.name = "f16, causal",
+       .batch = 1,
+       .rows = 200,
+       .columns = 200,
+       .heads = 2,
+       .kv_heads = 2,
+       .depth = 64,
+       .value_depth = 64,
+       .causal = true,
+       .softcap = 2,
+       .dtype = DType::F16},
       {.name = "capped, a bias of columns, short heads",
        .batch = 2,
        .rows = 140,
@@ -302,11 +360,10 @@ Attrs attrs_of(const AttentionCase& c) {
 }
 
 std::vector<SampleOperand> inputs_of(const AttentionCase& c) {
-  if (c.packed)
-    return {normal({c.batch, c.rows, (c.heads + 2 * c.kv_heads) * c.depth}, DType::BF16), absent(), absent()};
-  return {normal({c.batch, c.rows, c.heads * c.depth}, DType::BF16),
-          normal({c.batch, c.columns, c.kv_heads * c.depth}, DType::BF16),
-          normal({c.batch, c.columns, c.kv_heads * c.value_depth}, DType::BF16)};
+  if (c.packed) return {normal({c.batch, c.rows, (c.heads + 2 * c.kv_heads) * c.depth}, c.dtype), absent(), absent()};
+  return {normal({c.batch, c.rows, c.heads * c.depth}, c.dtype),
+          normal({c.batch, c.columns, c.kv_heads * c.depth}, c.dtype),
+          normal({c.batch, c.columns, c.kv_heads * c.value_depth}, c.dtype)};
 }
 
 // The operands from the mask to the segments. Documents of one sample begin elsewhere than another's, and the last of
@@ -427,6 +484,22 @@ TEST_CASE("rows that a mask of large finite numbers closes are the mean of their
         check_all_kernels(forward);
         check_all_kernels(gradient_of(forward, c));
       }
+}
+
+// Few enough for a sanitizer: blocks that take turns, the diagonal, rows beyond the last, dropout, two query heads a
+// key head.
+TEST_CASE("a few tiles of attention's gradient in one pass agree with the reference") {
+  for (int64_t depth : {64, 128}) {
+    CAPTURE(depth);
+    const AttentionCase c{"few tiles", 1, 200, 200, 4, 2, depth, depth, true, 0.1};
+    std::vector<SampleOperand> operands = inputs_of(c);
+    llvm::append_range(operands, masks_of(c));
+    operands.push_back(absent());
+    const KernelCase grad = gradient_of(KernelCase("attention", attrs_of(c), operands, 3), c);
+    const std::vector<Tensor> wanted = run_reference(grad);
+    for (const KernelCandidate& kernel : candidates_of(CudaCatalog(card_under_test()), grad))
+      if (kernel.name == "one_pass") check_results(grad, CaseOnCard(grad, kernel, {}).run(grad), wanted);
+  }
 }
 
 // Blocks take turns at sums in memory, in heads enough for every multiprocessor to have several.
