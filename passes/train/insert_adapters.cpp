@@ -13,9 +13,10 @@
 
 #include <cmath>
 
-// LoRA (Hu et al. 2021), as PEFT does it. A layer's result gets the addend B (s A x), in which A and B are new
-// parameters of a low rank. s is alpha / rank, or alpha / sqrt(rank) (Kalajdzievski 2023), and multiplies the few
-// numbers between A and B. With dropout, A reads x through a mask that is the module's own.
+// LoRA (Hu et al. 2021), as PEFT does it. A layer's result gets the addend (s B) A x, in which A and B are new
+// parameters of a low rank. s is alpha / rank, or alpha / sqrt(rank) (Kalajdzievski 2023), and multiplies B: in a step
+// that happens once, however many chunks the batch has. With dropout, A reads x through a mask that is the module's
+// own.
 //   linear     two linear layers, the second of which adds the frozen layer's result; with {dora} each output is then
 //              multiplied by its trained magnitude over the norm of its row of W + s B A, before biases
 //   conv       a convolution to as many channels as the rank, like the layer's own, then one of 1 x 1
@@ -102,18 +103,18 @@ class Inserter {
     b.insert_before(graph_.next_node(id));
     if (settings_.dora) return adapt_with_magnitude(b, id, matrices);
     const DType dtype = graph_.type(y).dtype;
-    const ValueId first = b.cast(matrices.a, dtype), second = b.cast(matrices.b, dtype);
+    const ValueId first = b.cast(matrices.a, dtype), second = b.cast(scaled(b, matrices.b), dtype);
     const std::string name = graph_.value(y).name;
     ValueId adapted = ValueId::None;
     switch (layer.kind) {
       case Kind::Linear: {
         const ValueId h = b.emit("linear", {dropped(b, operands[0]), first}, {{"transpose_w", 1}}, name + ".lora_A");
-        adapted = b.emit("linear", {scaled(b, h), second, ValueId::None, y}, {{"transpose_w", 1}}, name + ".lora");
+        adapted = b.emit("linear", {h, second, ValueId::None, y}, {{"transpose_w", 1}}, name + ".lora");
         break;
       }
       case Kind::Embedding: {
         const ValueId h = b.emit("gather", {first, operands[1]}, {{"axis", 0}}, name + ".lora_A");
-        adapted = b.emit("linear", {scaled(b, h), second, ValueId::None, y}, {{"transpose_w", 1}}, name + ".lora");
+        adapted = b.emit("linear", {h, second, ValueId::None, y}, {{"transpose_w", 1}}, name + ".lora");
         break;
       }
       case Kind::Conv: {
@@ -121,8 +122,7 @@ class Inserter {
         like.erase("groups");
         if (attrs.has("groups")) pointwise.set("groups", attrs.get_int("groups"));
         const ValueId h = b.emit("conv", {dropped(b, operands[0]), first}, like, name + ".lora_A");
-        adapted =
-            b.emit("add", {y, b.emit("conv", {scaled(b, h), second}, pointwise, name + ".lora_B")}, {}, name + ".lora");
+        adapted = b.emit("add", {y, b.emit("conv", {h, second}, pointwise, name + ".lora_B")}, {}, name + ".lora");
         break;
       }
     }
@@ -146,8 +146,8 @@ class Inserter {
       return b.cast(b.emit("mul", {b.cast(value, wide), by}), dtype);
     };
     const ValueId seen = dropped(b, x);
-    const ValueId h = scaled(b, b.emit("linear", {seen, b.cast(matrices.a, dtype)}, own, name + ".lora_A"));
-    const ValueId second = b.cast(matrices.b, dtype);
+    const ValueId h = b.emit("linear", {seen, b.cast(matrices.a, dtype)}, own, name + ".lora_A");
+    const ValueId second = b.cast(scaled(b, matrices.b), dtype);
     if (seen != x) {
       const ValueId base = b.emit("linear", {seen, w}, layer, name + ".lora_base"),
                     change = b.emit("linear", {h, second}, own, name + ".lora_B"),
@@ -193,9 +193,9 @@ class Inserter {
     return graph_.add_state("rng", Type(DType::I64, {2}), StateRole::Counter, {StateInit::Kind::Fill, 0, ""});
   }
 
-  ValueId scaled(Builder& b, ValueId h) {
-    if (settings_.scale == 1) return h;
-    return b.emit("mul", {h, b.scalar(settings_.scale, b.type(h).dtype)});
+  ValueId scaled(Builder& b, ValueId matrix) {
+    if (settings_.scale == 1) return matrix;
+    return b.emit("mul", {matrix, b.scalar(settings_.scale, b.type(matrix).dtype)});
   }
 
   Graph& graph_;
