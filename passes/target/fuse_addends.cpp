@@ -6,33 +6,44 @@
 //
 // It applies where nothing else reads the result, both sides have the sum's type, and the other side is computed before
 // the op. No op moves, since its operands would have to wait with it. Views between the op and the sum move behind the
-// op. An op has one addend; where two ops could make a sum, the later one takes the other's result.
+// op. An op has one addend: where two ops could make a sum, the later one takes the other's result, and where the op
+// has an addend already, the op that makes this one and nothing else reads takes the new one.
 
 namespace plimsoll {
 namespace {
 
-// The op that could make a sum with `value`, past reshapes that nothing else reads; None where there is none.
+// The op that could make a sum with `value`, past reshapes and ops that add what it makes, where nothing else reads
+// these; None where there is none.
 NodeId adder_behind(const Graph& graph, ValueId value) {
-  value = past_reshapes(graph, value);
-  const NodeId id = graph.value(value).producer;
-  if (id == NodeId::None || !has_one_reader(graph, value)) return NodeId::None;
-  const Node& node = graph.node(id);
-  const bool is_free = !node.op->addend.empty() && operand_of(node, node.op->addend) == ValueId::None;
-  return is_free && node.results[0] == value ? id : NodeId::None;
+  for (;;) {
+    value = past_reshapes(graph, value);
+    const NodeId id = graph.value(value).producer;
+    if (id == NodeId::None || !has_one_reader(graph, value)) return NodeId::None;
+    const Node& node = graph.node(id);
+    if (node.op->addend.empty() || node.results[0] != value) return NodeId::None;
+    const ValueId addend = operand_of(node, node.op->addend);
+    if (addend == ValueId::None) return id;
+    value = addend;
+  }
 }
 
-bool fuse(Graph& graph, NodeOrder& order, NodeId sum, NodeId adder, ValueId addend) {
+// The sum of `summand`, which the adder makes or other ops out of it, and `addend`.
+bool fuse(Graph& graph, NodeOrder& order, NodeId sum, ValueId summand, NodeId adder, ValueId addend) {
   if (adder == NodeId::None || order.of(addend) >= order[adder]) return false;
   const Node& node = graph.node(adder);
   const ValueId result = graph.node(sum).results[0];
+  const bool adds_itself = past_reshapes(graph, summand) == node.results[0];
   Builder b = builder_at(graph, adder);
   const ValueId shaped_addend = b.reshape(addend, graph.type(node.results[0]).shape);
   const llvm::SmallVector<ValueId, 4> operands = operands_with(node, node.op->addend, shaped_addend);
   const llvm::SmallVector<ValueId, 4> made = b.emit_all(node.op->name, operands, node.attrs);
   order.add(made[0], adder);
-  for (size_t i = 1; i < made.size(); ++i) replace_and_rename(graph, node.results[i], made[i]);
-  const ValueId shaped = b.reshape(made[0], graph.type(result).shape);
-  order.add(shaped, adder);
+  for (size_t i = adds_itself ? 1 : 0; i < made.size(); ++i) replace_and_rename(graph, node.results[i], made[i]);
+  ValueId shaped = summand;
+  if (adds_itself) {
+    shaped = b.reshape(made[0], graph.type(result).shape);
+    order.add(shaped, adder);
+  }
   replace_and_rename(graph, result, shaped);
   graph.erase_node(sum);
   return true;
@@ -42,7 +53,7 @@ bool try_sum(Graph& graph, NodeOrder& order, NodeId sum) {
   const ValueId a = graph.node(sum).operands[0], b = graph.node(sum).operands[1];
   if (graph.type(a) != graph.type(b)) return false;
   const NodeId first = adder_behind(graph, a), second = adder_behind(graph, b);
-  return order[first] > order[second] ? fuse(graph, order, sum, first, b) : fuse(graph, order, sum, second, a);
+  return order[first] > order[second] ? fuse(graph, order, sum, a, first, b) : fuse(graph, order, sum, b, second, a);
 }
 
 Result<bool> run(Graph& graph, PassContext& context) {
