@@ -105,7 +105,7 @@ std::string step_pipeline(const KernelPreferences& preferences) {
   std::string text =
       "simplify, exchange-lookups, fold-casts-into-reductions, dce, narrow-lookups, simplify, cse, dce, expand-f8, "
       "dce, "
-      "fuse-batch-norms, save-pool-indices, fuse-addends, dce";
+      "fuse-batch-norms, save-pool-indices, fuse-addends, dce, order-sums, dce";
   if (preferences.product_epilogues) text += ", fuse-epilogues, dce";
   return text + ", fuse-elementwise, dce";
 }
