@@ -195,6 +195,8 @@ std::vector<Sample> linear_dw_samples() {
       {{normal({6, 8}, DType::BF16), normal({6, 16}, DType::BF16), normal({8, 13})},
        {{"columns", 13}, {"dtype", DType::F32}}},
       {{normal({6, 8}, DType::F16), normal({6, 16}, DType::F16)}, {{"bias", 1}, {"dtype", DType::F32}}},
+      {{normal({2, 70, 136}, DType::BF16), normal({2, 70, 24}, DType::BF16)}, {{"dtype", DType::F32}}},
+      {{normal({2, 70, 8}, DType::F16), normal({2, 70, 136}, DType::F16)}, {{"transpose_w", 1}}},
   };
 }
 
