@@ -110,9 +110,12 @@ constexpr AttentionTimes backward_times{
     {5, 0.2, 0.0556, 1.1, 0.38, 3, 1, 3, 128, 1}, {5, 1.55, 0.0194, 1.1, 0.44, 1.7, 0.8, 3, 64, 1, 2}, {0.47, 4, 4}};
 constexpr AttentionTimes one_pass_times{
     backward_times.any, {5, 1.44, 0.0139, 0.5, 0.1, 0, 0.5, 2, 64, 0}, backward_times.windows};
-// Heads of more than 64 elements, and the cap above, are estimates from the instructions of a tile, to be measured.
-constexpr AttentionTimes one_pass_long_times{
+// Heads of up to 128 and up to 256 elements, and the cap above, are estimates from a tile's instructions, to be
+// measured.
+constexpr AttentionTimes one_pass_128_times{
     backward_times.any, {5, 0.9, 0.0133, 0.3, 0.1, 0, 0.5, 2, 128, 0}, backward_times.windows};
+constexpr AttentionTimes one_pass_256_times{
+    backward_times.any, {5, 1, 0.0195, 0.3, 0.1, 0, 0.5, 2, 64, 0}, backward_times.windows};
 constexpr MmaTimes mask_grad_mma_times{5, 0.3, 0.025, 0.6, 0.16, 1.5, 0, 3, 64, 0};
 constexpr AttentionTimes mask_grad_times{mask_grad_mma_times, mask_grad_mma_times, {0.3, 3, 2}};
 constexpr double measured_tflops = 790, measured_multiprocessors = 132;
@@ -182,8 +185,11 @@ double mma_us(const OpCall& call, const DeviceDescription& device) {
 
 double one_pass_us(const OpCall& grad, const DeviceDescription& device) {
   const AttentionSizes n(grad);
-  return std::max(n.depth, n.value_depth) <= 64 ? mma_us<one_pass_times, attention_grad_mask>(grad, device)
-                                                : mma_us<one_pass_long_times, attention_grad_mask>(grad, device);
+  const int64_t widest = std::max(n.depth, n.value_depth);
+  constexpr size_t mask = attention_grad_mask;
+  return widest <= 64    ? mma_us<one_pass_times, mask>(grad, device)
+         : widest <= 128 ? mma_us<one_pass_128_times, mask>(grad, device)
+                         : mma_us<one_pass_256_times, mask>(grad, device);
 }
 
 // On the vector units, in TFLOP/s as measured on an H200, where products in f32 reach 51.
@@ -309,11 +315,11 @@ int64_t mask_grad_partials_bytes(const OpCall& call) {
 
 OnePassBytes::OnePassBytes(const OpCall& grad) {
   const AttentionSizes n(grad);
-  const int64_t row_tiles = n.batch * n.heads * tiles(n.rows, cuda::one_pass_rows);
-  sums = row_tiles * cuda::one_pass_rows * cuda::one_pass_depth(std::max(n.depth, n.value_depth)) *
-         static_cast<int64_t>(sizeof(float));
+  const int64_t row_tiles = n.batch * n.heads * tiles(n.rows, cuda::one_pass_rows),
+                widest = std::max(n.depth, n.value_depth);
+  sums = row_tiles * cuda::one_pass_rows * cuda::one_pass_depth(widest) * static_cast<int64_t>(sizeof(float));
   rows = row_products_bytes(grad);
-  all = sums + 2 * rows + row_tiles * static_cast<int64_t>(sizeof(int32_t));
+  all = sums + 2 * rows + row_tiles * cuda::one_pass_turns(widest) * static_cast<int64_t>(sizeof(int32_t));
 }
 
 int64_t segment_tiles_bytes(const OpCall& call, size_t mask) {

@@ -102,7 +102,7 @@ TEST_SUITE("unit") {
     CHECK(candidates[1].predicted_us > 2 * candidates[0].predicted_us);
   }
 
-  TEST_CASE("gradients of heads of up to 128 elements take one pass on Hopper, and two launches elsewhere") {
+  TEST_CASE("gradients of heads of more than 32 elements take one pass on Hopper, and two launches elsewhere") {
     DeviceDescription device = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
     const Type lse(DType::F32, {64, 2, 512}), open(DType::Bool, {64, 1, 1, 512}), bias(DType::F32, {1, 2, 512, 512});
     auto names = [&](int64_t depth, const std::vector<Type>& masks, double softcap = 0) {
@@ -119,7 +119,8 @@ TEST_SUITE("unit") {
     CHECK(names(96, {}) == "one_pass cudnn_ordered mma flash reference ");
     CHECK(names(128, {open}) == "one_pass mma flash reference ");
     CHECK(names(128, {open}, 50) == "one_pass mma flash reference ");
-    CHECK(names(136, {open}) == "mma flash reference ");
+    CHECK(names(256, {open}, 50) == "one_pass mma flash reference ");
+    CHECK(names(256, {bias}) == "mma flash reference ");
     CHECK(names(32, {open}) == "mma flash reference ");
     device.compute_capability = 89;
     CHECK(names(64, {}) == "cudnn_ordered mma flash reference ");

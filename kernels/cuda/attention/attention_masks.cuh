@@ -47,6 +47,11 @@ __device__ inline int64_t made_here(int64_t value) {
   asm volatile("" : "+l"(value));
   return value;
 }
+template <typename T>
+__device__ const T* made_here(const T* pointer) {
+  asm volatile("" : "+l"(pointer));
+  return pointer;
+}
 template <Owner owner>
 __device__ Place<owner> made_here(Place<owner> place) {
   asm volatile("" : "+r"(place.own), "+r"(place.other));

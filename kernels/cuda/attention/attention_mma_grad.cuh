@@ -12,9 +12,9 @@ namespace plimsoll::cuda {
 // A row's lse in units of log 2, such that every probability of a row that is closed whole becomes 0.
 __device__ inline float in_log2(float lse) { return lse > closed_lse ? lse * log2_e : INFINITY; }
 
-// One for each tile of rows.
-__host__ __device__ inline int64_t turn_count(const AttentionShape& n) {
-  return n.batch * n.heads * ((n.rows + one_pass_rows - 1) / one_pass_rows);
+__device__ inline int64_t turn_count(const AttentionShape& n) {
+  return n.batch * n.heads * ((n.rows + one_pass_rows - 1) / one_pass_rows) *
+         one_pass_turns(n.depth > n.value_depth ? n.depth : n.value_depth);
 }
 
 // Eight threads per row of a head, 16 bytes each at a time where rows allow. For one pass it also notes each row's lse

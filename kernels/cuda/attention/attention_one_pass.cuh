@@ -5,10 +5,14 @@
 
 #include "kernels/cuda/attention/attention_warpgroup_grad.cuh"
 
+#include <algorithm>
+
 namespace plimsoll::cuda {
 
 // The warps of the last warpgroup: two of them add shares of dq, every second one each, and two load tiles.
 inline constexpr int one_pass_shares = 2, adding_threads = 32, loading_threads = 64;
+// So many words of 16 bytes of earlier sums are brought at a time, by each thread that adds the last share.
+inline constexpr int words_of_batch = 4;
 
 // A block of `groups` computing warpgroups, which own 64 columns each, and of one that helps. Before a share is added
 // as the last one, so many `batches` of what was summed before are on their way.
@@ -81,7 +85,7 @@ struct OnePassMemory {
   float* all_before;     // [buffers, batches, of a batch, adding threads, 4] sums that the last share comes on top of
 
   static constexpr int ds_elements = Tile::own * one_pass_rows, words_of_stage = Tile::own / 32 * Tile::others;
-  static constexpr int of_batch = 4, before_elements = Tile::batches * of_batch * adding_threads * 4;
+  static constexpr int before_elements = Tile::batches * words_of_batch * adding_threads * 4;
   static constexpr int bytes =
       (2 * Tile::own_elements + 2 * Tile::stages * Tile::other_elements + ds_elements) * static_cast<int>(sizeof(T)) +
       (one_pass_shares * (Tile::share_elements + before_elements) +
@@ -117,7 +121,7 @@ __device__ Tiles columns_of(const AttentionShape& n, int tile, const Tiles& open
 }
 
 // A block: its columns, the rows that it meets, and its memory.
-template <typename Tile, typename T>
+template <typename Tile, typename Memory>
 struct Block {
   int own, first, row_tiles, column_tiles;
   Head any;  // the key head, as the first of the heads that share it
@@ -126,7 +130,7 @@ struct Block {
   // The columns of its head from the first open tile to the last; every block of the head finds the same.
   Tiles open{Range{0, 0}, 1};
   Walk walk{open, 0};
-  OnePassMemory<Tile, T> memory{tile_memory()};
+  Memory memory{tile_memory()};
 
   // Key heads are launched in groups of `grouped`, columns after columns.
   __device__ Block(const AttentionShape& n, int row_tiles, int column_tiles, int grouped)
@@ -163,8 +167,9 @@ __device__ inline void take_turn(int* turn, int number) {
   asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(turn), "r"(number + 1) : "memory");
 }
 
-// Writes shared floats to memory, or adds them to what is there, and waits until that is done. One thread calls it.
-__device__ inline void write_floats(float* to, const float* shared, int count, bool adds) {
+// Writes shared floats to memory, or adds them to what is there. One thread calls it, and waits until they have been
+// read, or until all is done.
+__device__ inline void start_writing(float* to, const float* shared, int count, bool adds) {
   const int bytes = count * static_cast<int>(sizeof(float));
   if (adds)
     asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
@@ -174,15 +179,18 @@ __device__ inline void write_floats(float* to, const float* shared, int count, b
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(shared_address(shared)),
                  "r"(bytes)
                  : "memory");
-  asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;" ::: "memory");
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
+__device__ inline void wait_for_reads() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+__device__ inline void wait_for_writes() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
 // Adds the last share of a tile of rows to the sums before it, if there are any, and writes dq, which is `by` times
-// the sum: a warp's work. Both lie as the computing threads held them. `before` is memory of the block.
+// the sum: a warp's work. Both lie as the computing threads held them, `depth` elements
+// of a row count, and `before` is memory of the block.
 template <typename Tile, typename T>
-__device__ void write_dq(T* dq, const AttentionShape& n, int first, const float* sums, const float* share,
+__device__ void write_dq(T* dq, const AttentionShape& n, int first, int depth, const float* sums, const float* share,
                          float* before, float by) {
-  constexpr int of_batch = OnePassMemory<Tile, T>::of_batch;
+  constexpr int of_batch = words_of_batch;
   constexpr int count = Tile::share_elements / 4 / adding_threads / of_batch;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   sums += sums ? 4 * lane : 0;
@@ -211,7 +219,7 @@ __device__ void write_dq(T* dq, const AttentionShape& n, int first, const float*
         sum = make_float4(earlier.x + sum.x, earlier.y + sum.y, earlier.z + sum.z, earlier.w + sum.w);
       }
       const int d = at / warpgroup_threads * 8 + held_by % 4 * 2, row = first + held_by / 32 * 16 + held_by % 32 / 4;
-      if (d >= static_cast<int>(n.depth)) continue;
+      if (d >= depth) continue;
       T* const to = dq + row * n.q_step + d;
       if (row < n.rows) *reinterpret_cast<uint32_t*>(to) = packed_pair<T>(sum.x * by, sum.y * by);
       if (row + 8 < n.rows) *reinterpret_cast<uint32_t*>(to + 8 * n.q_step) = packed_pair<T>(sum.z * by, sum.w * by);
@@ -233,8 +241,8 @@ __device__ void write_zeros(T* dq, const AttentionShape& n, int first) {
 // turn begins a sum, the last writes dq. Between a share and the next some round trips to memory pass, as many as a
 // tile takes: hence two warps.
 template <typename Tile, typename T>
-__device__ void add_shares(const Block<Tile, T>& block, const AttentionShape& n, const AttentionGradCall& grads,
-                           int buffer) {
+__device__ void add_shares(const Block<Tile, OnePassMemory<Tile, T>>& block, const AttentionShape& n,
+                           const AttentionGradCall& grads, int buffer) {
   Walk at = block.walk;
   const bool leads = threadIdx.x % 32 == 0;
   const float* const share = block.memory.share(buffer);
@@ -253,10 +261,11 @@ __device__ void add_shares(const Block<Tile, T>& block, const AttentionShape& n,
       }
     __syncwarp();
     if (turn + 1 == columns.count()) {
-      write_dq<Tile>(static_cast<T*>(grads.dq) + head.q(n), n, at.tile * one_pass_rows, turn > 0 ? sums : nullptr,
-                     share, block.memory.before(buffer), n.scale * n.dropout.factor);
+      write_dq<Tile>(static_cast<T*>(grads.dq) + head.q(n), n, at.tile * one_pass_rows, static_cast<int>(n.depth),
+                     turn > 0 ? sums : nullptr, share, block.memory.before(buffer), n.scale * n.dropout.factor);
     } else if (leads) {
-      write_floats(sums, share, Tile::share_elements, turn > 0);
+      start_writing(sums, share, Tile::share_elements, turn > 0);
+      wait_for_writes();
       take_turn(turns, turn);
     }
     __syncwarp();
@@ -265,8 +274,8 @@ __device__ void add_shares(const Block<Tile, T>& block, const AttentionShape& n,
 }
 
 // Writes dq of tiles of rows that see no column, each of them once among a head's blocks.
-template <typename Tile, typename T>
-__device__ void clear_rows(const Block<Tile, T>& block, const AttentionShape& n, const AttentionGradCall& grads) {
+template <typename T, typename Tile, typename Memory>
+__device__ void clear_rows(const Block<Tile, Memory>& block, const AttentionShape& n, const AttentionGradCall& grads) {
   for (int tile = block.own; tile < block.row_tiles; tile += block.column_tiles)
     if (columns_of<Tile>(n, tile, block.open).count() == 0)
       for (int head = 0; head < block.shared_by; ++head)
@@ -326,7 +335,7 @@ class TileLoader {
 
 // What two warps do: fill the stages.
 template <typename ComputingTile, bool drops, typename T>
-__device__ void load_stages(const Block<ComputingTile, T>& block, const AttentionShape& n,
+__device__ void load_stages(const Block<ComputingTile, OnePassMemory<ComputingTile, T>>& block, const AttentionShape& n,
                             const AttentionGradCall& grads) {
   using Tile = LoadingTile<ComputingTile>;
   using Rows = TileLoader<Tile, Tile::others, T>;
@@ -367,5 +376,45 @@ __device__ void load_stages(const Block<ComputingTile, T>& block, const Attentio
     stage = Tile::next(stage);
   }
 }
+
+// ---- Launches ----
+
+// How many key heads are launched side by side. While one block of each begins, the block before goes so many steps:
+// one, so that its turn is over; where a head is causal or has a window the next block begins as many rows further down
+// as it has columns, and is so many steps ahead for each of the heads that share it.
+template <typename Tile>
+int64_t grouped_heads(const AttentionShape& n, int64_t row_tiles, int64_t multiprocessors) {
+  constexpr int tiles_of_own = Tile::own / one_pass_rows;
+  const double shared_by = static_cast<double>(n.heads / n.kv_heads);
+  const double ahead = n.causal || n.window > 0 ? tiles_of_own * shared_by + 1 : 1;
+  int64_t met = n.causal ? (row_tiles + tiles_of_own) / 2 : row_tiles;
+  if (n.window > 0)
+    met = std::min(met, (n.causal ? 1 : 2) * ((n.window + one_pass_rows - 1) / one_pass_rows) + tiles_of_own);
+  const double steps = shared_by * static_cast<double>(met);
+  constexpr double slack = 1.25;
+  const double blocks = static_cast<double>(multiprocessors * Tile::blocks);
+  const auto grouped = static_cast<int64_t>(slack * ahead * blocks / steps) + 1;
+  const int64_t heads = n.batch * n.kv_heads, groups = std::max<int64_t>(heads / grouped, 1);
+  return (heads + groups - 1) / groups;
+}
+
+template <typename Tile, typename Kernel>
+cudaError_t launch_one_pass(Kernel kernel, int bytes, const AttentionShape& shape, const AttentionGradCall& grads,
+                            cudaStream_t stream) {
+  const int64_t row_tiles = (shape.rows + one_pass_rows - 1) / one_pass_rows,
+                column_tiles = (shape.columns + Tile::own - 1) / Tile::own;
+  int device = 0, multiprocessors = 0;
+  if (cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
+  if (cudaError_t error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+      error != cudaSuccess)
+    return error;
+  return launch_mma(kernel, shape.batch * shape.kv_heads * column_tiles, Tile::block_threads, bytes, stream, shape,
+                    grads, static_cast<int>(row_tiles), static_cast<int>(column_tiles),
+                    static_cast<int>(grouped_heads<Tile>(shape, row_tiles, multiprocessors)));
+}
+
+// Heads of more than 128 elements.
+[[nodiscard]] cudaError_t attention_grad_one_pass_long(const AttentionShape& shape, const AttentionGradCall& grads,
+                                                       cudaStream_t stream);
 
 }  // namespace plimsoll::cuda

@@ -1,7 +1,5 @@
 #include "kernels/cuda/attention/attention_one_pass.cuh"
 
-#include <algorithm>
-
 // Serves attention_grad ("one_pass") on Hopper: five products of a tile where two launches make seven. A block owns 64
 // columns of one key head for each of its computing warpgroups, whose dk and dv stay in registers, and walks over the
 // rows; its share of a tile's dq is summed in memory, where blocks take turns, so that the bits are the same every
@@ -51,7 +49,8 @@ __device__ void store_share(float* share, const Sums<1, Tile::share_tiles>& dq) 
 // theirs: dP beside the softmax, dv beside dS, dk beside writing the share. dv is made of two halves of the rows, so
 // that where heads have 128 elements there are registers for all: the weights of one half are made once dS of it is.
 template <typename Tile, bool drops, bool caps, typename T>
-__device__ void compute(const Block<Tile, T>& block, const AttentionShape& n, const AttentionGradCall& grads) {
+__device__ void compute(const Block<Tile, OnePassMemory<Tile, T>>& block, const AttentionShape& n,
+                        const AttentionGradCall& grads) {
   const auto& memory = block.memory;
   const Head& any = block.any;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
@@ -145,7 +144,7 @@ __device__ void compute(const Block<Tile, T>& block, const AttentionShape& n, co
 template <typename Tile, bool drops, bool caps, typename T>
 __device__ void grad_in_one_pass(const AttentionShape& n, const AttentionGradCall& grads, int row_tiles,
                                  int column_tiles, int grouped) {
-  const Block<Tile, T> block(n, row_tiles, column_tiles, grouped);
+  const Block<Tile, OnePassMemory<Tile, T>> block(n, row_tiles, column_tiles, grouped);
   const int warp = __shfl_sync(whole_warp, static_cast<int>(threadIdx.x) / 32, 0);
   if (warp < Tile::first_adding_warp) {
     take_registers<Tile::computing_registers>();
@@ -153,7 +152,7 @@ __device__ void grad_in_one_pass(const AttentionShape& n, const AttentionGradCal
   }
   give_registers<Tile::helping_registers>();
   if (warp >= Tile::first_loading_warp) return load_stages<Tile, drops>(block, n, grads);
-  if (warp == Tile::first_adding_warp) clear_rows(block, n, grads);
+  if (warp == Tile::first_adding_warp) clear_rows<T>(block, n, grads);
   add_shares(block, n, grads, warp - Tile::first_adding_warp);
 }
 
@@ -166,39 +165,10 @@ __global__ void __launch_bounds__(Tile::block_threads, Tile::blocks)
     __trap();
 }
 
-// How many key heads are launched side by side. While one block of each begins, the block before goes so many steps:
-// one, so that its turn is over; where a head is causal or has a window the next block begins as many rows further down
-// as it has columns, and is so many steps ahead for each of the heads that share it.
-template <typename Tile>
-int64_t grouped_heads(const AttentionShape& n, int64_t row_tiles, int64_t multiprocessors) {
-  constexpr int tiles_of_own = Tile::own / one_pass_rows;
-  const double shared_by = static_cast<double>(n.heads / n.kv_heads);
-  const double ahead = n.causal || n.window > 0 ? tiles_of_own * shared_by + 1 : 1;
-  int64_t met = n.causal ? (row_tiles + tiles_of_own) / 2 : row_tiles;
-  if (n.window > 0)
-    met = std::min(met, (n.causal ? 1 : 2) * ((n.window + one_pass_rows - 1) / one_pass_rows) + tiles_of_own);
-  const double steps = shared_by * static_cast<double>(met);
-  constexpr double slack = 1.25;
-  const double blocks = static_cast<double>(multiprocessors * Tile::blocks);
-  const auto grouped = static_cast<int64_t>(slack * ahead * blocks / steps) + 1;
-  const int64_t heads = n.batch * n.kv_heads, groups = std::max<int64_t>(heads / grouped, 1);
-  return (heads + groups - 1) / groups;
-}
-
 template <typename Tile, typename T>
 cudaError_t launch(const AttentionShape& shape, const AttentionGradCall& grads, cudaStream_t stream) {
-  const int64_t row_tiles = (shape.rows + one_pass_rows - 1) / one_pass_rows,
-                column_tiles = (shape.columns + Tile::own - 1) / Tile::own;
-  int device = 0, multiprocessors = 0;
-  if (cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
-  if (cudaError_t error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-      error != cudaSuccess)
-    return error;
   auto launch = [&](auto kernel) {
-    return launch_mma(kernel, shape.batch * shape.kv_heads * column_tiles, Tile::block_threads,
-                      OnePassMemory<Tile, T>::bytes, stream, shape, grads, static_cast<int>(row_tiles),
-                      static_cast<int>(column_tiles),
-                      static_cast<int>(grouped_heads<Tile>(shape, row_tiles, multiprocessors)));
+    return launch_one_pass<Tile>(kernel, OnePassMemory<Tile, T>::bytes, shape, grads, stream);
   };
   if (shape.softcap > 0.0f)
     return shape.dropout.blocks > 0 ? launch(one_pass_kernel<Tile, true, true, T>)
@@ -218,9 +188,10 @@ bool takes_one_pass(const AttentionShape& n, bool aligned, const AttentionGradCa
 
 cudaError_t attention_grad_one_pass(const AttentionShape& shape, const AttentionGradCall& grads, cudaStream_t stream) {
   const int64_t depth = shape.depth > shape.value_depth ? shape.depth : shape.value_depth;
+  if (depth > 128) return attention_grad_one_pass_long(shape, grads, stream);
   return with_16_bit_float(shape.type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
-    if (one_pass_depth(depth) == 64) return launch<OnePassTile<64, 1, 3, 2, 208, 48, 1>, T>(shape, grads, stream);
+    if (depth <= 64) return launch<OnePassTile<64, 1, 3, 2, 208, 48, 1>, T>(shape, grads, stream);
     return launch<OnePassTile<128, 2, 2, 1, 232, 40, 4>, T>(shape, grads, stream);
   });
 }

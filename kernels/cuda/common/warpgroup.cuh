@@ -80,6 +80,13 @@ __device__ void settle(float (&sums)[tiles][4]) {
       ", {%32, %33, %34, %35}, %36, p, 1, 1, 1;\n}"                                      \
       : PLIMSOLL_SUMS                                                                    \
       : "r"(left.at[0]), "r"(left.at[1]), "r"(left.at[2]), "r"(left.at[3]), "l"(right))
+#define PLIMSOLL_NARROW_PRODUCT(type)                                                                        \
+  asm volatile(                                                                                              \
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\n"                                                           \
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type                                            \
+      " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, p, 1, 1, 0, 0;\n}" \
+      : PLIMSOLL_TILE(0), PLIMSOLL_TILE(1), PLIMSOLL_TILE(2), PLIMSOLL_TILE(3)                               \
+      : "l"(left), "l"(right), "r"(static_cast<int>(adds)))
 
 // sum (+)= left * right^T, both [64, 16] in shared memory; sum is 8 tiles of 64 x 8.
 template <typename T>
@@ -97,6 +104,23 @@ __device__ void start_transposed_product(float (*sum)[4], uint64_t left, uint64_
   else
     PLIMSOLL_SHARED_PRODUCT("f16", "1, 1");
 }
+// sum += left * right, left being [64, 16] and right [16, 64] in shared memory.
+template <typename T>
+__device__ void start_rows_product(float (*sum)[4], uint64_t left, uint64_t right) {
+  constexpr bool adds = true;
+  if constexpr (std::is_same_v<T, bf16>)
+    PLIMSOLL_SHARED_PRODUCT("bf16", "0, 1");
+  else
+    PLIMSOLL_SHARED_PRODUCT("f16", "0, 1");
+}
+// sum (+)= left * right^T, left being [64, 16] and right [32, 16] in shared memory; sum is 4 tiles of 64 x 8.
+template <typename T>
+__device__ void start_narrow_product(float (*sum)[4], uint64_t left, uint64_t right, bool adds) {
+  if constexpr (std::is_same_v<T, bf16>)
+    PLIMSOLL_NARROW_PRODUCT("bf16");
+  else
+    PLIMSOLL_NARROW_PRODUCT("f16");
+}
 // sum += left * right, right being [16, 64] in shared memory.
 template <typename T>
 __device__ void start_product(float (*sum)[4], const LeftFragment& left, uint64_t right) {
@@ -106,6 +130,7 @@ __device__ void start_product(float (*sum)[4], const LeftFragment& left, uint64_
     PLIMSOLL_REGISTER_PRODUCT("f16");
 }
 
+#undef PLIMSOLL_NARROW_PRODUCT
 #undef PLIMSOLL_REGISTER_PRODUCT
 #undef PLIMSOLL_SHARED_PRODUCT
 #undef PLIMSOLL_SUMS

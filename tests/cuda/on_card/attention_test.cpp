@@ -98,6 +98,11 @@ std::vector<AttentionCase> attention_cases() {
        open_between(330, {{0, 0}, {70, 90}}, -infinity)},
       {"heads of 96 and values of 72", 2, 200, 200, 4, 2, 96, 72, true, 0.1},
       {"heads of 72 and values of 128", 1, 140, 200, 2, 2, 72, 128},
+      {"heads of 256, causal, grouped", 1, 330, 330, 6, 2, 256, 256, true},
+      {"heads of 256, cross, dropped", 1, 130, 400, 4, 2, 256, 256, false, 0.25},
+      {"heads of 256, sliding window, dropped", 1, 300, 300, 4, 1, 256, 256, true, 0.1, absent(), false, 140},
+      {"heads of 192 and values of 256", 2, 140, 200, 2, 2, 192, 256, false, 0, bools({2, 1, 1, 200})},
+      {"heads of 256 and values of 96", 1, 200, 140, 2, 2, 256, 96, true, 0.1},
       {.name = "capped",
        .batch = 2,
        .rows = 150,
@@ -140,6 +145,19 @@ std::vector<AttentionCase> attention_cases() {
        .value_depth = 128,
        .dropout = 0.2,
        .mask = fixed(normal({1, 1, 1, 300}, DType::F16)),
+       .softcap = 1,
+       .dtype = DType::F16},
+      {.name = "capped, dropped, f16, heads of 256",
+       .batch = 1,
+       .rows = 200,
+       .columns = 300,
+       .heads = 4,
+       .kv_heads = 2,
+       .depth = 256,
+       .value_depth = 256,
+       .dropout = 0.2,
+       .mask = fixed(normal({1, 1, 1, 300}, DType::F16)),
+       .window = 150,
        .softcap = 1,
        .dtype = DType::F16},
       {.name = "f16, causal, heads of 128",
@@ -489,7 +507,7 @@ TEST_CASE("rows that a mask of large finite numbers closes are the mean of their
 // Few enough for a sanitizer: blocks that take turns, the diagonal, rows beyond the last, dropout, two query heads a
 // key head.
 TEST_CASE("a few tiles of attention's gradient in one pass agree with the reference") {
-  for (int64_t depth : {64, 128}) {
+  for (int64_t depth : {64, 128, 256}) {
     CAPTURE(depth);
     const AttentionCase c{"few tiles", 1, 200, 200, 4, 2, depth, depth, true, 0.1};
     std::vector<SampleOperand> operands = inputs_of(c);
@@ -505,7 +523,7 @@ TEST_CASE("a few tiles of attention's gradient in one pass agree with the refere
 // Blocks take turns at sums in memory, in heads enough for every multiprocessor to have several.
 TEST_CASE("the gradient of attention has the same bits every time") {
   for (bool causal : {false, true})
-    for (int64_t depth : {64, 128}) {
+    for (int64_t depth : {64, 128, 256}) {
       CAPTURE(causal);
       CAPTURE(depth);
       AttentionCase c{"many heads", 4, 700, 700, 32, 8, depth, depth, causal, 0.1};
