@@ -5,6 +5,7 @@
 #include "ir/machine/device.h"
 #include "ir/op_def.h"
 #include "ir/plan/snapshot_bytes.h"
+#include "passes/analysis/dependence.h"
 #include "passes/job.h"
 
 #include "llvm/ADT/SmallSet.h"
@@ -28,6 +29,19 @@ int64_t count_nodes(const Program& program, Predicate predicate) {
 // Nodes that become instructions.
 inline int64_t nodes_of(const Program& program) {
   return count_nodes(program, [](const OpDef& op) { return !op.is_view(); });
+}
+
+// Nodes that become instructions for each chunk again: updates, and what parameters alone decide, stay one for all.
+inline int64_t nodes_of_rows(const Program& program) {
+  int64_t count = 0;
+  for (const Graph& function : program.functions) {
+    const ParameterValues parameters(function);
+    for (NodeId id = function.first_node(); id != NodeId::None; id = function.node(id).next) {
+      const Node& node = function.node(id);
+      count += node.phase != Phase::Update && !node.op->is_view() && !parameters.alone[index_of(node.results[0])];
+    }
+  }
+  return count;
 }
 
 // Does NCCL do the collective within arenas that ranks reach into? It does so for sums of floats and for gathers.

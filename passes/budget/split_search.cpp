@@ -294,7 +294,8 @@ class SplitSearch {
   // One candidate per chunk count that is not too long; none where an op behind the value wants the whole batch.
   Candidates split_behind(ValueId from) const {
     const auto whole = static_cast<double>(nodes_of(whole_->derived->draft.program));
-    const double repeated = whole * share_behind(forward_.graph, from);
+    const double repeated =
+        static_cast<double>(nodes_of_rows(whole_->derived->draft.program)) * share_behind(forward_.graph, from);
     const double most = request_.is_one_of_many ? max_nodes_of_many : max_nodes;
     Candidates splits;
     for (int64_t chunks : chunks_to_try(forward_.graph.type(from).shape[0], request_.split)) {
