@@ -1,0 +1,269 @@
+#!/usr/bin/env python3
+"""Adapters on one GPU: tokens per second and memory of a Mistral 7B, Plimsoll beside PyTorch with PEFT, in one run and under the same cap.
+
+Usage: adapters_gpu.py PLIMSOLL DIR [ROW ...] [--compile] [--time] [--device h200] [--cap 24] [--steps 8] [--json FILE]
+                       [--layers 32] [--hidden 4096] [--gated 14336] [--heads 32] [--kv-heads 8] [--vocabulary 32000] [--sequence 512]
+
+--compile writes DIR/ROW.plan for rows of Plimsoll and needs neither a GPU nor weights; --time runs rows, whose plans it compiles where they are missing. Without either both
+are done. A ROW is a name or the beginning of names; without any, all rows run. --list prints them. Weights are drawn, since neither time nor memory depends on them, and
+tokens are random. Plimsoll's rows are held to their own budgets, PyTorch's to --cap GiB of the process. A row of PyTorch is a process that tries its batch sizes from the
+smallest on until one does not fit, and shows the fastest; --batches replaces them. --device cpu with small sizes tries the script without a GPU.
+
+PyTorch trains with AdamW (fused), adapters of PEFT on all linear layers of the blocks, in 16 bits (no autocast) or in f32 under autocast. "layers" compiles each block by itself,
+which takes seconds where "compile", the whole model, takes minutes; "checkpoint" recomputes each block, "budgetN" is torch.compile's activation_memory_budget of N %.
+Needs torch, transformers and peft for PyTorch's rows.
+"""
+import argparse
+import json
+import os
+import pathlib
+import random
+import statistics
+import struct
+import subprocess
+import sys
+import time
+
+from gpu_training import cap_memory, process_bytes, timed
+import write_llama
+
+SIZES = {"layers": 32, "hidden": 4096, "gated": 14336, "heads": 32, "kv-heads": 8, "vocabulary": 32000, "sequence": 512}
+WARM_UP = 3
+LORA = ["--precision", "bf16", "--lora-rank", "8", "--lora-alpha", "16"]
+# name: (batch, GiB of the budget or None for --cap, options of compile)
+OURS = {
+    "ours-r8-b8": (8, None, LORA),
+    "ours-r8-b16": (16, None, LORA),
+    "ours-r32-b16": (16, None, ["--precision", "bf16", "--lora-rank", "32", "--lora-alpha", "64"]),
+    "ours-dropout-b16": (16, None, [*LORA, "--lora-dropout", "0.05"]),
+    "ours-qlora-b16": (16, None, [*LORA, "--quantize", "nf4"]),
+    "ours-qlora-b6-14": (6, 14, [*LORA, "--quantize", "nf4"]),
+    "ours-qlora-b6-12": (6, 12, [*LORA, "--quantize", "nf4"]),
+    "ours-fp8-b16": (16, None, ["--precision", "fp8", "--lora-rank", "8", "--lora-alpha", "16", "--quantize", "fp8"]),
+    "ours-int8-b16": (16, None, [*LORA, "--quantize", "int8"]),
+    "ours-dora-b16": (16, None, [*LORA, "--dora"]),
+    "ours-qdora-b6-14": (6, 14, [*LORA, "--dora", "--quantize", "nf4"]),
+}
+# name: (what is compiled, what saves memory, dtype of the adapters, rank, dropout, batches)
+PYTORCH = {
+    "torch-eager": ("", "", "bf16", 8, 0, [1, 2, 3, 4]),
+    "torch-eager-autocast": ("", "", "f32", 8, 0, [1, 2, 3]),
+    "torch-eager-checkpoint": ("", "checkpoint", "bf16", 8, 0, [4, 8, 16, 24]),
+    "torch-layers": ("layers", "", "bf16", 8, 0, [1, 2, 3, 4, 5]),
+    "torch-layers-autocast": ("layers", "", "f32", 8, 0, [1, 2, 3, 4]),
+    "torch-layers-checkpoint": ("layers", "checkpoint", "bf16", 8, 0, [4, 8, 16, 24]),
+    "torch-layers-budget50": ("layers", "budget50", "bf16", 8, 0, [2, 4, 6, 8]),
+    "torch-compile": ("compile", "", "bf16", 8, 0, [4]),
+    "torch-compile-autocast": ("compile", "", "f32", 8, 0, [4]),
+    "torch-compile-checkpoint": ("compile", "checkpoint", "bf16", 8, 0, [16]),
+    "torch-compile-budget50": ("compile", "budget50", "bf16", 8, 0, [8]),
+    "torch-compile-budget20": ("compile", "budget20", "bf16", 8, 0, [16]),
+    "torch-layers-r32": ("layers", "", "bf16", 32, 0, [2, 3, 4]),
+    "torch-layers-dropout": ("layers", "", "bf16", 8, 0.05, [2, 3, 4]),
+}
+
+
+# -- Plimsoll ---------------------------------------------------------------------------------------------------------
+
+def sizes_of(args, batch):
+    return argparse.Namespace(batch=batch, **{name.replace("-", "_"): getattr(args, name.replace("-", "_")) for name in SIZES})
+
+
+def compile_row(args, name):
+    """Writes the model without weights and compiles it, unless there is a plan; returns the plan's path."""
+    plan = args.folder / f"{name}.plan"
+    if plan.exists():
+        return plan
+    batch, gib, options = OURS[name]
+    model = args.folder / f"{name}.onnx"
+    model.write_bytes(write_llama.Writer(sizes_of(args, batch)).write())
+    begin = time.perf_counter()
+    budget = [] if args.device == "cpu" else ["--budget", f"{gib or args.cap}GiB"]
+    done = subprocess.run([args.program, "compile", model, "-o", plan, "--device", args.device, *options, *budget], capture_output=True, text=True)
+    model.unlink()
+    if done.returncode != 0:
+        plan.unlink(missing_ok=True)
+        raise RuntimeError(done.stderr.strip().splitlines()[-1])
+    print(f"{name:24} compiled in {time.perf_counter() - begin:.0f} s: {done.stdout.strip() or done.stderr.strip().splitlines()[-1]}", flush=True)
+    return plan
+
+
+def write_tokens(args):
+    path = args.folder / "tokens.bin"
+    if not path.exists():
+        draw = random.Random(1)
+        count = 64 * (args.sequence + 1) * 8
+        path.write_bytes(struct.pack(f"<{count}H", *(draw.randrange(args.vocabulary) for _ in range(count))))
+    return path
+
+
+def run_ours(args, name):
+    plan, metrics = compile_row(args, name), args.folder / f"{name}.jsonl"
+    time_of = json.loads(subprocess.check_output([args.program, "inspect", plan, "--json"]))["time"]
+    metrics.unlink(missing_ok=True)
+    done = subprocess.run([args.program, "run", plan, "--init", "1", "--init-std", "0.02", "--data", write_tokens(args), "--lr", "2e-4",
+                           "--steps", str(WARM_UP + args.steps), "--metrics", metrics], capture_output=True, text=True)
+    rows = [json.loads(line) for line in metrics.read_text().splitlines()] if metrics.exists() else []
+    rows = [row for row in rows if "step_ms" in row]
+    if done.returncode != 0 or len(rows) <= WARM_UP:
+        raise RuntimeError((done.stderr.strip().splitlines() or ["no message"])[-1])
+    return [{"batch": OURS[name][0], "step_ms": statistics.median(row["step_ms"] for row in rows[WARM_UP:]),
+             "predicted_ms": time_of["predicted_step_us"] / 1e3, "bytes": rows[-1].get("device_bytes"), "loss": rows[-1]["loss"]}]
+
+
+# -- PyTorch ----------------------------------------------------------------------------------------------------------
+
+def build_peft(args, dtype, rank, dropout, device):
+    import peft
+    import torch
+    import transformers
+
+    config = transformers.MistralConfig(vocab_size=args.vocabulary, hidden_size=args.hidden, intermediate_size=args.gated, num_hidden_layers=args.layers, num_attention_heads=args.heads,
+                                        num_key_value_heads=args.kv_heads, sliding_window=None, attn_implementation="sdpa", use_cache=False)
+    torch.manual_seed(0)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    with torch.device(device):
+        model = transformers.MistralForCausalLM(config)
+    torch.set_default_dtype(before)
+    lora = peft.LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=dropout, target_modules="all-linear", task_type="CAUSAL_LM")
+    return peft.get_peft_model(model, lora, autocast_adapter_dtype=dtype == "f32").to(device).train()
+
+
+def layers_of(model):
+    return next(module for name, module in model.named_modules() if name.endswith("model.layers"))
+
+
+def train_peft(args, name, say):
+    """Says a result for each batch size that fits."""
+    import torch
+
+    compiled, saving, dtype, rank, dropout, batches = PYTORCH[name]
+    on_gpu = args.device != "cpu"
+    device = "cuda" if on_gpu else "cpu"
+    if on_gpu:
+        cap_memory(int(args.cap * 2**30))
+    torch._dynamo.config.cache_size_limit = 64
+    model = build_peft(args, dtype, rank, dropout, device)
+    if saving.startswith("budget"):
+        import torch._functorch.config
+        torch._functorch.config.activation_memory_budget = int(saving[len("budget"):]) / 100
+    if saving == "checkpoint":
+        from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
+        apply_activation_checkpointing(model, check_fn=lambda module: type(module).__name__ == "MistralDecoderLayer")
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=2e-4, fused=on_gpu)
+    if compiled == "layers":
+        for layer in layers_of(model):
+            layer.compile(dynamic=False)
+
+    def loss_of(ids):
+        logits = model(input_ids=ids[:, :-1]).logits
+        return torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
+
+    run = torch.compile(loss_of, dynamic=False) if compiled == "compile" else loss_of
+    for batch in args.batches or batches:
+        ids = torch.randint(0, args.vocabulary, (batch, args.sequence + 1), device=device, generator=torch.Generator(device).manual_seed(1))
+        begin, times = time.perf_counter(), []
+        try:
+            for _ in range(WARM_UP + args.steps):
+                with timed(device, times):
+                    optimizer.zero_grad(set_to_none=True)
+                    with torch.autocast(device, dtype=torch.bfloat16, enabled=dtype == "f32"):
+                        loss = run(ids)
+                    loss.backward()
+                    optimizer.step()
+        except torch.OutOfMemoryError:
+            break
+        say({"batch": batch, "step_ms": statistics.median(times[WARM_UP:]), "loss": loss.item(), "bytes": process_bytes() or (torch.cuda.max_memory_reserved() if on_gpu else None),
+             "seconds": time.perf_counter() - begin})
+        del loss
+        if on_gpu:
+            torch.cuda.empty_cache()
+
+
+def run_pytorch(args, name):
+    command = [sys.executable, os.path.abspath(__file__), args.program, args.folder, name, "--part", "--device", args.device, "--cap", str(args.cap), "--steps", str(args.steps)]
+    for size in SIZES:
+        command += ["--" + size, str(getattr(args, size.replace("-", "_")))]
+    if args.batches:
+        command += ["--batches", *map(str, args.batches)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=args.limit)
+        text, why = done.stdout, (done.stderr.strip().splitlines() or ["no message"])[-1]
+    except subprocess.TimeoutExpired as late:
+        text, why = (late.stdout or b"").decode(), f"takes longer than {args.limit} s"
+    results = [json.loads(line) for line in text.splitlines() if line.startswith('{"batch"')]
+    if not results:
+        raise RuntimeError(why)
+    return results
+
+
+# -- the table --------------------------------------------------------------------------------------------------------
+
+def row_text(args, name, result, seconds):
+    rate = result["batch"] * args.sequence / result["step_ms"] * 1e3
+    gib = f"{result['bytes'] / 2**30:6.2f}" if result.get("bytes") else "     -"
+    predicted = f"{result['predicted_ms']:8.1f}" if "predicted_ms" in result else "       -"
+    return f"{name:26} {result['batch']:5d} {rate:9,.0f} {result['step_ms']:9.1f} {predicted} {gib}  {result['loss']:.4f} {seconds:6.0f}"
+
+
+def rows_named(args, parser):
+    every = [*OURS, *PYTORCH]
+    chosen = [name for name in every if not args.rows or any(name == row if row in every else name.startswith(row) for row in args.rows)]
+    for row in args.rows:
+        if not any(name.startswith(row) for name in every):
+            parser.error(f"no row {row}; --list prints them")
+    return chosen
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program")
+    parser.add_argument("folder", type=pathlib.Path, metavar="DIR")
+    parser.add_argument("rows", nargs="*", metavar="ROW")
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--time", action="store_true")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--device", default="h200")
+    parser.add_argument("--cap", type=float, default=24, help="GiB")
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--batches", type=int, nargs="+", help="of PyTorch's rows")
+    parser.add_argument("--limit", type=float, default=300, help="seconds of a row of PyTorch")
+    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--part", action="store_true", help=argparse.SUPPRESS)
+    for name, size in SIZES.items():
+        parser.add_argument(f"--{name}", type=int, default=size)
+    args = parser.parse_args()
+    rows = rows_named(args, parser)
+    if args.part:
+        train_peft(args, args.rows[0], lambda result: print(json.dumps(result), flush=True))
+        return
+    if args.list:
+        print("\n".join(rows))
+        return
+    args.folder.mkdir(parents=True, exist_ok=True)
+    if args.compile or not args.time:
+        for name in rows:
+            if name in OURS:
+                compile_row(args, name)
+    if args.compile and not args.time:
+        return
+    print(f"{'row':26} batch  tokens/s   ms/step  predicted   GiB    loss seconds", flush=True)
+    found = {}
+    for name in rows:
+        begin = time.perf_counter()
+        try:
+            results = run_ours(args, name) if name in OURS else run_pytorch(args, name)
+        except RuntimeError as error:
+            print(f"{name:26} {error}", flush=True)
+            continue
+        found[name] = results
+        best = max(results, key=lambda result: result["batch"] / result["step_ms"])
+        print(row_text(args, name, best, time.perf_counter() - begin), flush=True)
+    if args.json:
+        args.json.write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()
