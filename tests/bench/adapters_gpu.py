@@ -71,7 +71,7 @@ def sizes_of(args, batch):
 
 def compile_row(args, name):
     """Writes the model without weights and compiles it, unless there is a plan; returns the plan's path."""
-    plan = args.folder / f"{name}.plan"
+    plan = args.folder / f"{name}{'-tuned' if args.tune else ''}.plan"
     if plan.exists():
         return plan
     batch, gib, options = OURS[name]
@@ -79,7 +79,7 @@ def compile_row(args, name):
     model.write_bytes(write_llama.Writer(sizes_of(args, batch)).write())
     begin = time.perf_counter()
     budget = [] if args.device == "cpu" else ["--budget", f"{gib or args.cap}GiB"]
-    done = subprocess.run([args.program, "compile", model, "-o", plan, "--device", args.device, *options, *budget], capture_output=True, text=True)
+    done = subprocess.run([args.program, "compile", model, "-o", plan, "--device", args.device, *options, *budget, *(["--tune", args.tune] if args.tune else [])], capture_output=True, text=True)
     model.unlink()
     if done.returncode != 0:
         plan.unlink(missing_ok=True)
@@ -225,6 +225,7 @@ def main():
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--time", action="store_true")
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--tune", type=pathlib.Path, metavar="FILE", help="choose kernels by times that are measured on this GPU and kept in FILE; rows' plans are others then")
     parser.add_argument("--device", default="h200")
     parser.add_argument("--cap", type=float, default=24, help="GiB")
     parser.add_argument("--steps", type=int, default=8)
