@@ -110,12 +110,10 @@ constexpr AttentionTimes backward_times{
     {5, 0.2, 0.0556, 1.1, 0.38, 3, 1, 3, 128, 1}, {5, 1.55, 0.0194, 1.1, 0.44, 1.7, 0.8, 3, 64, 1, 2}, {0.47, 4, 4}};
 constexpr AttentionTimes one_pass_times{
     backward_times.any, {5, 1.44, 0.0139, 0.5, 0.1, 0, 0.5, 2, 64, 0}, backward_times.windows};
-// Heads of up to 128 and up to 256 elements, and the cap above, are estimates from a tile's instructions, to be
-// measured.
 constexpr AttentionTimes one_pass_128_times{
-    backward_times.any, {5, 0.9, 0.0133, 0.3, 0.1, 0, 0.5, 2, 128, 0}, backward_times.windows};
+    backward_times.any, {5, 1.36, 0.0133, 0.55, 0.1, 0, 0.4, 2, 128, 0}, backward_times.windows};
 constexpr AttentionTimes one_pass_256_times{
-    backward_times.any, {5, 1, 0.0195, 0.3, 0.1, 0, 0.5, 2, 64, 0}, backward_times.windows};
+    backward_times.any, {5, 4.45, 0.0195, 0.55, 0.1, 0, 0.2, 2, 64, 0}, backward_times.windows};
 constexpr MmaTimes mask_grad_mma_times{5, 0.3, 0.025, 0.6, 0.16, 1.5, 0, 3, 64, 0};
 constexpr AttentionTimes mask_grad_times{mask_grad_mma_times, mask_grad_mma_times, {0.3, 3, 2}};
 constexpr double measured_tflops = 790, measured_multiprocessors = 132;
@@ -146,6 +144,27 @@ double windows_us(const OpCall& call, const WindowTimes& times, const DeviceDesc
   return bytes / (times.of_copy * device.memory_gb_per_s * 1e3) + device.launch_us + device.kernel_us;
 }
 
+double padded_depth(const AttentionSizes& n) {
+  const int64_t widest = std::max(n.depth, n.value_depth);
+  return widest <= 32 ? 32 : widest <= 64 ? 64 : widest <= 128 ? 128 : 256;
+}
+
+// What a pair of a row and a column that meet in a tile takes.
+template <size_t mask>
+double pair_ps(const OpCall& call, const MmaTimes& times) {
+  const double depth = padded_depth(AttentionSizes(call));
+  double ps = times.pair_ps + times.depth_ps * depth * (depth > 128 ? times.long_heads : 1);
+  if (call.attrs.get_float("dropout") > 0) ps += times.dropout_ps;
+  if (call.has(mask)) {
+    const Type& type = call.operand(mask);
+    const bool same_rows = type.rank() < 2 || type.shape[type.rank() - 2] == 1;
+    ps += same_rows ? times.columns_ps : times.mask_ps;
+  }
+  if (call.has(mask + attention_slopes)) ps += times.columns_ps;
+  if (call.attrs.get_float("softcap") > 0) ps += times.cap_ps;
+  return ps;
+}
+
 template <const AttentionTimes& all_times, size_t mask>
 double mma_us(const OpCall& call, const DeviceDescription& device) {
   const double tflops = device.matmul_tflops_for(call.operand(0).dtype);
@@ -155,41 +174,49 @@ double mma_us(const OpCall& call, const DeviceDescription& device) {
   const int64_t widest = std::max(n.depth, n.value_depth);
   const bool has_warpgroups = device.compute_capability == 90 && widest > 32;
   const MmaTimes& times = has_warpgroups ? all_times.warpgroups : all_times.any;
-  const double depth = widest <= 32 ? 32 : widest <= 64 ? 64 : widest <= 128 ? 128 : 256;
   const auto heads = static_cast<double>(n.batch * n.heads);
   const auto rows = static_cast<double>(tiles(n.rows, 64) * 64),
              columns = static_cast<double>(tiles(n.columns, 64) * 64);
   const double blocks =
       heads * static_cast<double>(tiles(n.rows, times.own_rows) + times.both_sides * tiles(n.columns, times.own_rows));
-  const bool causal = call.attrs.get_int("causal"), drops = call.attrs.get_float("dropout") > 0;
+  const bool causal = call.attrs.get_int("causal");
   const double all = causal ? std::min(rows, columns) * (std::min(rows, columns) + times.own_rows) / 2 +
                                   std::max(rows - columns, 0.0) * columns
                             : rows * columns;
   // A block of rows meets the tiles that its window touches.
   const auto window = static_cast<double>(call.attrs.get_int("window"));
   const double met = window > 0 ? std::min(all, rows * ((causal ? 1 : 2) * window + times.own_rows + 64)) : all;
-  double pair_ps = times.pair_ps + times.depth_ps * depth * (depth > 128 ? times.long_heads : 1);
-  if (drops) pair_ps += times.dropout_ps;
-  if (call.has(mask)) {
-    const Type& type = call.operand(mask);
-    const bool same_rows = type.rank() < 2 || type.shape[type.rank() - 2] == 1;
-    pair_ps += same_rows ? times.columns_ps : times.mask_ps;
-  }
-  if (call.has(mask + attention_slopes)) pair_ps += times.columns_ps;
-  if (call.attrs.get_float("softcap") > 0) pair_ps += times.cap_ps;
   return blocks * times.block_ns * 1e-3 * measured_multiprocessors / std::max(device.multiprocessors, 1) +
-         heads * met * pair_ps * 1e-6 * measured_tflops / tflops +
+         heads * met * pair_ps<mask>(call, times) * 1e-6 * measured_tflops / tflops +
          (times.launches > 1 ? y_and_dy_us(call, device) : 0) +
          static_cast<double>(times.launches) * (device.launch_us + device.kernel_us);
 }
 
-double one_pass_us(const OpCall& grad, const DeviceDescription& device) {
+// Blocks of a head's columns add to the same rows in turns, so that each is a step behind the one before it: however
+// few heads there are, the last one is through no sooner than this.
+double turns_us(const OpCall& grad, const MmaTimes& times, const DeviceDescription& device) {
+  const double tflops = device.matmul_tflops_for(grad.operand(0).dtype);
+  if (tflops <= 0) return 0;
   const AttentionSizes n(grad);
-  const int64_t widest = std::max(n.depth, n.value_depth);
-  constexpr size_t mask = attention_grad_mask;
-  return widest <= 64    ? mma_us<one_pass_times, mask>(grad, device)
-         : widest <= 128 ? mma_us<one_pass_128_times, mask>(grad, device)
-                         : mma_us<one_pass_256_times, mask>(grad, device);
+  const int64_t window = grad.attrs.get_int("window"), row_tiles = tiles(n.rows, cuda::one_pass_rows);
+  const int64_t met =
+      window > 0 ? (grad.attrs.get_int("causal") ? 1 : 2) * tiles(window, cuda::one_pass_rows) + 1 : row_tiles;
+  const int64_t steps = tiles(n.columns, times.own_rows) + n.heads / n.kv_heads * std::min(met, row_tiles);
+  const auto pairs = static_cast<double>(times.own_rows * cuda::one_pass_rows);
+  return static_cast<double>(steps) * pairs * pair_ps<attention_grad_mask>(grad, times) * measured_multiprocessors *
+         1e-6 * measured_tflops / tflops;
+}
+
+template <const AttentionTimes& times>
+double one_pass_us(const OpCall& grad, const DeviceDescription& device) {
+  return std::max(mma_us<times, attention_grad_mask>(grad, device), turns_us(grad, times.warpgroups, device));
+}
+
+double one_pass_us(const OpCall& grad, const DeviceDescription& device) {
+  const double depth = padded_depth(AttentionSizes(grad));
+  return depth <= 64    ? one_pass_us<one_pass_times>(grad, device)
+         : depth <= 128 ? one_pass_us<one_pass_128_times>(grad, device)
+                        : one_pass_us<one_pass_256_times>(grad, device);
 }
 
 // On the vector units, in TFLOP/s as measured on an H200, where products in f32 reach 51.
