@@ -147,6 +147,7 @@ Result<std::optional<Plan>> BudgetFitter::fastest(int64_t budget_bytes, double e
   if (plain_.promised_bytes() <= budget_bytes) return with_budget(plain_, budget_bytes);
   std::optional<Plan> best;
   if (!searches()) return best;
+  size_t level_of_best = 0;
   for (size_t i = 0; i < levels_.size(); ++i) {
     if (options_.is_given_up && options_.is_given_up()) return std::nullopt;
     if (levels_[i].source != i && is_out_of_question(i, budget_bytes, enough_us)) continue;
@@ -157,10 +158,11 @@ Result<std::optional<Plan>> BudgetFitter::fastest(int64_t budget_bytes, double e
     Result<std::optional<Plan>> plan = search.fastest(budget_bytes, enough_us);
     if (!plan) return plan.takeError();
     if (!*plan) continue;
-    Plan faster = explained(std::move(**plan), i);
-    if (!best || is_better(faster, *best)) best = std::move(faster);
+    Plan faster = complete(std::move(**plan), options_.training);
+    if (!best || is_better(faster, *best)) best = std::move(faster), level_of_best = i;
     enough_us = std::min(enough_us, best->predicted_step_us);
   }
+  if (best) best = explained(std::move(*best), level_of_best);
   return best;
 }
 
@@ -172,19 +174,22 @@ Result<std::optional<Plan>> BudgetFitter::smallest(int64_t budget_bytes, int64_t
     if (levels_[i].source == i) searched.push_back(i);
   llvm::stable_sort(searched, [&](size_t a, size_t b) { return search_of(a).min_bytes() < search_of(b).min_bytes(); });
   std::optional<Plan> best;
+  size_t level_of_best = 0;
   for (size_t i : searched) {
     if (search_of(i).min_bytes() >= enough_bytes) break;
     Result<Plan> plan = search_of(i).smallest(budget_bytes);
     if (!plan) return plan.takeError();
-    Plan smaller = explained(std::move(*plan), i);
-    if (!best || is_better(smaller, *best)) best = std::move(smaller);
+    Plan smaller = complete(std::move(*plan), options_.training);
+    if (!best || is_better(smaller, *best)) best = std::move(smaller), level_of_best = i;
     if (is_within_host_budget(*best)) enough_bytes = std::min(enough_bytes, best->promised_bytes());
   }
+  if (best) best = explained(std::move(*best), level_of_best);
   return best;
 }
 
+// Only for the plan that is returned: the bound among its reasons takes as long as some searches.
 Plan BudgetFitter::explained(Plan plan, size_t level) {
-  plan = complete(std::move(plan), options_.training);
+  plan = search_of(level).explained(std::move(plan));
   if (levels_[level].states > 0)
     plan.decisions.push_back(
         {"offload", "plan", what_is_on_host(levels_[level]) + " on the host",

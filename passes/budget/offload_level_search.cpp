@@ -554,7 +554,7 @@ Result<Plan> OffloadLevelSearch::chosen_plan(int64_t budget_bytes, [[maybe_unuse
            "more budget may mean more time");
   // A layout whose copies could give way was not searched to its end, and may turn out lower than it was measured.
   assert((is_within_budget(*plan) || !fits) && "the functions were measured as they are laid out");
-  return explained(std::move(*plan));
+  return plan;
 }
 
 Plan OffloadLevelSearch::explained(Plan plan) const {

@@ -47,6 +47,8 @@ class OffloadLevelSearch {
   Result<std::optional<Plan>> fastest(int64_t budget_bytes, double enough_us);
   // Where there is no such plan, the one that needs least.
   Result<Plan> smallest(int64_t budget_bytes);
+  // The plan that was found last, with what was decided for it.
+  Plan explained(Plan plan) const;
 
  private:
   // Transient bytes of one function, as far as they are known; -1 where not.
@@ -148,7 +150,6 @@ class OffloadLevelSearch {
   bool choose(size_t function, double enough_us);
   Result<Plan> chosen_plan(int64_t budget_bytes, bool fits);
   Result<Plan> lower(int64_t budget_bytes);
-  Plan explained(Plan plan) const;
   void explain_copies(Plan& plan, size_t function) const;
 
   const LoweringInput& in_;
