@@ -48,14 +48,18 @@ ProgramPoint RematSchedule::unhurried(int32_t reload, int32_t position, ProgramP
   return {std::min(std::max(before - 1, earliest), position - 1), reload};
 }
 
+// Erasing notes events in the reverse order of inserting, so that the two cancel.
 void RematSchedule::change(ProgramPoint at, bool inserted) {
-  const llvm::SmallVector<ProgramPoint, 8> reloads = reloads_ahead(at);
+  llvm::SmallVector<ProgramPoint, 8> reloads = reloads_ahead(at);
+  if (!inserted) {
+    drop_events(at);
+    std::reverse(reloads.begin(), reloads.end());
+  }
   for (ProgramPoint reload : reloads) drop_events(reload);
   if (inserted) {
     put(at);
     loads_.add(op(at).engine, op(at).cost_us);
   } else {
-    drop_events(at);
     take(at);
     loads_.remove(op(at).engine, op(at).cost_us);
   }

@@ -94,6 +94,8 @@ class RematSchedule : public RematLiveness {
   llvm::SmallVector<Event, 2> events_of(ProgramPoint extra) const;
   void add_events(ProgramPoint extra);
   void drop_events(ProgramPoint extra);
+  void note_event(const Event& event, bool added);
+  void settle_events() const;
   llvm::SmallVector<ProgramPoint, 8> reloads_ahead(ProgramPoint at) const;
   double stalled_and_remat_us() const;
   double added_us_with(ProgramPoint at, int32_t position) const;
@@ -101,7 +103,12 @@ class RematSchedule : public RematLiveness {
 
   EngineLoads loads_;
   std::vector<Change> journal_;
-  std::vector<Event> events_;  // of all extras, sorted; none where all is compute
+  struct EventChange {
+    Event event;
+    bool added;  // or dropped
+  };
+  mutable std::vector<Event> events_;  // sorted, of the extras when time was measured last; none where all is compute
+  mutable std::vector<EventChange> event_changes_;  // since then
   mutable EngineClock clock_;
   mutable std::vector<size_t> places_;        // by copy: in its engine, of the occurrence looked at last
   mutable std::optional<double> added_us_;    // unset until it is asked for after a change

@@ -2,10 +2,12 @@
 
 #include "ir/machine/duplex_link.h"
 
+#include "llvm/ADT/STLExtras.h"
+
 #include <algorithm>
 
 // The time goes from one event of a copy or remat to the next, because the time of the base ops in between is known
-// from the start. Events stay sorted while the schedule changes.
+// from the start. Events are sorted in when the time is asked for.
 
 namespace plimsoll::remat {
 
@@ -56,13 +58,39 @@ llvm::SmallVector<RematSchedule::Event, 2> RematSchedule::events_of(ProgramPoint
 
 void RematSchedule::add_events(ProgramPoint extra) {
   if (is_all_compute()) return;
-  for (const Event& event : events_of(extra))
-    events_.insert(std::lower_bound(events_.begin(), events_.end(), event), event);
+  for (const Event& event : events_of(extra)) note_event(event, true);
 }
 
 void RematSchedule::drop_events(ProgramPoint extra) {
   if (is_all_compute()) return;
-  for (const Event& event : events_of(extra)) events_.erase(std::lower_bound(events_.begin(), events_.end(), event));
+  for (const Event& event : llvm::reverse(events_of(extra))) note_event(event, false);
+}
+
+// Most changes are taken back in reverse before anybody asks for the time.
+void RematSchedule::note_event(const Event& event, bool added) {
+  if (!event_changes_.empty() && event_changes_.back().added != added && event_changes_.back().event == event)
+    event_changes_.pop_back();
+  else
+    event_changes_.push_back({event, added});
+}
+
+void RematSchedule::settle_events() const {
+  if (event_changes_.empty()) return;
+  std::stable_sort(event_changes_.begin(), event_changes_.end(),
+                   [](const EventChange& a, const EventChange& b) { return a.event < b.event; });
+  std::vector<Event> settled;
+  settled.reserve(events_.size() + event_changes_.size());
+  auto old = events_.begin();
+  for (auto change = event_changes_.begin(); change != event_changes_.end(); ++change) {
+    if (std::next(change) != event_changes_.end() && std::next(change)->event == change->event) continue;
+    const auto place = std::lower_bound(old, events_.end(), change->event);
+    settled.insert(settled.end(), old, place);
+    old = place != events_.end() && *place == change->event ? std::next(place) : place;
+    if (change->added) settled.push_back(change->event);
+  }
+  settled.insert(settled.end(), old, events_.end());
+  events_.swap(settled);
+  event_changes_.clear();
 }
 
 // The reloads whose next use may change when something is inserted or erased at `at`.
@@ -80,6 +108,7 @@ llvm::SmallVector<ProgramPoint, 8> RematSchedule::reloads_ahead(ProgramPoint at)
 }
 
 double RematSchedule::stalled_and_remat_us() const {
+  settle_events();
   memory().count_steps(static_cast<int64_t>(events_.size()));
   clock_.restart(problem().duplex_shares, problem().copy_interference);
   double later_us = 0;  // delay of compute against the schedule without extras
