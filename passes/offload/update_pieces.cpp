@@ -279,26 +279,27 @@ class Cutter {
   }
 
   bool is_place(NodeId place) const {
-    std::set<NodeId> behind;
-    for (NodeId id = place; id != NodeId::None; id = graph_.next_node(id)) behind.insert(id);
+    std::vector<bool> is_behind(graph_.node_slots(), false);
+    for (NodeId id = place; id != NodeId::None; id = graph_.next_node(id)) is_behind[index_of(id)] = true;
+    const auto behind = [&](NodeId id) { return is_behind[index_of(id)]; };
     std::set<ValueId> read, written;
     for (size_t update : group_.updates) written.insert(graph_.updates[update].state);
     for (NodeId id : group_.nodes) {
       for (ValueId operand : graph_.node(id).operands) {
         if (operand == ValueId::None) continue;
         const NodeId producer = graph_.value(operand).producer;
-        if (producer != NodeId::None && !is_own(producer) && behind.count(producer)) return false;
+        if (producer != NodeId::None && !is_own(producer) && behind(producer)) return false;
         read.insert(root_of(graph_, operand));
       }
       for (ValueId result : graph_.node(id).results)
         for (NodeId user : graph_.value(result).users)
-          if (!is_own(user) && !behind.count(user)) return false;
+          if (!is_own(user) && !behind(user)) return false;
     }
     for (ValueId state : written)
       for (NodeId reader : readers_of(graph_, state))
-        if (!is_own(reader) && behind.count(reader)) return false;
+        if (!is_own(reader) && behind(reader)) return false;
     for (size_t i = 0; i < writers_.size(); ++i)
-      if (!is_own(writers_[i]) && read.count(graph_.updates[i].state) && !behind.count(writers_[i])) return false;
+      if (!is_own(writers_[i]) && read.count(graph_.updates[i].state) && !behind(writers_[i])) return false;
     return true;
   }
 
