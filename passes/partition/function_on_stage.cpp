@@ -2,14 +2,22 @@
 
 namespace plimsoll {
 
+std::vector<bool> FunctionOnStage::values_named(const llvm::StringSet<>& names) const {
+  std::vector<bool> named(graph_.value_count(), false);
+  for (const auto& name : names)
+    if (const ValueId value = graph_.find_value(name.first()); value != ValueId::None) named[index_of(value)] = true;
+  return named;
+}
+
 void FunctionOnStage::need_sinks(const llvm::StringSet<>& own) {
   for (NodeId id : places_.transfers())
     if (routes_.sender_of(graph_.node(id)) == stage_) need(graph_.node(id).operands.front());
   for (NodeId id : places_.joint_sums()) need_node(id);
   for (const Output& output : graph_.outputs)
     if (is_here(output.value)) need(output.value);
+  const std::vector<bool> is_own = values_named(own);
   for (const Update& update : graph_.updates)
-    if (own.contains(graph_.value(update.state).name)) need(update.value);
+    if (is_own[index_of(update.state)]) need(update.value);
 }
 
 void FunctionOnStage::need(ValueId value) {
@@ -119,9 +127,10 @@ Graph FunctionOnStage::make(const llvm::StringSet<>& own, llvm::ArrayRef<NodeId>
     const ValueId made = value_[index_of(input)] = stage.add_input(graph_.value(input).name, graph_.type(input));
     if (llvm::is_contained(graph_.whole_inputs, input)) stage.whole_inputs.push_back(made);
   }
+  const std::vector<bool> is_own = values_named(own);
   for (const State& state : graph_.states) {
+    if (!is_own[index_of(state.value)]) continue;
     const std::string& name = graph_.value(state.value).name;
-    if (!own.contains(name)) continue;
     const ValueId made = stage.add_state(name, graph_.type(state.value), state.role, state.init, state.trained);
     State copy = state;
     copy.value = made;
@@ -138,10 +147,10 @@ Graph FunctionOnStage::make(const llvm::StringSet<>& own, llvm::ArrayRef<NodeId>
         {output.name, everywhere ? value_[index_of(output.value)] : broadcast_of(b, output.value, output.name)});
   }
   for (const Update& update : graph_.updates)
-    if (own.contains(graph_.value(update.state).name))
+    if (is_own[index_of(update.state)])
       stage.updates.push_back({value_[index_of(update.state)], value_[index_of(update.value)]});
   for (const StateGradient& gradient : graph_.gradients)
-    if (own.contains(graph_.value(gradient.state).name))
+    if (is_own[index_of(gradient.state)])
       stage.gradients.push_back({value_[index_of(gradient.state)], value_[index_of(gradient.value)]});
   return stage;
 }

@@ -38,6 +38,7 @@ class FunctionOnStage {
   Graph make(const llvm::StringSet<>& own, llvm::ArrayRef<NodeId> order);
 
  private:
+  std::vector<bool> values_named(const llvm::StringSet<>& names) const;  // by value of the graph
   void need(ValueId value);
   void need_node(NodeId id);
   Attrs group() const;

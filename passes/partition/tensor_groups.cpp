@@ -22,7 +22,10 @@ constexpr double passes_of_step = 3;            // forward once, backward twice
 class GroupFinder {
  public:
   GroupFinder(const Graph& graph, int64_t ranks, const MayCutFn& may_cut)
-      : graph_(graph), ranks_(ranks), may_cut_(may_cut) {}
+      : graph_(graph), ranks_(ranks), may_cut_(may_cut), parameters_(graph.value_count(), nullptr) {
+    for (const State& state : graph.states)
+      if (state.role == StateRole::Parameter) parameters_[index_of(state.value)] = &state;
+  }
 
   TensorGroups run(Rows rows) {
     std::vector<TensorGroup> candidates;
@@ -135,16 +138,29 @@ class GroupFinder {
     const auto& side = is_result ? llvm::ArrayRef<ValueId>(node.results) : llvm::ArrayRef<ValueId>(node.operands);
     const CutAt known{is_result ? CutAt::Side::Result : CutAt::Side::Operand,
                       static_cast<size_t>(llvm::find(side, value) - side.begin()), group.cuts.at(value)};
-    const llvm::SmallVector<const Type*, 4> operands = operand_types(graph_, node);
-    std::optional<DividedCall> call =
-        divide_call(*node.op, OpCall(*node.op, node.attrs, operands), result_types(graph_, node), known, ranks_);
+    const std::optional<DividedCall>& call = divided(id, known);
     if (call && larger)
       *larger = std::max(*larger, larger_part(group, known, is_result ? call->results : call->operands));
     if (!call || !agrees(group, node.operands, call->operands) || !agrees(group, node.results, call->results)) return;
     if (cuts_sum_across_runs(node.operands, call->operands) || cuts_otherwise(node.operands, call->operands)) return;
     cut_values(group, node.operands, call->operands, open);
     cut_values(group, node.results, call->results, open);
-    group.calls.emplace(id, std::move(*call));
+    group.calls.emplace(id, *call);
+  }
+
+  // What a dimension of one parameter divides, those of others divide too: groups that grow into most of a model meet
+  // the same calls again.
+  const std::optional<DividedCall>& divided(NodeId id, const CutAt& known) {
+    const auto is_known = [&](const auto& call) {
+      return call.first.side == known.side && call.first.index == known.index && call.first.cut == known.cut;
+    };
+    auto& calls = divided_[id];
+    if (const auto found = llvm::find_if(calls, is_known); found != calls.end()) return found->second;
+    const Node& node = graph_.node(id);
+    const llvm::SmallVector<const Type*, 4> operands = operand_types(graph_, node);
+    calls.emplace_back(
+        known, divide_call(*node.op, OpCall(*node.op, node.attrs, operands), result_types(graph_, node), known, ranks_));
+    return calls.back().second;
   }
 
   // Of the seed, what makes the known part as large as the node needs it. None where it is so, or cannot be.
@@ -182,7 +198,7 @@ class GroupFinder {
   bool cuts_otherwise(llvm::ArrayRef<ValueId> values, llvm::ArrayRef<std::optional<Cut>> cuts) const {
     for (size_t i = 0; i < values.size() && may_cut_; ++i)
       if (values[i] != ValueId::None && cuts[i] && is_parameter(values[i]) &&
-          !may_cut_(*graph_.find_state(values[i]), *cuts[i]))
+          !may_cut_(*parameters_[index_of(values[i])], *cuts[i]))
         return true;
     return false;
   }
@@ -195,10 +211,7 @@ class GroupFinder {
     }
   }
 
-  bool is_parameter(ValueId value) const {
-    const State* state = graph_.find_state(value);
-    return state && state->role == StateRole::Parameter;
-  }
+  bool is_parameter(ValueId value) const { return parameters_[index_of(value)] != nullptr; }
 
   // ---- Weighing ----
 
@@ -235,7 +248,7 @@ class GroupFinder {
     const Type& type = graph_.type(value);
     if (is_parameter(value)) {
       const double bytes =
-          graph_.find_state(value)->trained ? state_bytes_per_element : static_cast<double>(dtype_bytes(type.dtype));
+          parameters_[index_of(value)]->trained ? state_bytes_per_element : static_cast<double>(dtype_bytes(type.dtype));
       group.saved_state_bytes += saved_share(cut) * bytes * static_cast<double>(type.elements());
       return !is_read_whole(group, value);
     }
@@ -288,6 +301,8 @@ class GroupFinder {
   const Graph& graph_;
   int64_t ranks_;
   const MayCutFn& may_cut_;
+  std::vector<const State*> parameters_;  // by value
+  std::map<NodeId, std::vector<std::pair<CutAt, std::optional<DividedCall>>>> divided_;
   TensorGroups found_;
   std::map<ValueId, Cut> cuts_;  // of all groups that are taken
   std::set<NodeId> nodes_;
