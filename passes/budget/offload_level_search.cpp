@@ -102,18 +102,21 @@ OffloadLevelSearch::OffloadLevelSearch(const LoweringInput& input, const FitOpti
                        : whole_update_bytes(input.draft, on_host)),
       persistent_bytes_(plain_persistent_bytes) {
   for (size_t f = 0; f < functions_.size(); ++f) {
-    add_order(functions_[f], in_.draft.program.functions[f], f, on_host);
-    if (!options_.both_orders || in_.draft.functions[f].other_order.empty()) continue;
-    Graph other = in_.draft.program.functions[f];
-    other.reorder(in_.draft.functions[f].other_order);
-    add_order(functions_[f], other, f, on_host);
+    const llvm::ArrayRef<NodeId> other_order = in_.draft.functions[f].other_order;
+    std::vector<OrderVariant>& orders = functions_[f].orders;
+    orders.resize(options_.both_orders && !other_order.empty() ? 2 : 1);
+    parallel_for(orders.size(), [&](size_t i) {
+      Graph graph = in_.draft.program.functions[f];
+      if (i > 0) graph.reorder(other_order);
+      orders[i] = make_order(std::move(graph), f, on_host);
+    });
   }
   measure();
 }
 
-void OffloadLevelSearch::add_order(FunctionSearch& search, const Graph& graph, size_t function,
-                                   const llvm::StringSet<>& on_host) const {
-  OrderVariant order{graph, in_.draft.functions[function].writers, {}, 0, {}, 0};
+OffloadLevelSearch::OrderVariant OffloadLevelSearch::make_order(Graph graph, size_t function,
+                                                                const llvm::StringSet<>& on_host) const {
+  OrderVariant order{std::move(graph), in_.draft.functions[function].writers, {}, 0, {}, 0};
   if (whole_bytes_ > 0) update_in_pieces(order.graph, order.writers, on_host, *in_.draft.catalog, whole_bytes_);
   move_states_to_host(order.graph, order.writers, on_host);
   if (options_.recompute) delay_free_updates(order.graph, order.writers);
@@ -122,7 +125,7 @@ void OffloadLevelSearch::add_order(FunctionSearch& search, const Graph& graph, s
                                        options_.offload && options_.recompute ? order.host_room : 0);
   order.levels.emplace_back().push_back(candidate(order.sequence.problem, measure_remats(order.sequence.problem, {})));
   order.min_us = order.levels[0][0].min_us;
-  search.orders.push_back(std::move(order));
+  return order;
 }
 
 // Host bytes that are left for values once the states have theirs.

@@ -106,7 +106,7 @@ class OffloadLevelSearch {
     bool searched = false;
   };
 
-  void add_order(FunctionSearch& search, const Graph& graph, size_t function, const llvm::StringSet<>& on_host) const;
+  OrderVariant make_order(Graph graph, size_t function, const llvm::StringSet<>& on_host) const;
   int64_t room_on_host(const Graph& graph) const;
   static Candidate candidate(const RematProblem& problem, RematPlan plan);
   void measure();
