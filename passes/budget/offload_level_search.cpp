@@ -209,8 +209,11 @@ void OffloadLevelSearch::search(OrderVariant& order, double seconds) const {
   const bool offload = !problem.offloads.empty();
   const bool start_from_remats = offload && !has_copies(problem);
   const auto work = [&](double share) {
-    return RematOptions{
-        .seconds = seconds * share, .min_share = options_.min_share, .spacing = options_.spacing, .close_levels = true};
+    return RematOptions{.seconds = seconds * share,
+                        .min_share = options_.min_share,
+                        .spacing = options_.spacing,
+                        .close_levels = true,
+                        .is_one_of_many = options_.is_one_of_many};
   };
   const bool is_short = problem.op_count() < long_ops;
   const std::vector<RematPlan> remats_only =

@@ -329,6 +329,7 @@ class SplitSearch {
     made->options.recompute = request_.recompute;
     made->options.offload = request_.offload;
     made->options.search_seconds *= request_.effort * effort;
+    made->options.is_one_of_many = request_.is_one_of_many;
     if (choice.chunks > 1 && nodes_of(draft.program) > max_nodes_searched_whole) {
       made->options.min_share = long_min_share;
       made->options.offload = false;

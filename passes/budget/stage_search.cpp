@@ -50,6 +50,7 @@ Result<std::optional<Plan>> fit_stage(Derived& derived, size_t stage, const Forw
   options.offload = request.offload;
   options.training = forward.summary;
   options.is_given_up = std::move(is_given_up);
+  options.is_one_of_many = request.is_one_of_many;
   // All stages together are searched for as long as the program of one rank.
   const double effort = request.effort / static_cast<double>(request.mesh[MeshAxis::Stage]);
   options.search_seconds *= effort;

@@ -91,6 +91,8 @@ struct RematOptions {
   double min_share = 0;  // of the plain peak: no level is lower
   double spacing = 1;    // how far levels stand apart, as a multiple of the usual
   bool close_levels = false;
+  // Another program may be chosen in its place: of changes to a long problem that are alike, few are tried.
+  bool is_one_of_many = false;
 };
 
 // The largest peak that may need less than `lowest_bytes` once both are packed. What is searched below it does not

@@ -31,8 +31,8 @@ constexpr int64_t brief_steps = 30'000'000;     // a long problem with fewer tri
 constexpr double close_to_lowest = 1.15;        // a level may be packed below one that is lower by up to this factor
 constexpr int64_t steps_per_node = 200;         // how long a node of the bound's exact searches takes
 
-Tried tried_in(int32_t ops, int64_t steps) {
-  if (ops >= long_ops && steps < brief_steps) return Tried::FewAlike;
+Tried tried_in(int32_t ops, int64_t steps, bool is_one_of_many) {
+  if (ops >= long_ops && (is_one_of_many || steps < brief_steps)) return Tried::FewAlike;
   return ops <= thorough_ops && steps >= thorough_steps ? Tried::All : Tried::Promising;
 }
 
@@ -150,7 +150,7 @@ std::vector<RematPlan> remat_levels(const RematProblem& problem, int64_t highest
                                     llvm::ArrayRef<RematPlan> starts) {
   RematSchedule schedule(problem);
   int64_t steps = steps_for(options.seconds, remat_steps_per_second);
-  const Tried tried = tried_in(problem.op_count(), steps);
+  const Tried tried = tried_in(problem.op_count(), steps, options.is_one_of_many);
   WayDown way(schedule, tried, std::min(steps / rescue_share, rescue_levels * steps_per_op * problem.op_count()),
               options);
   std::vector<Level> levels = way.run(highest_bytes, options.close_levels);
