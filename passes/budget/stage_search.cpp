@@ -1,6 +1,7 @@
 #include "passes/budget/stage_search.h"
 
 #include "ir/plan/summary.h"
+#include "ir/plan/timeline.h"
 #include "ir/support/parallel.h"
 #include "ir/support/units.h"
 #include "passes/analysis/aliasing.h"
@@ -13,6 +14,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
+#include <mutex>
 #include <numeric>
 
 namespace plimsoll {
@@ -38,39 +41,96 @@ bool is_long_plan(const Plan& plain) {
   return is_long_for_many(static_cast<int64_t>(instructions));
 }
 
-// The stage's plan within the budget; where there is none, the one that needs least. None where a faster one than is
-// asked for cannot be found, or where the search is given up.
-Result<std::optional<Plan>> fit_stage(Derived& derived, size_t stage, const ForwardModel& forward,
-                                      const TrainingRequest& request, const DeviceDescription& device,
-                                      int64_t host_bytes, std::function<bool()> is_given_up = nullptr) {
-  PlanDraft& draft = derived.draft;
-  draft.device = with_reserves(device, draft.program, request.mesh);
+// What the search for a stage's plan starts from.
+struct StageFit {
   FitOptions options;
-  options.recompute = request.recompute;
-  options.offload = request.offload;
-  options.training = forward.summary;
-  options.is_given_up = std::move(is_given_up);
-  options.is_one_of_many = request.is_one_of_many;
+  std::optional<LoweringInput> input;
+  std::optional<Plan> plain;  // without remats or copies
+};
+
+Result<StageFit> prepare_fit(PlanDraft& draft, size_t stage, const ForwardModel& forward,
+                             const TrainingRequest& request, const DeviceDescription& device, int64_t host_bytes) {
+  draft.device = with_reserves(device, draft.program, request.mesh);
+  StageFit fit;
+  fit.options.recompute = request.recompute;
+  fit.options.offload = request.offload;
+  fit.options.training = forward.summary;
+  fit.options.is_one_of_many = request.is_one_of_many;
   // All stages together are searched for as long as the program of one rank.
   const double effort = request.effort / static_cast<double>(request.mesh[MeshAxis::Stage]);
-  options.search_seconds *= effort;
-  if (nodes_of(draft.program) > max_nodes_searched_whole) options.spacing = long_spacing, options.both_orders = false;
-  LoweringInput input{draft, request.budget_of_stage(stage, device), host_bytes};
-  input.placement_seconds *= effort;
-  Result<Plan> plain = plain_plan(input, options);
+  fit.options.search_seconds *= effort;
+  if (nodes_of(draft.program) > max_nodes_searched_whole)
+    fit.options.spacing = long_spacing, fit.options.both_orders = false;
+  fit.input.emplace(LoweringInput{draft, request.budget_of_stage(stage, device), host_bytes});
+  fit.input->placement_seconds *= effort;
+  Result<Plan> plain = plain_plan(*fit.input, fit.options);
   if (!plain) return plain.takeError();
-  const int64_t budget = plain->arenas.front().budget_bytes;
   if (request.is_one_of_many && is_long_plan(*plain)) {
-    options.min_share = long_min_share;
-    options.offload = false;
+    fit.options.min_share = long_min_share;
+    fit.options.offload = false;
   }
+  fit.plain = std::move(*plain);
+  return fit;
+}
+
+// The stage's plan within the budget; where there is none, the one that needs least. None where a faster one than is
+// asked for cannot be found, or where the search is given up.
+Result<std::optional<Plan>> fit_stage(const Derived& derived, const StageFit& fit, double enough_us) {
+  const int64_t budget = fit.plain->arenas.front().budget_bytes;
   Result<std::optional<Plan>> plan =
-      BudgetFitter(input, options, std::move(*plain), budget).within(budget, request.enough_us);
+      BudgetFitter(*fit.input, fit.options, *fit.plain, budget).within(budget, enough_us);
   if (!plan || !*plan) return plan;
   const std::vector<Decision>& decisions = derived.passes.decisions();
   (*plan)->decisions.insert((*plan)->decisions.begin(), decisions.begin(), decisions.end());
   return plan;
 }
+
+// Share of a plain plan's time that a plan with remats takes at least; its copies and collectives may be placed better.
+constexpr double sure_share_of_plain = 0.99;
+
+// Shows that a pipeline takes too long before all of its stages are searched: those that are not take as long as their
+// plain plans at least. Plans count in the order of the search, whichever thread is first, so that the answer does not
+// depend on threads.
+class StepBound {
+ public:
+  // `plain` is by stage.
+  StepBound(std::vector<const Plan*> plain, llvm::ArrayRef<size_t> order, double enough_us)
+      : plans_(std::move(plain)), order_(order), found_(plans_.size(), nullptr), enough_us_(enough_us) {}
+
+  void add(size_t stage, const Plan& plan) {
+    if (enough_us_ == std::numeric_limits<double>::infinity()) return;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    found_[stage] = &plan;
+    for (; counted_ < order_.size() && found_[order_[counted_]]; ++counted_) {
+      plans_[order_[counted_]] = found_[order_[counted_]];
+      if (sure_share_of_plain * step_us() >= enough_us_) is_too_slow_ = true;
+    }
+  }
+
+  // Once every stage has a plan or none, the same whatever threads did.
+  bool is_too_slow() const { return is_too_slow_; }
+
+ private:
+  double step_us() const {
+    double us = 0;
+    for (size_t f = 0; f < plans_.front()->functions.size(); ++f) {
+      llvm::SmallVector<StageFunction, 8> stages;
+      for (const Plan* plan : plans_) stages.push_back({&plan->functions[f], &plan->device});
+      double slowest_us = 0;
+      for (const Timeline& stage : predict_timelines(stages)) slowest_us = std::max(slowest_us, stage.total_us);
+      us += static_cast<double>(plans_.front()->calls_per_step(f)) * slowest_us;
+    }
+    return us;
+  }
+
+  std::vector<const Plan*> plans_;  // by stage
+  llvm::ArrayRef<size_t> order_;
+  std::vector<const Plan*> found_;  // by stage
+  size_t counted_ = 0;              // of the order
+  double enough_us_;
+  std::atomic<bool> is_too_slow_ = false;
+  std::mutex mutex_;
+};
 
 int64_t lacks_bytes(const Plan& plan) { return plan.promised_bytes() - plan.arenas.front().budget_bytes; }
 
@@ -143,22 +203,39 @@ Result<std::vector<Plan>> fit_stages(DerivedStages& derived, const ForwardModel&
   std::vector<int64_t> host_bytes;
   for (size_t i = 0; i < fitted.size(); ++i)
     host_bytes.push_back(budget_of_host_arena(request, *programs[i], devices.device(i), snapshot_bytes));
+  const auto prepare = [&](size_t i, int64_t bytes) {
+    return prepare_fit(derived.stages[i].draft, i, forward, request, devices.device(i), bytes);
+  };
+  std::vector<std::optional<Result<StageFit>>> prepared(fitted.size());
+  parallel_for(fitted.size(), [&](size_t i) { prepared[i].emplace(prepare(i, host_bytes[i])); });
+  Status failed = Status::success();
+  for (std::optional<Result<StageFit>>& each : prepared)
+    if (!*each) failed = llvm::joinErrors(std::move(failed), each->takeError());
+  if (failed) return failed;
+  std::vector<const Plan*> plain;
+  for (std::optional<Result<StageFit>>& each : prepared) plain.push_back(&*(*each)->plain);
+
   const std::vector<size_t> order = slowest_first(derived);
+  StepBound bound(std::move(plain), order, request.enough_us);
   std::atomic<size_t> without_plan = order.size();  // the first place in the order whose stage has none
   parallel_for(order.size(), [&](size_t place) {
     const size_t i = order[place];
-    const auto is_given_up = [&, place] { return without_plan < place; };
+    const auto is_given_up = [&, place] { return without_plan < place || bound.is_too_slow(); };
     if (is_given_up()) return void(fitted[i].emplace(std::optional<Plan>()));
-    fitted[i].emplace(fit_stage(derived.stages[i], i, forward, request, devices.device(i), host_bytes[i], is_given_up));
-    if (!*fitted[i] || **fitted[i]) return;
+    (*prepared[i])->options.is_given_up = is_given_up;
+    fitted[i].emplace(fit_stage(derived.stages[i], **prepared[i], request.enough_us));
+    if (!*fitted[i]) return;
+    if (**fitted[i]) return bound.add(i, ***fitted[i]);
     for (size_t first = without_plan; place < first && !without_plan.compare_exchange_weak(first, place);) {
     }
   });
-  if (without_plan < order.size()) return refused_or_none(fitted, llvm::ArrayRef(order).take_front(without_plan));
-  fit_with_more_of_hosts(fitted, host_bytes, request, [&](size_t i, int64_t bytes) {
-    return fit_stage(derived.stages[i], i, forward, request, devices.device(i), bytes);
+  if (without_plan < order.size() || bound.is_too_slow())
+    return refused_or_none(fitted, llvm::ArrayRef(order).take_front(without_plan));
+  fit_with_more_of_hosts(fitted, host_bytes, request, [&](size_t i, int64_t bytes) -> Result<std::optional<Plan>> {
+    Result<StageFit> fit = prepare(i, bytes);
+    if (!fit) return fit.takeError();
+    return fit_stage(derived.stages[i], *fit, request.enough_us);
   });
-  Status failed = Status::success();
   std::vector<Plan> plans;
   for (std::optional<Result<std::optional<Plan>>>& result : fitted) {
     if (!*result) {

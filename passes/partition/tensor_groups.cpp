@@ -158,8 +158,8 @@ class GroupFinder {
     if (const auto found = llvm::find_if(calls, is_known); found != calls.end()) return found->second;
     const Node& node = graph_.node(id);
     const llvm::SmallVector<const Type*, 4> operands = operand_types(graph_, node);
-    calls.emplace_back(
-        known, divide_call(*node.op, OpCall(*node.op, node.attrs, operands), result_types(graph_, node), known, ranks_));
+    calls.emplace_back(known, divide_call(*node.op, OpCall(*node.op, node.attrs, operands), result_types(graph_, node),
+                                          known, ranks_));
     return calls.back().second;
   }
 
@@ -247,8 +247,8 @@ class GroupFinder {
   bool weigh_value(TensorGroup& group, ValueId value, const Cut& cut) const {
     const Type& type = graph_.type(value);
     if (is_parameter(value)) {
-      const double bytes =
-          parameters_[index_of(value)]->trained ? state_bytes_per_element : static_cast<double>(dtype_bytes(type.dtype));
+      const double bytes = parameters_[index_of(value)]->trained ? state_bytes_per_element
+                                                                 : static_cast<double>(dtype_bytes(type.dtype));
       group.saved_state_bytes += saved_share(cut) * bytes * static_cast<double>(type.elements());
       return !is_read_whole(group, value);
     }
