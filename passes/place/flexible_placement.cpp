@@ -56,7 +56,11 @@ FlexiblePlacer::FlexiblePlacer(std::vector<FlexibleInterval> intervals, int64_t 
       states_(intervals_.size()),
       seen_at_(intervals_.size(), 0) {
   int32_t last = 0;
-  for (const FlexibleInterval& interval : intervals_) last = std::max(last, interval.allowed.last);
+  for (size_t i = 0; i < intervals_.size(); ++i) {
+    const auto& [bytes, core, wanted, allowed] = intervals_[i];
+    states_[i].extent = std::sqrt(static_cast<double>(bytes) * (core.last - core.first + 1));
+    last = std::max(last, allowed.last);
+  }
   placed_in_.resize(static_cast<size_t>(last / stretch_steps) + 1);
   waiting_.resize(intervals_.size());
   std::iota(waiting_.begin(), waiting_.end(), 0);
@@ -64,8 +68,7 @@ FlexiblePlacer::FlexiblePlacer(std::vector<FlexibleInterval> intervals, int64_t 
 
 // What an interval takes of space and time; more after each failure.
 double FlexiblePlacer::hardness(size_t interval) const {
-  const FlexibleInterval& i = intervals_[interval];
-  return std::sqrt(static_cast<double>(i.bytes) * (i.core.last - i.core.first + 1)) * (1 + states_[interval].failures);
+  return states_[interval].extent * (1 + states_[interval].failures);
 }
 
 Life FlexiblePlacer::life_of(size_t interval) const {
@@ -79,18 +82,19 @@ Life FlexiblePlacer::life_of(size_t interval) const {
 // Those that are placed and alive with the interval, by rising offset.
 void FlexiblePlacer::find_meetings(size_t interval) {
   const Life& life = states_[interval].life;
-  meetings_.clear();
+  by_offset_.clear();
   ++visit_;
   for (int32_t s = life.first / stretch_steps; s <= life.last / stretch_steps; ++s)
     for (int32_t other : placed_in_[s]) {
       --steps_left_;
       if (seen_at_[other] == visit_) continue;
       seen_at_[other] = visit_;
-      if (states_[other].life.first <= life.last && life.first <= states_[other].life.last) meetings_.push_back(other);
+      const State& state = states_[other];
+      if (state.life.first <= life.last && life.first <= state.life.last) by_offset_.push_back({state.offset, other});
     }
-  llvm::sort(meetings_, [&](int32_t a, int32_t b) {
-    return states_[a].offset != states_[b].offset ? states_[a].offset < states_[b].offset : a < b;
-  });
+  llvm::sort(by_offset_);
+  meetings_.clear();
+  for (const auto& [offset, other] : by_offset_) meetings_.push_back(other);
   steps_left_ -= 16 + 16 * static_cast<int64_t>(meetings_.size());
 }
 
@@ -104,34 +108,50 @@ FlexiblePlacer::Spot FlexiblePlacer::cheapest_spot(size_t interval) {
     hole = std::max(hole, top(m));
   }
   if (hole + bytes <= capacity_) return {hole, 0};
-  // In the way of a place is what begins below its top, without what ends at or below it.
-  using Sums = std::vector<std::pair<int64_t, double>>;  // by rising offset
-  Sums begins, ends;
-  for (int32_t m : meetings_) {
-    const double hard = hardness(m);
-    begins.push_back({states_[m].offset, hard});
-    ends.push_back({top(m), hard});
-  }
-  llvm::sort(ends);
-  for (Sums* sums : {&begins, &ends})
-    for (size_t k = 1; k < sums->size(); ++k) (*sums)[k].second += (*sums)[k - 1].second;
-  const auto sum_below = [](const Sums& sums, int64_t offset) {
-    const auto end = llvm::partition_point(sums, [&](const auto& sum) { return sum.first < offset; });
-    return end == sums.begin() ? 0 : std::prev(end)->second;
-  };
-  Spot best{-1, std::numeric_limits<double>::infinity()};
-  const auto offer = [&](int64_t offset) {
-    if (offset < 0 || offset + bytes > capacity_) return;
-    const double cost = sum_below(begins, offset + bytes) - sum_below(ends, offset + 1);
-    if (cost < best.cost) best = {offset, cost};
-  };
-  offer(0);
-  offer(capacity_ - bytes);
-  for (int32_t m : meetings_) {
-    offer(top(m));
-    offer(states_[m].offset - bytes);
-  }
   steps_left_ -= 32 * static_cast<int64_t>(meetings_.size());
+  return cheapest_in_the_way(bytes);
+}
+
+// In the way of a place is what begins below its top, without what ends at or below it.
+FlexiblePlacer::Spot FlexiblePlacer::cheapest_in_the_way(int64_t bytes) {
+  begins_.clear();
+  ends_.clear();
+  for (size_t k = 0; k < meetings_.size(); ++k) {
+    const auto m = static_cast<size_t>(meetings_[k]);
+    begins_.push_back({states_[m].offset, hardness(m), k});
+    ends_.push_back({top(m), hardness(m), k});
+  }
+  llvm::sort(ends_, [](const Border& a, const Border& b) {
+    return a.offset != b.offset ? a.offset < b.offset : a.hardness < b.hardness;
+  });
+  for (std::vector<Border>* borders : {&begins_, &ends_})
+    for (size_t k = 1; k < borders->size(); ++k) (*borders)[k].hardness += (*borders)[k - 1].hardness;
+  // The sum below an offset, where `end` is no higher than for that.
+  const auto sum_below = [](const std::vector<Border>& borders, size_t& end, int64_t offset) {
+    while (end < borders.size() && borders[end].offset < offset) ++end;
+    return end == 0 ? 0 : borders[end - 1].hardness;
+  };
+  size_t begun = 0, ended = 0;
+  const auto cost_at = [&](int64_t offset) {
+    const double begins = sum_below(begins_, begun, offset + bytes);
+    return begins - sum_below(ends_, ended, offset + 1);
+  };
+  cost_on_top_.resize(meetings_.size());
+  for (const Border& end : ends_) cost_on_top_[end.meeting] = cost_at(end.offset);
+  Spot best{-1, std::numeric_limits<double>::infinity()};
+  const auto offer = [&](int64_t offset, double cost) {
+    if (offset >= 0 && offset + bytes <= capacity_ && cost < best.cost) best = {offset, cost};
+  };
+  begun = ended = 0;
+  offer(0, cost_at(0));
+  begun = ended = 0;
+  offer(capacity_ - bytes, cost_at(capacity_ - bytes));
+  begun = ended = 0;
+  for (size_t k = 0; k < meetings_.size(); ++k) {
+    const auto m = static_cast<size_t>(meetings_[k]);
+    offer(top(m), cost_on_top_[k]);
+    offer(states_[m].offset - bytes, cost_at(states_[m].offset - bytes));
+  }
   return best;
 }
 

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace plimsoll {
@@ -48,6 +49,7 @@ class FlexiblePlacer {
 
  private:
   struct State {
+    double extent = 0;    // of space and time
     int64_t offset = -1;  // -1: it waits to be placed
     Life life;
     int failures = 0;  // how often it found no hole
@@ -57,11 +59,18 @@ class FlexiblePlacer {
     int64_t offset;
     double cost;  // of what is in the way
   };
+  // Of what is alive with the interval that is placed now, by rising offset, how hard all up to here are to move.
+  struct Border {
+    int64_t offset;
+    double hardness;
+    size_t meeting;
+  };
 
   int64_t top(size_t interval) const { return states_[interval].offset + intervals_[interval].bytes; }
   Life life_of(size_t interval) const;
   void find_meetings(size_t interval);
   Spot cheapest_spot(size_t interval);
+  Spot cheapest_in_the_way(int64_t bytes);
   void put(size_t interval, int64_t offset);
   void take_out(size_t interval);
   double hardness(size_t interval) const;
@@ -75,6 +84,9 @@ class FlexiblePlacer {
   std::vector<int32_t> waiting_;                 // a heap, the hardest on top
   // Of the interval that is placed now.
   std::vector<int32_t> meetings_, seen_at_;
+  std::vector<std::pair<int64_t, int32_t>> by_offset_;
+  std::vector<Border> begins_, ends_;
+  std::vector<double> cost_on_top_;  // by meeting
   int32_t visit_ = 0;
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <tuple>
 
 // Canonical depth-first search after MiniMalloc (Moffitt, ASPLOS 2023). In a
 // packing pushed down as far as it goes, every buffer stands at 0 or on another
@@ -127,10 +128,7 @@ class CanonicalSearch {
   bool solve_connected(llvm::ArrayRef<int32_t> members, Last last) {
     steps_ += 4 + 2 * static_cast<int64_t>(members.size());
     if (steps_ >= step_limit_) return false;
-    Members by_floor(members.begin(), members.end());
-    std::sort(by_floor.begin(), by_floor.end(), [&](int32_t a, int32_t b) {
-      return offset_[a] != offset_[b] ? offset_[a] < offset_[b] : rank_[a] < rank_[b];
-    });
+    const Members by_floor = sorted_by_floor(members);
     if (!fits_every_section(by_floor, last.offset)) return false;
 
     // A buffer that fits wholly below an offset comes before anything placed there.
@@ -165,6 +163,16 @@ class CanonicalSearch {
     }
     conflict_ = conflict;
     return false;
+  }
+
+  Members sorted_by_floor(llvm::ArrayRef<int32_t> members) {
+    floors_.clear();
+    for (int32_t m : members) floors_.push_back({offset_[m], rank_[m], m});
+    std::sort(floors_.begin(), floors_.end());
+    Members sorted;
+    sorted.reserve(members.size());
+    for (const auto& [offset, rank, buffer] : floors_) sorted.push_back(buffer);
+    return sorted;
   }
 
   // Stacks the members of every section in order of their lowest offsets, which gives the least height they
@@ -256,6 +264,7 @@ class CanonicalSearch {
   std::vector<Raise> trail_;
   llvm::BitVector conflict_;             // after a failure: buffers that cannot all be packed above their offsets
   std::vector<int64_t> stacked_, load_;  // scratch, by section
+  std::vector<std::tuple<int64_t, int32_t, int32_t>> floors_;  // scratch: offset, rank and buffer
   int64_t capacity_ = 0;
   int64_t steps_ = 0;
   int64_t step_limit_ = 0;
