@@ -177,9 +177,10 @@ Result<std::optional<Plan>> BudgetFitter::smallest(int64_t budget_bytes, int64_t
   size_t level_of_best = 0;
   for (size_t i : searched) {
     if (search_of(i).min_bytes() >= enough_bytes) break;
-    Result<Plan> plan = search_of(i).smallest(budget_bytes);
+    Result<std::optional<Plan>> plan = search_of(i).smallest(budget_bytes, enough_bytes);
     if (!plan) return plan.takeError();
-    Plan smaller = complete(std::move(*plan), options_.training);
+    if (!*plan) continue;
+    Plan smaller = complete(std::move(**plan), options_.training);
     if (!best || is_better(smaller, *best)) best = std::move(smaller), level_of_best = i;
     if (is_within_host_budget(*best)) enough_bytes = std::min(enough_bytes, best->promised_bytes());
   }

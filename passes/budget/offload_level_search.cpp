@@ -378,21 +378,23 @@ void OffloadLevelSearch::measure(const Trial& trial, int64_t allowance) const {
   PlacementOptions options;
   options.alignment = in_.draft.device.alignment_bytes;
   options.seconds = in_.placement_seconds;
-  const auto height = [&](MemorySpace space, PlacementSearch search) {
+  const auto place = [&](MemorySpace space, PlacementSearch search) {
     options.search = search;
-    return place_buffers(assigned.buffers, space, assigned.instructions, options).height_bytes;
+    return place_buffers(assigned.buffers, space, assigned.instructions, options);
   };
   layout.live_bytes = peak_bytes(assigned.buffers, MemorySpace::Device, assigned.instructions, options.alignment);
   if (layout.live_bytes > allowance) return;
-  if (layout.host_bytes < 0) layout.host_bytes = height(MemorySpace::Host, PlacementSearch::Whole);
+  if (layout.host_bytes < 0) layout.host_bytes = place(MemorySpace::Host, PlacementSearch::Whole).height_bytes;
   if (trial.packed) {
     layout.height_bytes = placement_of(trial.packed->copies, tried.graph, assigned, options.alignment).height_bytes;
     layout.is_searched = true;
     return;
   }
-  if (layout.height_bytes < 0) layout.height_bytes = height(MemorySpace::Device, PlacementSearch::GreedyOrders);
+  if (layout.height_bytes < 0)
+    layout.height_bytes = place(MemorySpace::Device, PlacementSearch::GreedyOrders).height_bytes;
   if (layout.height_bytes <= allowance || packed(trial)) return;
-  layout.height_bytes = height(MemorySpace::Device, PlacementSearch::Whole);
+  layout.placement = place(MemorySpace::Device, PlacementSearch::Whole);
+  layout.height_bytes = layout.placement->height_bytes;
   layout.is_searched = true;
 }
 
@@ -451,9 +453,10 @@ bool OffloadLevelSearch::is_only_too_high(const Trial& trial) const {
   return layout.live_bytes <= allowance_ && !is_above_host(layout);
 }
 
-// The trial that needs least, whatever the budget. Those that are alive with more bytes than that are not placed, and
-// those that are far above it by the search's own account are not even counted.
-OffloadLevelSearch::Trial OffloadLevelSearch::least_of(FunctionSearch& function) const {
+// The trial that needs least, whatever the budget; none where all need `enough_bytes` or more. Those that are alive with
+// more bytes than that are not placed, and those that are far above it by the search's own account are not even counted.
+std::optional<OffloadLevelSearch::Trial> OffloadLevelSearch::least_of(FunctionSearch& function,
+                                                                      int64_t enough_bytes) const {
   std::vector<Trial> trials;
   for (OrderVariant& order : function.orders)
     for (std::vector<Candidate>& levels : order.levels)
@@ -474,7 +477,9 @@ OffloadLevelSearch::Trial OffloadLevelSearch::least_of(FunctionSearch& function)
     return std::pair(is_above_host(trial.layout()), trial.layout().height_bytes);
   };
   std::optional<Trial> least;
-  const auto may_need_less = [&](int64_t bytes) { return !least || std::pair(false, bytes) < need(*least); };
+  const auto may_need_less = [&](int64_t bytes) {
+    return bytes < enough_bytes && (!least || std::pair(false, bytes) < need(*least));
+  };
   for (size_t next = 0; next < trials.size();) {
     std::vector<Trial> some;
     for (; next < trials.size() && some.size() < placed_at_once; ++next) {
@@ -493,7 +498,8 @@ OffloadLevelSearch::Trial OffloadLevelSearch::least_of(FunctionSearch& function)
     for (const Trial& placed : some)
       if (!least || need(placed) < need(*least)) least = placed;
   }
-  return *least;
+  if (least && need(*least).second >= enough_bytes) return std::nullopt;
+  return least;
 }
 
 // The fastest trial that fits; false where there is none that takes less than `enough_us` of a step.
@@ -520,6 +526,7 @@ Result<Plan> OffloadLevelSearch::lower(int64_t budget_bytes) {
   for (const FunctionSearch& function : functions_) {
     TriedFunction tried = apply(function.chosen);
     if (Status s = verify(tried.graph)) return s;
+    tried.draft.placement = function.chosen.layout().placement;
     if (const PackedOverlap* packed = function.chosen.packed)
       tried.draft.placement =
           placement_of(packed->copies, tried.graph,
@@ -540,16 +547,22 @@ Result<std::optional<Plan>> OffloadLevelSearch::fastest(int64_t budget_bytes, do
   return std::optional(std::move(*plan));
 }
 
-Result<Plan> OffloadLevelSearch::smallest(int64_t budget_bytes) {
+Result<std::optional<Plan>> OffloadLevelSearch::smallest(int64_t budget_bytes, int64_t enough_bytes) {
   allowance_ = allowance(budget_bytes);
+  const bool any_is_less = enough_bytes == std::numeric_limits<int64_t>::max();
+  const int64_t enough = any_is_less ? enough_bytes : allowance(enough_bytes);
   bool all_fit = true;
   for (size_t f = 0; f < functions_.size(); ++f) {
     if (choose(f, std::numeric_limits<double>::infinity())) continue;
     // Its layout is known exactly, and may be lower than the live bytes for which the search passed it over.
-    functions_[f].chosen = least_of(functions_[f]);
+    const std::optional<Trial> least = least_of(functions_[f], enough);
+    if (!least) return std::nullopt;
+    functions_[f].chosen = *least;
     all_fit &= fits(functions_[f].chosen);
   }
-  return chosen_plan(budget_bytes, all_fit);
+  Result<Plan> plan = chosen_plan(budget_bytes, all_fit);
+  if (!plan) return plan.takeError();
+  return std::optional(std::move(*plan));
 }
 
 Result<Plan> OffloadLevelSearch::chosen_plan(int64_t budget_bytes, [[maybe_unused]] bool fits) {

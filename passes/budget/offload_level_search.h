@@ -46,8 +46,8 @@ class OffloadLevelSearch {
 
   // The fastest plan found within the budgets; none where bounds show that the step takes `enough_us` or longer.
   Result<std::optional<Plan>> fastest(int64_t budget_bytes, double enough_us);
-  // Where there is no such plan, the one that needs least.
-  Result<Plan> smallest(int64_t budget_bytes);
+  // Where there is no such plan, the one that needs least; none where every plan found needs `enough_bytes` or more.
+  Result<std::optional<Plan>> smallest(int64_t budget_bytes, int64_t enough_bytes);
   // The plan that was found last, with what was decided for it.
   Plan explained(Plan plan) const;
 
@@ -58,6 +58,7 @@ class OffloadLevelSearch {
     int64_t height_bytes = -1;
     bool is_searched = false;  // the height is that of the final plan, and not of greedy orders alone
     int64_t host_bytes = -1;   // height on the host
+    std::optional<BufferPlacement> placement = std::nullopt;  // of a height that is searched
   };
   // An overlap whose intervals gave way to the layout.
   struct PackedOverlap {
@@ -147,7 +148,7 @@ class OffloadLevelSearch {
   bool is_above_host(const Layout& layout) const;
   bool fits(const Trial& trial) const;
   bool is_only_too_high(const Trial& trial) const;
-  Trial least_of(FunctionSearch& function) const;
+  std::optional<Trial> least_of(FunctionSearch& function, int64_t enough_bytes) const;
   bool choose(size_t function, double enough_us);
   Result<Plan> chosen_plan(int64_t budget_bytes, bool fits);
   Result<Plan> lower(int64_t budget_bytes);
