@@ -112,7 +112,7 @@ struct TrainingRequest {
   // Chunks of the batch for all that follows `split_from`; 0: where the budget asks for it, 1: never.
   int64_t split = 0;
   std::string split_from;  // a value of the model; empty: the one that takes least time
-  // With `split` 0, the values of the model behind which chunks are tried; none: where they may pay.
+  // With `split` 0, where another job found chunks; then the search is short. None: chunks are tried where they may pay.
   std::optional<std::vector<std::string>> split_regions;
   bool offload = true;  // let states and values wait in host memory where the budget asks for it
   EvaluationRequest evaluation;

@@ -366,9 +366,20 @@ class Alternatives {
     if (smallest_.device.backend == "cpu" || training_.mesh.ranks() > 1) return;
     if (needs_whole_parameters(training_.optimizer.kind)) return;
     if (is_too_large_for_cards()) return;
-    for (int64_t cards = 2; cards <= max_cards; cards *= 2) {
-      const bool is_planned = cards <= max_planned_cards && smallest_.training.batch > 0;
-      if (is_planned ? plan_cards(cards) : estimate_cards(cards)) return;
+    const bool is_planned = smallest_.training.batch > 0;
+    if (is_planned && plans_) return fewest_cards();
+    for (int64_t cards = 2; cards <= max_cards; cards *= 2)
+      if (is_planned && cards <= max_planned_cards ? plan_cards(cards) : estimate_cards(cards)) return;
+  }
+
+  // Each of more cards needs less, so fewer are planned only where the most are enough.
+  void fewest_cards() {
+    plan_cards(max_planned_cards);
+    if (found_.empty() || !found_.back().fits) return;
+    for (int64_t cards = 2; cards < max_planned_cards; cards *= 2) {
+      if (!plan_cards(cards)) continue;
+      if (found_.size() > 1) found_.erase(found_.begin());
+      return;
     }
   }
 

@@ -103,11 +103,15 @@ OffloadLevelSearch::OffloadLevelSearch(const LoweringInput& input, const FitOpti
       persistent_bytes_(plain_persistent_bytes) {
   for (size_t f = 0; f < functions_.size(); ++f) {
     const llvm::ArrayRef<NodeId> other_order = in_.draft.functions[f].other_order;
+    const bool has_other = options_.both_orders && !other_order.empty();
+    llvm::SmallVector<bool, 2> is_other;
+    if (options_.usual_order || !has_other) is_other.push_back(false);
+    if (has_other) is_other.push_back(true);
     std::vector<OrderVariant>& orders = functions_[f].orders;
-    orders.resize(options_.both_orders && !other_order.empty() ? 2 : 1);
+    orders.resize(is_other.size());
     parallel_for(orders.size(), [&](size_t i) {
       Graph graph = in_.draft.program.functions[f];
-      if (i > 0) graph.reorder(other_order);
+      if (is_other[i]) graph.reorder(other_order);
       orders[i] = make_order(std::move(graph), f, on_host);
     });
   }

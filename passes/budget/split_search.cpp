@@ -296,7 +296,7 @@ class SplitSearch {
     const auto whole = static_cast<double>(nodes_of(whole_->derived->draft.program));
     const double repeated =
         static_cast<double>(nodes_of_rows(whole_->derived->draft.program)) * share_behind(forward_.graph, from);
-    const double most = request_.is_one_of_many ? max_nodes_of_many : max_nodes;
+    const double most = most_nodes();
     Candidates splits;
     for (int64_t chunks : chunks_to_try(forward_.graph.type(from).shape[0], request_.split)) {
       if (request_.split == 0 && whole + static_cast<double>(chunks - 1) * repeated > most) break;
@@ -307,6 +307,15 @@ class SplitSearch {
         llvm::consumeError(split.takeError());
     }
     return splits;
+  }
+
+  // A search whose regions another job's search found: what that job would need with one change.
+  bool is_short() const { return request_.split_regions.has_value(); }
+
+  // Programs that are too long to put states on the host seldom need less than the whole batch does with states there.
+  double most_nodes() const {
+    if (request_.is_one_of_many) return max_nodes_of_many;
+    return is_short() && request_.offload ? max_nodes_searched_whole : max_nodes;
   }
 
   Result<std::unique_ptr<Candidate>> split_candidate(const SplitChoice& choice) const {
@@ -330,6 +339,7 @@ class SplitSearch {
     made->options.offload = request_.offload;
     made->options.search_seconds *= request_.effort * effort;
     made->options.is_one_of_many = request_.is_one_of_many;
+    made->options.usual_order = !is_short();
     if (choice.chunks > 1 && nodes_of(draft.program) > max_nodes_searched_whole) {
       made->options.min_share = long_min_share;
       made->options.offload = false;
