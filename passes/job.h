@@ -112,7 +112,8 @@ struct TrainingRequest {
   // Chunks of the batch for all that follows `split_from`; 0: where the budget asks for it, 1: never.
   int64_t split = 0;
   std::string split_from;  // a value of the model; empty: the one that takes least time
-  // With `split` 0, where another job found chunks; then the search is short. None: chunks are tried where they may pay.
+  // With `split` 0, where another job found chunks; then the search is short. None: chunks are tried where they may
+  // pay.
   std::optional<std::vector<std::string>> split_regions;
   bool offload = true;  // let states and values wait in host memory where the budget asks for it
   EvaluationRequest evaluation;
@@ -168,7 +169,7 @@ struct CompileResult {
   int64_t host_budget_bytes = 0;           // as asked; 0: not limited
   std::vector<Plan> frontier;              // plans of smaller budgets, where these were asked for
   std::vector<StageNeed> stages;           // of a pipeline that does not fit, by stage, as it was cut
-  std::vector<std::string> split_regions;  // values behind which chunks were worth a search
+  std::vector<std::string> split_regions;  // of a job that does not fit: values behind which chunks may pay
 
   std::vector<Plan*> plans() {
     std::vector<Plan*> all{&plan};

@@ -457,8 +457,9 @@ bool OffloadLevelSearch::is_only_too_high(const Trial& trial) const {
   return layout.live_bytes <= allowance_ && !is_above_host(layout);
 }
 
-// The trial that needs least, whatever the budget; none where all need `enough_bytes` or more. Those that are alive with
-// more bytes than that are not placed, and those that are far above it by the search's own account are not even counted.
+// The trial that needs least, whatever the budget; none where all need `enough_bytes` or more. Those that are alive
+// with more bytes than that are not placed, and those that are far above it by the search's own account are not even
+// counted.
 std::optional<OffloadLevelSearch::Trial> OffloadLevelSearch::least_of(FunctionSearch& function,
                                                                       int64_t enough_bytes) const {
   std::vector<Trial> trials;

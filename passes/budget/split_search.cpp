@@ -84,6 +84,7 @@ double share_behind(const Graph& graph, ValueId value) {
 struct Candidate {
   std::string from;  // the value behind which it is split; empty: as it is
   int64_t chunks = 1;
+  bool is_long = false;                  // too long for states on the host
   std::unique_ptr<LeanCatalog> catalog;  // null: that of the search
   size_t lean_calls = 0;                 // different ones with less workspace
   std::optional<Derived> derived;        // its device has a reserve for what the program's graphs take
@@ -96,17 +97,20 @@ struct Candidate {
 using Candidates = std::vector<std::unique_ptr<Candidate>>;
 
 // Sorts candidates by time and keeps those worth a search: each needs noticeably fewer bytes than the whole batch and
-// than every faster candidate.
+// than every faster candidate. Short ones are compared with short ones alone, so that which of them are kept does not
+// follow from whether the budget leaves room for long ones.
 void keep_worthwhile(Candidates& candidates, int64_t whole_bytes) {
   std::stable_sort(candidates.begin(), candidates.end(), [](const auto& a, const auto& b) {
     return std::pair(a->plain().predicted_step_us, a->plain().promised_bytes()) <
            std::pair(b->plain().predicted_step_us, b->plain().promised_bytes());
   });
-  auto most = static_cast<double>(whole_bytes);
+  auto most = static_cast<double>(whole_bytes), most_of_short = most;
   llvm::erase_if(candidates, [&](const auto& candidate) {
     const auto bytes = static_cast<double>(candidate->plain().promised_bytes());
-    if (bytes > most * (1 - min_saving)) return true;
-    most = bytes;
+    const double enough = candidate->is_long ? most : most_of_short;
+    if (bytes > enough * (1 - min_saving)) return true;
+    most = std::min(most, bytes);
+    if (!candidate->is_long) most_of_short = bytes;
     return false;
   });
 }
@@ -162,12 +166,19 @@ class SplitSearch {
     result.fits = is_within_budget(**plan);
     result.plan = std::move(**plan);
     result.host_budget_bytes = request_.host_budget_of_rank();
-    for (const std::unique_ptr<Candidate>& split : splits_)
-      if (!llvm::is_contained(result.split_regions, split->from)) result.split_regions.push_back(split->from);
+    if (!result.fits) result.split_regions = regions_for_others();
     return result;
   }
 
  private:
+  // The values behind which chunks are worth a search, or might be in a job whose program is shorter.
+  std::vector<std::string> regions_for_others() const {
+    std::vector<std::string> regions = long_regions_;
+    for (const std::unique_ptr<Candidate>& split : splits_)
+      if (!llvm::is_contained(regions, split->from)) regions.push_back(split->from);
+    return regions;
+  }
+
   // The fastest plan within the budget; where there is none, the one that needs least. None where nothing is faster
   // than is asked for.
   Result<std::optional<Plan>> within(int64_t budget_bytes) {
@@ -180,7 +191,7 @@ class SplitSearch {
     std::optional<Plan> best;
     const bool splits = request_.split > 1 || (request_.split < 1 && whole.plain().promised_bytes() > budget_bytes);
     if (splits) {
-      if (Status s = derive_splits()) return s;
+      if (Status s = derive_splits(may_be_long(budget_bytes))) return s;
       // The fastest split that fits without remats bounds what a search is worth. Then comes the whole batch, and of
       // the splits those that need a little more bytes first, which are the likeliest to be faster still.
       size_t fits = 0;
@@ -192,7 +203,23 @@ class SplitSearch {
                            " equal chunks of the batch");
     }
     if (Status s = consider_all(std::move(candidates), budget_bytes, best)) return s;
+    if (!splits || !best || derived_ == Splits::All || !may_be_long(best->promised_bytes())) return best;
+    // Nothing fits, and long programs may need less.
+    if (Status s = derive_splits(true)) return s;
+    candidates.clear();
+    for (const std::unique_ptr<Candidate>& split : splits_) candidates.push_back(split.get());
+    if (Status s = consider_smallest(std::move(candidates), budget_bytes, best)) return s;
     return best;
+  }
+
+  // Whether a program that is too long for states on the host may be within the bytes.
+  bool may_be_long(int64_t bytes) const {
+    if (request_.split > 1 || request_.frontier || !request_.offload) return true;
+    const Plan& plain = whole_->plain();
+    int64_t states = 0;
+    for (const PlanState& state : plain.states)
+      if (plain.slots[state.slot].space == MemorySpace::Device) states += plain.slots[state.slot].bytes;
+    return device_.reserve_bytes() + states <= bytes;
   }
 
   // The whole batch as it is planned without a budget, or with less workspace for the calls that do not fit beside what
@@ -221,6 +248,12 @@ class SplitSearch {
     for (const Candidate* candidate : candidates)
       if (Status s = consider(*candidate, budget_bytes, best)) return s;
     if (best || request_.enough_us < std::numeric_limits<double>::infinity()) return Status::success();
+    return consider_smallest(std::move(candidates), budget_bytes, best);
+  }
+
+  // `best` becomes the plan of one of them that needs less.
+  Status consider_smallest(std::vector<const Candidate*> candidates, int64_t budget_bytes,
+                           std::optional<Plan>& best) const {
     llvm::stable_sort(candidates, [&](const Candidate* a, const Candidate* b) {
       return min_bytes(*a, budget_bytes) < min_bytes(*b, budget_bytes);
     });
@@ -261,9 +294,11 @@ class SplitSearch {
                                                                        : candidate.plain().promised_bytes();
   }
 
-  Status derive_splits() {
-    if (derived_) return Status::success();
-    derived_ = true;
+  Status derive_splits(bool with_long) {
+    if (derived_ == Splits::All || (derived_ == Splits::Short && !with_long)) return Status::success();
+    derived_ = with_long ? Splits::All : Splits::Short;
+    splits_.clear();
+    long_regions_.clear();
     if (request_.split > 1 && !request_.split_from.empty()) {
       const ValueId from = forward_.graph.find_value(request_.split_from);
       if (from == ValueId::None)
@@ -276,8 +311,12 @@ class SplitSearch {
     const std::vector<ValueId> regions =
         request_.split == 0 && request_.split_regions ? named_regions() : regions_to_try(forward_.graph);
     std::vector<Candidates> of_region(regions.size());
-    parallel_for(regions.size(), [&](size_t i) { of_region[i] = split_behind(regions[i]); });
-    for (Candidates& some : of_region) std::move(some.begin(), some.end(), std::back_inserter(splits_));
+    parallel_for(regions.size(), [&](size_t i) { of_region[i] = split_behind(regions[i], with_long); });
+    for (Candidates& some : of_region) {
+      if (!with_long && !some.empty() && some.front()->is_long) long_regions_.push_back(some.front()->from);
+      llvm::erase_if(some, [&](const auto& candidate) { return candidate->is_long && !with_long; });
+      std::move(some.begin(), some.end(), std::back_inserter(splits_));
+    }
     // Chunks that the caller asked for are kept whatever they need.
     keep_worthwhile(splits_,
                     request_.split > 1 ? std::numeric_limits<int64_t>::max() : whole_->plain().promised_bytes());
@@ -291,8 +330,9 @@ class SplitSearch {
     return regions;
   }
 
-  // One candidate per chunk count that is not too long; none where an op behind the value wants the whole batch.
-  Candidates split_behind(ValueId from) const {
+  // One candidate per chunk count that is not too long; none where an op behind the value wants the whole batch. More
+  // chunks make longer programs.
+  Candidates split_behind(ValueId from, bool with_long) const {
     const auto whole = static_cast<double>(nodes_of(whole_->derived->draft.program));
     const double repeated =
         static_cast<double>(nodes_of_rows(whole_->derived->draft.program)) * share_behind(forward_.graph, from);
@@ -301,10 +341,12 @@ class SplitSearch {
     for (int64_t chunks : chunks_to_try(forward_.graph.type(from).shape[0], request_.split)) {
       if (request_.split == 0 && whole + static_cast<double>(chunks - 1) * repeated > most) break;
       Result<std::unique_ptr<Candidate>> split = split_candidate({from, chunks});
-      if (split)
-        splits.push_back(std::move(*split));
-      else
+      if (!split) {
         llvm::consumeError(split.takeError());
+        continue;
+      }
+      splits.push_back(std::move(*split));
+      if (splits.back()->is_long && !with_long) break;
     }
     return splits;
   }
@@ -340,7 +382,8 @@ class SplitSearch {
     made->options.search_seconds *= request_.effort * effort;
     made->options.is_one_of_many = request_.is_one_of_many;
     made->options.usual_order = !is_short();
-    if (choice.chunks > 1 && nodes_of(draft.program) > max_nodes_searched_whole) {
+    made->is_long = choice.chunks > 1 && nodes_of(draft.program) > max_nodes_searched_whole;
+    if (made->is_long) {
       made->options.min_share = long_min_share;
       made->options.offload = false;
     }
@@ -391,7 +434,9 @@ class SplitSearch {
   std::unique_ptr<Candidate> whole_;
   std::map<CallKeys, std::unique_ptr<Candidate>> lean_;  // the whole batch with less workspace for some calls
   Candidates splits_;                                    // by the time they take
-  bool derived_ = false;                                 // whether splits_ were made
+  enum class Splits : uint8_t { None, Short, All };
+  Splits derived_ = Splits::None;          // which were made for splits_
+  std::vector<std::string> long_regions_;  // where even the fewest chunks are too long for states on the host
 };
 
 }  // namespace
