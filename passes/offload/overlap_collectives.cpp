@@ -24,8 +24,8 @@
 namespace plimsoll {
 namespace {
 
-// A sum of gradients of this many bytes moves them at four fifths of the link's speed at least. Where a collective's base
-// is short, launches are no shorter than this, since computing loses some microseconds to each.
+// A sum of gradients of this many bytes moves them at four fifths of the link's speed at least. Where a collective's
+// base is short, launches are no shorter than this, since computing loses some microseconds to each.
 int64_t min_bucket_bytes(const DeviceDescription& device) {
   constexpr double least_us = 120;
   const AxisLink link = device.link_of(MeshAxis::Data);

@@ -112,8 +112,8 @@ bool open_library(const Library& library, const Folders& folders) {
 }
 
 // A CUDA graph with copies or collectives beside computing is spread over the driver's work queues for kernels. In more
-// than two, each product starts 3 us later, even where nothing runs beside it. The driver reads this when it starts, and
-// what a user has set stays.
+// than two, each product starts 3 us later, even where nothing runs beside it. The driver reads this when it starts,
+// and what a user has set stays.
 void set_work_queues() {
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "2", 0);
   setenv("CUDA_DEVICE_MAX_COPY_CONNECTIONS", "8", 0);

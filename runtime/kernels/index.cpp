@@ -16,8 +16,8 @@ constexpr int64_t max_keys = std::numeric_limits<uint32_t>::max();
 
 bool accepts_gather_grad(const OpCall& call, llvm::ArrayRef<Type> results) {
   const DType dx = results[0].dtype, dy = call["dy"].dtype;
-  return is_float(dx) && !is_f8(dx) && (dy == dx || (dx == DType::F32 && is_16_bit_float(dy))) && call["indices"].elements() <= max_positions &&
-         call.get_int("size") < max_positions;
+  return is_float(dx) && !is_f8(dx) && (dy == dx || (dx == DType::F32 && is_16_bit_float(dy))) &&
+         call["indices"].elements() <= max_positions && call.get_int("size") < max_positions;
 }
 
 int64_t gather_grad_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription&) {

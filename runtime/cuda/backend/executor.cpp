@@ -353,7 +353,8 @@ class Backend : public CudaBackend {
     cudaGraph_t graph = nullptr;
     Status ended = cuda_status(cudaStreamEndCapture(stream_, &graph), name + ": capture");
     if (launched || ended) return llvm::joinErrors(std::move(launched), std::move(ended));
-    Status made = cuda_status(cudaGraphInstantiate(&functions_[f].graph, graph, cudaGraphInstantiateFlagUseNodePriority), name + ": graph");
+    Status made = cuda_status(
+        cudaGraphInstantiate(&functions_[f].graph, graph, cudaGraphInstantiateFlagUseNodePriority), name + ": graph");
     cudaGraphDestroy(graph);
     if (made) return made;
     return cuda_status(cudaGraphUpload(functions_[f].graph, stream_), name + ": graph");

@@ -25,10 +25,9 @@ Status launch_gather(const CudaCall& k) {
 
 Status launch_gather_grad(const CudaCall& k) {
   const AxisShape dx = split_axis(k.out_shape("dx"), k.call.get_int("axis"));
-  return launched(
-      k, cuda::gather_rows_grad(k.out_scalar("dx"), k.out("dx"), k.in_scalar("dy"), k.in("dy"), k.in("addend"),
-                                indices_of(k), dx.outer, dx.length, k.call["indices"].elements(), dx.inner,
-                                k.workspace, k.stream));
+  return launched(k, cuda::gather_rows_grad(k.out_scalar("dx"), k.out("dx"), k.in_scalar("dy"), k.in("dy"),
+                                            k.in("addend"), indices_of(k), dx.outer, dx.length,
+                                            k.call["indices"].elements(), dx.inner, k.workspace, k.stream));
 }
 
 // Indices along an axis of a tensor of shape `whole`, which pick elements of shape `picked`.
