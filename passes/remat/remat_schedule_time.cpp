@@ -63,7 +63,8 @@ void RematSchedule::add_events(ProgramPoint extra) {
 
 void RematSchedule::drop_events(ProgramPoint extra) {
   if (is_all_compute()) return;
-  for (const Event& event : llvm::reverse(events_of(extra))) note_event(event, false);
+  const llvm::SmallVector<Event, 2> events = events_of(extra);
+  for (const Event& event : llvm::reverse(events)) note_event(event, false);
 }
 
 // Most changes are taken back in reverse before anybody asks for the time.
