@@ -40,7 +40,7 @@ Status need_choice(const Attrs& attrs, llvm::StringRef name, llvm::ArrayRef<llvm
 // Long sums may round to another float than they read: {dtype}, such as an f32 weight gradient from bf16 operands.
 // Without it, operand 0's dtype.
 inline constexpr AttrSpec sum_dtype_attr{"dtype", AttrKind::DType, AttrNeed::Optional};
-// Of a sum of the operand that is named by its place.
+// What a sum is rounded to: its {dtype}, or the type of the operand at that place, which it sums.
 Result<DType> sum_dtype(const OpCall& call, size_t summed = 0);
 
 Result<Types> one_result(DType dtype, llvm::ArrayRef<int64_t> shape);
