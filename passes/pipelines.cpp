@@ -55,7 +55,7 @@ std::string forward_pipeline(const TrainingRequest& request, const KernelPrefere
     if (request.precision == "fp8") mark = "mark-f8{rules=" + option_text(rules) + "}, ";
   }
   text += narrowed == Narrowed::Trained ? "narrow-frozen{trained=1}, " : "narrow-frozen, ";
-  text += mark;
+  text += mark + "join-narrow, dce, ";
   if (pads) text += "pad-products, ";
   return text + "fuse-batch-norms";
 }

@@ -8,6 +8,7 @@
 
 #include <cmath>
 #include <map>
+#include <vector>
 
 namespace plimsoll {
 namespace {
@@ -53,15 +54,16 @@ class Finder {
     }
     Traced traced{i, {}};
     for (size_t d = 0; d < whole_of(i).size(); ++d) traced.dims.push_back(static_cast<int64_t>(d));
-    traced_[state.slot] = traced;
+    traced_[state.slot] = {traced};
   }
 
-  const Traced* trace(SlotId id) const {
-    if (id < 0) return nullptr;
+  // The weights that a value is, one behind the other; none of other values.
+  llvm::ArrayRef<Traced> trace(SlotId id) const {
+    if (id < 0) return {};
     const auto found = traced_.find(id);
-    if (found != traced_.end()) return &found->second;
+    if (found != traced_.end()) return found->second;
     const auto stored = traced_.find(plan_.storage_of(id));
-    return stored == traced_.end() ? nullptr : &stored->second;
+    return stored == traced_.end() ? llvm::ArrayRef<Traced>() : llvm::ArrayRef<Traced>(stored->second);
   }
 
   void follow(const PlanFunction& function) {
@@ -76,8 +78,8 @@ class Finder {
       if (instruction.phase != Phase::Forward && !is_statistic) continue;
       const OpDef& op = get_op(instruction.op);
       for (size_t i = 0; i < instruction.operands.size() && i < op.operands.size(); ++i)
-        if (const Traced* traced = trace(instruction.operands[i]))
-          read(instruction, op.operands[i].name, i, *traced, makers);
+        for (const Traced& traced : trace(instruction.operands[i]))
+          read(instruction, op.operands[i].name, i, traced, makers);
     }
   }
 
@@ -96,41 +98,47 @@ class Finder {
       inner.operands.clear();
       for (ValueId operand : node.operands) inner.operands.push_back(slot_of(operand));
       for (size_t i = 0; i < std::min(inner.operands.size(), node.op->operands.size()); ++i)
-        if (const Traced* traced = trace(inner.operands[i])) read(inner, node.op->operands[i].name, i, *traced, makers);
+        for (const Traced& traced : trace(inner.operands[i])) read(inner, node.op->operands[i].name, i, traced, makers);
     }
     for (size_t r = 0; r < fused.results.size(); ++r)
-      if (const Traced* traced = trace(slot_of(body->outputs[r].value))) traced_[fused.results[r]] = Traced(*traced);
+      if (const auto traced = trace(slot_of(body->outputs[r].value)); !traced.empty())
+        traced_[fused.results[r]] = traced.vec();
   }
 
-  // Ops that only move or convert a weight.
+  // Ops that only move or convert a weight, or put several side by side.
   bool passes_on(const Instruction& instruction) {
     const llvm::StringRef op = instruction.op;
     if (op == "dequantize" && instruction.attrs.get_int("given", 0) == 0) {  // codes are the weight, in another shape
-      if (const Traced* codes = trace(instruction.operands[0])) traced_[instruction.results[0]] = {codes->state, {}};
+      for (const Traced& codes : trace(instruction.operands[0]))
+        traced_[instruction.results[0]].push_back({codes.state, {}});
       return true;
     }
     if (op == "to_f8") return passes_on_codes(instruction);
-    if (!get_op(op).only_moves()) return false;
-    const Traced* from = trace(instruction.operands[0]);
-    if (!from) return true;
-    Traced to = *from;  // of all results, which have one rank
-    const size_t rank = slot(instruction.results[0]).type.shape.size();
-    if (op == "transpose" && !from->dims.empty()) {
-      const llvm::ArrayRef<int64_t> perm = instruction.attrs.get_ints("perm");
-      for (size_t d = 0; d < perm.size(); ++d) to.dims[d] = from->dims[static_cast<size_t>(perm[d])];
+    const bool joins = op == "concat";
+    if (!joins && !get_op(op).only_moves()) return false;
+    std::vector<Traced> moved;
+    const llvm::ArrayRef<SlotId> operands(instruction.operands);
+    for (SlotId operand : joins ? operands : operands.take_front()) llvm::append_range(moved, trace(operand));
+    if (moved.empty()) return true;
+    const size_t rank = slot(instruction.results[0]).type.shape.size();  // of all results
+    for (Traced& to : moved) {
+      if (op == "transpose" && !to.dims.empty()) {
+        const Traced from = to;
+        const llvm::ArrayRef<int64_t> perm = instruction.attrs.get_ints("perm");
+        for (size_t d = 0; d < perm.size(); ++d) to.dims[d] = from.dims[static_cast<size_t>(perm[d])];
+      }
+      if (op == "reshape" || rank != to.dims.size()) to.dims.clear();
     }
-    if (op == "reshape" || rank != to.dims.size()) to.dims.clear();
-    for (SlotId result : instruction.results) traced_[result] = to;
+    for (SlotId result : instruction.results) traced_[result] = moved;
     return true;
   }
 
   // As the weight lies, and turned.
   bool passes_on_codes(const Instruction& to_f8) {
-    const Traced* from = trace(to_f8.operands[0]);
-    if (!from) return true;
-    const Traced as_is = *from;
-    Traced turned = as_is;
-    std::reverse(turned.dims.begin(), turned.dims.end());
+    const std::vector<Traced> as_is = trace(to_f8.operands[0]).vec();
+    if (as_is.empty()) return true;
+    std::vector<Traced> turned = as_is;
+    for (Traced& each : turned) std::reverse(each.dims.begin(), each.dims.end());
     if (to_f8.attrs.get_int("rows", 0) != 0) traced_[to_f8.results.front()] = as_is;
     if (to_f8.attrs.get_int("columns", 0) != 0) traced_[to_f8.results.back()] = turned;
     return true;
@@ -199,11 +207,11 @@ class Finder {
 
   void draw_bias(const Instruction& layer, const Traced& traced) {
     const size_t operand = 1;
-    const Traced* weight = trace(layer.operands[operand]);
+    const llvm::ArrayRef<Traced> weights = trace(layer.operands[operand]);
     if (is_transformers_) return set_constant(traced.state, 0);
     FirstValue& value = values_[traced.state];
-    if (weight && value.kind == FirstValue::Kind::Unknown)
-      value = {FirstValue::Kind::Uniform, 1 / std::sqrt(fan_in(layer, operand, *weight)), ""};
+    if (!weights.empty() && value.kind == FirstValue::Kind::Unknown)
+      value = {FirstValue::Kind::Uniform, 1 / std::sqrt(fan_in(layer, operand, weights.front())), ""};
   }
 
   void draw_embedding(const Traced& traced) {
@@ -262,7 +270,7 @@ class Finder {
   const Plan& whole_;
   bool is_transformers_;
   std::vector<FirstValue> values_;
-  std::map<SlotId, Traced> traced_;
+  std::map<SlotId, std::vector<Traced>> traced_;
   std::map<size_t, bool> is_embedding_, is_projection_;
 };
 

@@ -108,6 +108,29 @@ graph @mlp(%x: f32[8,4]) state(
     }
   }
 
+  TEST_CASE("weights that one product reads side by side are drawn each for itself") {
+    constexpr llvm::StringLiteral heads = R"(
+graph @heads(%x: f32[8,64]) state(%a: f32[3,64] parameter trained, %b: f32[1,64] parameter trained) {
+  %y = linear(%x, %a) {transpose_w=1} : f32[8,3]
+  %z = linear(%x, %b) {transpose_w=1} : f32[8,1]
+  %yz = mul(%y, %z) : f32[8,3]
+  %loss = reduce_mean(%yz) {axes=[0,1], keep_dims=0} : f32[]
+  return loss=%loss
+}
+)";
+    for (const char* precision : {"exported", "bf16"}) {
+      TrainingRequest request;
+      request.precision = precision;
+      const Plan plan = planned(request, heads);
+      CHECK(llvm::any_of(plan.functions.front().instructions, [](const Instruction& i) { return i.op == "concat"; }));
+      const llvm::StringMap<FirstValue> values = first_values_of(plan);
+      for (const char* name : {"a", "b"}) {
+        CHECK(values.lookup(name).kind == Kind::Uniform);
+        CHECK(values.lookup(name).scale == doctest::Approx(0.125));
+      }
+    }
+  }
+
   TEST_CASE("a weight of no known layer is refused by name, unless a deviation is given") {
     Result<std::unique_ptr<Session>> session = Session::create(planned({}), {});
     REQUIRE(bool(session));

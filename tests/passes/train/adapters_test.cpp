@@ -13,6 +13,26 @@ namespace {
 
 using namespace testing;
 
+// A gated layer, whose two adapters of rank 1 read one operand that is wide enough for a joined product.
+constexpr llvm::StringLiteral gated_block = R"(
+graph @gated(%ids: i64[4,3], %labels: i64[12]) state(
+    %table: f64[30,48] parameter trained, %gate: f64[24,48] parameter trained, %up: f64[24,48] parameter trained,
+    %down: f64[48,24] parameter trained
+) {
+  %x = gather(%table, %ids) {axis=0} : f64[4,3,48]
+  %g0 = linear(%x, %gate) {transpose_w=1} : f64[4,3,24]
+  %g = silu(%g0) : f64[4,3,24]
+  %u = linear(%x, %up) {transpose_w=1} : f64[4,3,24]
+  %m = mul(%g, %u) : f64[4,3,24]
+  %d = linear(%m, %down) {transpose_w=1} : f64[4,3,48]
+  %y = add(%x, %d) : f64[4,3,48]
+  %logits = linear(%y, %table) {transpose_w=1} : f64[4,3,30]
+  %rows = reshape(%logits) {shape=[12,30]} : f64[12,30]
+  %loss, %l, %weight = cross_entropy(%rows, %labels) {reduction="mean"} : f64[], f64[12], f64[]
+  return loss=%loss
+}
+)";
+
 TrainingRequest adapted(double dropout) {
   TrainingRequest request;
   request.adapters.rank = 2;
@@ -21,20 +41,22 @@ TrainingRequest adapted(double dropout) {
   return request;
 }
 
-Plan planned(const TrainingRequest& request) {
+Plan planned(const TrainingRequest& request, llvm::StringRef model = packed_blocks, const CompileHooks& hooks = {}) {
   CpuCatalog catalog;
-  Result<Plan> plan = fitting_plan(compile_training(parsed(packed_blocks), request, cpu_device(), catalog));
+  Result<Plan> plan = fitting_plan(compile_training(parsed(model), request, cpu_device(), catalog, hooks));
   REQUIRE_MESSAGE(bool(plan), llvm::toString(plan.takeError()));
   return std::move(*plan);
 }
 
 // The losses of three steps from random values, adapters included.
-std::vector<double> losses_on(const TrainingRequest& request) {
-  const ForwardModel forward = forward_of(parsed(packed_blocks), request);
+std::vector<double> losses_on(const TrainingRequest& request, llvm::StringRef model = packed_blocks) {
+  const ForwardModel forward = forward_of(parsed(model), request);
   Result<Program> program = make_program(forward, {}, request);
   REQUIRE_MESSAGE(bool(program), llvm::toString(program.takeError()));
   RandomValues values;
-  values.add_for(forward_of(parsed(packed_blocks), adapted(0)).graph);
+  TrainingRequest of_one_rank = adapted(0);
+  of_one_rank.adapters.rank = request.adapters.rank;
+  values.add_for(forward_of(parsed(model), of_one_rank).graph);
   RankTrainer trainer(std::move(*program), request.mesh, values);
   std::vector<double> losses;
   for (int step = 0; step < 3; ++step) losses.push_back(trainer.step(request.accumulate).front());
@@ -76,11 +98,14 @@ TEST_SUITE("unit") {
   }
 
   TEST_CASE("adapters: parts of tensors train as one rank does") {
-    const std::vector<double> alone = losses_on(adapted(0));
-    TrainingRequest request = adapted(0);
-    request.mesh[MeshAxis::Tensor] = 2;
-    const std::vector<double> together = losses_on(request);
-    for (size_t i = 0; i < alone.size(); ++i) CHECK(together[i] == doctest::Approx(alone[i]).epsilon(1e-9));
+    for (llvm::StringRef model : {packed_blocks, gated_block}) {
+      TrainingRequest request = adapted(0);
+      if (model == gated_block) request.adapters.rank = 1;
+      const std::vector<double> alone = losses_on(request, model);
+      request.mesh[MeshAxis::Tensor] = 2;
+      const std::vector<double> together = losses_on(request, model);
+      for (size_t i = 0; i < alone.size(); ++i) CHECK(together[i] == doctest::Approx(alone[i]).epsilon(1e-9));
+    }
   }
 }
 
@@ -128,6 +153,29 @@ TEST_SUITE("e2e") {
     for (const PlannedAdapter& each : adapters->modules) CHECK_FALSE(is_zero(state(each.b)));
     llvm::cantFail(session->step(data));
     for (const PlannedAdapter& each : adapters->modules) CHECK_FALSE(state(each.a) == first[each.a]);
+  }
+
+  TEST_CASE("adapters: products of one operand are joined, and train as those that are not") {
+    RandomValues values;
+    values.add_for(parsed(gated_block));
+    TrainingRequest request = adapted(0);
+    request.adapters.rank = 1;
+    CompileHooks apart;
+    apart.pipeline.skip = {"join-narrow"};
+    const Plan joined = planned(request, gated_block), separate = planned(request, gated_block, apart);
+    const auto products = [](const Plan& plan) {
+      return llvm::count_if(plan.functions.front().instructions, [](const Instruction& instruction) {
+        return instruction.op == "linear" || instruction.op == "linear_dw";
+      });
+    };
+    CHECK(products(joined) == products(separate) - 2);  // the operand is not trained, so it has no gradient
+    const std::vector<double> want = losses_of(*started(separate, values), values, 3);
+    for (int64_t chunks : {1, 2}) {
+      request.split = chunks;
+      const std::vector<double> got = losses_of(*started(planned(request, gated_block), values), values, 3);
+      CHECK(got[2] != got[0]);
+      for (size_t i = 0; i < want.size(); ++i) CHECK(got[i] == doctest::Approx(want[i]).epsilon(1e-9));
+    }
   }
 
   TEST_CASE("adapters: budgets, chunks and micro-batches change no loss") {
