@@ -200,6 +200,9 @@ TEST_SUITE("ops") {
       };
       for (const Ints& perm : {Ints{0, 2, 1, 3}, Ints{3, 2, 1, 0}, Ints{0, 1, 3, 2}, Ints{2, 0, 3, 1}})
         check("transpose", {{"perm", perm}}, {tensor({3, 37, 35, 41})});
+      // Sides that are whole words of four elements, shorter and longer than a tile.
+      check("transpose", {{"perm", Ints{1, 0}}}, {tensor({132, 260})});
+      check("transpose", {{"perm", Ints{0, 3, 2, 1}}}, {tensor({2, 72, 5, 136})});
       check("expand", {{"shape", Ints{5, 33, 70}}}, {tensor({33, 1})});
       check("slice", {{"starts", Ints{70, 1}}, {"steps", Ints{-2, 3}}, {"sizes", Ints{35, 20}}}, {tensor({71, 60})});
       check("concat", {{"axis", int64_t{1}}}, {tensor({40, 3, 5}), tensor({40, 100, 5}), tensor({40, 1, 5})});

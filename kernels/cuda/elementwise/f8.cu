@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/common/packed.cuh"
 #include "kernels/cuda/common/rows.cuh"
+#include "kernels/cuda/common/turned_words.cuh"
 #include "kernels/cuda/elementwise/f8_sizes.h"
 
 #include <cuda_fp8.h>
@@ -106,16 +107,6 @@ __global__ void __launch_bounds__(block_threads)
 constexpr int tile_rows = 128, tile_columns = 64, thread_rows = 4, thread_columns = 8;
 constexpr int words_per_column = tile_rows / thread_rows;
 static_assert(tile_rows / thread_rows * (tile_columns / thread_columns) == block_threads);
-
-// The word of four rows' codes in each of four columns, of the words of four columns' codes in each row.
-__device__ void turn_words(const uint32_t (&row)[4], uint32_t (&column)[4]) {
-  const uint32_t low01 = __byte_perm(row[0], row[1], 0x5140), low23 = __byte_perm(row[2], row[3], 0x5140);
-  const uint32_t high01 = __byte_perm(row[0], row[1], 0x7362), high23 = __byte_perm(row[2], row[3], 0x7362);
-  column[0] = __byte_perm(low01, low23, 0x5410);
-  column[1] = __byte_perm(low01, low23, 0x7632);
-  column[2] = __byte_perm(high01, high23, 0x5410);
-  column[3] = __byte_perm(high01, high23, 0x7632);
-}
 
 template <typename T, __nv_fp8_interpretation_t format, bool with_rows>
 __global__ void __launch_bounds__(block_threads)

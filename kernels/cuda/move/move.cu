@@ -2,7 +2,9 @@
 
 #include "kernels/cuda/common/element.cuh"
 #include "kernels/cuda/common/nest.cuh"
+#include "kernels/cuda/common/turned_words.cuh"
 
+#include <type_traits>
 #include <utility>
 
 // Serves transpose, expand, tile, slice, split, concat and copies. Every element is read and written once.
@@ -61,6 +63,53 @@ __global__ void __launch_bounds__(block_threads)
         to[base[0] + (first_row + i) * planes.to_stride + first_column + j] = tile[j][i];
 }
 
+// ---- The same, four narrow elements at a time ----
+
+constexpr int word_length = 4, side_words = 32, side_elements = side_words * word_length;
+constexpr int64_t shortest_side = 64;  // in elements; of shorter ones most of a tile would be empty
+
+// Planes in words: strides, rows and columns are those of words of four elements, which each side reads along its run.
+// Each thread turns squares of 4 x 4 elements. Words of a tile's row are stored at their own number xor that of the
+// square's row, so that neither going along rows nor down columns meets a bank twice.
+template <typename Word>
+__global__ void __launch_bounds__(block_threads)
+    transpose_words_kernel(const __grid_constant__ Planes planes, Word* __restrict__ to,
+                           const Word* __restrict__ from) {
+  constexpr int warps = block_threads / side_words, squares = side_words / warps;
+  __shared__ Word tile[side_elements][side_words];
+  int64_t row_tile = blockIdx.x;
+  int64_t column_tile = planes.row_tiles.divide(row_tile);
+  const int64_t plane = planes.column_tiles.divide(column_tile);
+  int64_t base[2];
+  planes.nest.offsets(plane, base);
+  const int lane = static_cast<int>(threadIdx.x) % side_words, warp = static_cast<int>(threadIdx.x) / side_words;
+  const int64_t first_row = row_tile * side_words, first_column = column_tile * side_words;
+
+  Word columns[squares][word_length];
+#pragma unroll
+  for (int s = 0; s < squares; ++s) {
+    const int64_t row = first_row + lane, column = first_column + warp + s * warps;
+    if (row >= planes.rows || column >= planes.columns) continue;
+#pragma unroll
+    for (int c = 0; c < word_length; ++c)
+      columns[s][c] = from[base[1] + row + (column * word_length + c) * planes.from_stride];
+  }
+#pragma unroll
+  for (int s = 0; s < squares; ++s) {
+    Word rows[word_length];
+    turn_words(columns[s], rows);
+#pragma unroll
+    for (int r = 0; r < word_length; ++r) tile[lane * word_length + r][(warp + s * warps) ^ lane] = rows[r];
+  }
+  __syncthreads();
+#pragma unroll
+  for (int i = warp; i < side_elements; i += warps) {
+    const int64_t row = first_row * word_length + i, column = first_column + lane;
+    if (row < planes.rows * word_length && column < planes.columns)
+      to[base[0] + row * planes.to_stride + column] = tile[i][lane ^ (i / word_length)];
+  }
+}
+
 // The dimension along which the source is consecutive while the destination is along the last; -1 where there is
 // none, or where one of the two is too short for tiles to pay.
 int transposed_dimension(const LoopNest<2>& nest) {
@@ -72,24 +121,64 @@ int transposed_dimension(const LoopNest<2>& nest) {
   return -1;
 }
 
-template <typename T>
-cudaError_t transpose(const LoopNest<2>& nest, int dimension, T* to, const T* from, cudaStream_t stream) {
+// In which {dimension} is the source's run: planes with sides of at most `side` in a tile.
+Planes planes_of(const LoopNest<2>& nest, int dimension, int side) {
   const int last = nest.rank - 1;
   LoopNest<2> outer;
   for (int d = 0; d < last; ++d)
     if (d != dimension) outer.add_dimension(nest.sizes[d], {nest.strides[0][d], nest.strides[1][d]});
-  outer = collapse(outer);
   Planes planes;
-  planes.nest = DeviceNest<2>(outer);
+  planes.nest = DeviceNest<2>(collapse(outer));
   planes.rows = nest.sizes[dimension];
   planes.columns = nest.sizes[last];
   planes.to_stride = nest.strides[0][dimension];
   planes.from_stride = nest.strides[1][last];
-  const int64_t row_tiles = blocks_for(planes.rows, tile_side), column_tiles = blocks_for(planes.columns, tile_side);
-  planes.row_tiles = Divider(row_tiles);
-  planes.column_tiles = Divider(column_tiles);
-  const auto blocks = static_cast<unsigned>(outer.iterations() * row_tiles * column_tiles);
-  transpose_kernel<<<blocks, block_threads, 0, stream>>>(planes, to, from);
+  planes.row_tiles = Divider(blocks_for(planes.rows, side));
+  planes.column_tiles = Divider(blocks_for(planes.columns, side));
+  return planes;
+}
+
+unsigned blocks_of(const LoopNest<2>& nest, int dimension, int side) {
+  const int64_t rows = nest.sizes[dimension], columns = nest.sizes[nest.rank - 1];
+  const int64_t planes = nest.iterations() / (rows * columns);
+  return static_cast<unsigned>(planes * blocks_for(rows, side) * blocks_for(columns, side));
+}
+
+// Whether each side's runs are whole words at addresses of words; then the nest in words.
+template <typename Word>
+bool in_words(LoopNest<2>& nest, int dimension, const void* to, const void* from) {
+  const int last = nest.rank - 1;
+  if (nest.sizes[dimension] < shortest_side || nest.sizes[last] < shortest_side) return false;
+  if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % sizeof(Word) != 0) return false;
+  if (nest.sizes[dimension] % word_length != 0 || nest.sizes[last] % word_length != 0) return false;
+  LoopNest<2> words = nest;
+  words.sizes[dimension] /= word_length;
+  words.sizes[last] /= word_length;
+  for (int side = 0; side < 2; ++side)
+    for (int d = 0; d < nest.rank; ++d) {
+      if (d == (side == 0 ? last : dimension)) continue;  // the run
+      if (nest.strides[side][d] % word_length != 0) return false;
+      words.strides[side][d] /= word_length;
+    }
+  nest = words;
+  return true;
+}
+
+template <typename Word>
+cudaError_t transpose_words(const LoopNest<2>& nest, int dimension, void* to, const void* from, cudaStream_t stream) {
+  transpose_words_kernel<<<blocks_of(nest, dimension, side_words), block_threads, 0, stream>>>(
+      planes_of(nest, dimension, side_words), static_cast<Word*>(to), static_cast<const Word*>(from));
+  return cudaGetLastError();
+}
+
+template <typename T>
+cudaError_t transpose(LoopNest<2> nest, int dimension, T* to, const T* from, cudaStream_t stream) {
+  if constexpr (sizeof(T) <= 2) {
+    using Word = std::conditional_t<sizeof(T) == 1, FourBytes, FourHalves>;
+    if (in_words<Word>(nest, dimension, to, from)) return transpose_words<Word>(nest, dimension, to, from, stream);
+  }
+  transpose_kernel<<<blocks_of(nest, dimension, tile_side), block_threads, 0, stream>>>(
+      planes_of(nest, dimension, tile_side), to, from);
   return cudaGetLastError();
 }
 
