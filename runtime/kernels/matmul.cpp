@@ -19,12 +19,6 @@ LoopNest<3> matmul_batch(const Type& y, const Type& a, const Type& b) {
   return batch;
 }
 
-cuda::NarrowGradientSizes narrow_gradient_sizes(const OpCall& call) {
-  const NarrowGradientSides sides(call);
-  const Type& wide = call[sides.wide];
-  return {rows_of(wide), wide.shape.back(), call[sides.narrow].shape.back()};
-}
-
 namespace {
 
 // Operands of one float dtype and nothing empty. The result may be f32 where the operands have 16 bits; inference has
@@ -67,11 +61,6 @@ bool accepts_split_gradient(const OpCall& call, llvm::ArrayRef<Type> results) {
   return has_aligned_rows(call, 2) && columns % product_alignment != 0 && columns > product_alignment;
 }
 
-bool accepts_narrow_gradient(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return results.size() == 1 && !call.attrs.has("columns") && accepts_matmul<2>(call, results) &&
-         is_16_bit_float(call["x"].dtype) && narrow_gradient_sizes(call).fit();
-}
-
 bool accepts_gelu_grad(const OpCall& call, llvm::ArrayRef<Type> results) {
   return accepts_matmul<3>(call, results) && call["dy"].dtype != DType::F64;
 }
@@ -98,10 +87,6 @@ int64_t weight_gradient_workspace(const OpCall& call, llvm::ArrayRef<Type> resul
   const int64_t sums =
       results.size() == 1 ? 0 : bias_sums(call["dy"]).workspace() * static_cast<int64_t>(sizeof(float));
   return std::max(device.product_workspace_bytes, sums);
-}
-
-int64_t narrow_gradient_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
-  return narrow_gradient_sizes(call).workspace_bytes();
 }
 
 // ---- Predictions, fitted to 160 shapes of 16-bit operands that were measured on an H200 ----
@@ -193,7 +178,6 @@ constexpr CudaCandidate candidates[] = {
     cublaslt(op_linear_dw, "cublaslt", 4, accepts_weight_gradient, weight_gradient_workspace, weight_gradient_us),
     cublaslt(op_linear_dw, "cublaslt_split", 4, accepts_split_gradient, matmul_workspace, split_gradient_us),
     cublaslt(op_linear_dw, "cublaslt_bgrad", 2, accepts_bgrad),
-    {op_linear_dw, "narrow_mma", accepts_narrow_gradient, narrow_gradient_workspace},
 };
 
 }  // namespace

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "kernels/cuda/matmul/narrow_gradient_sizes.h"
 #include "runtime/kernels/cuda_candidate.h"
 #include "runtime/kernels/kernel_call.h"
 
@@ -19,19 +18,6 @@ struct WeightGradientSides {
     if (call.get_int("transpose_w")) std::swap(left, right);
   }
 };
-
-// The side of a weight gradient with few columns, and the other.
-struct NarrowGradientSides {
-  llvm::StringRef wide, narrow;
-  bool few_are_rows;  // of dw
-  explicit NarrowGradientSides(const OpCall& call) {
-    const WeightGradientSides sides(call);
-    few_are_rows = call[sides.left].shape.back() < call[sides.right].shape.back();
-    wide = few_are_rows ? sides.right : sides.left;
-    narrow = few_are_rows ? sides.left : sides.right;
-  }
-};
-cuda::NarrowGradientSizes narrow_gradient_sizes(const OpCall& call);
 
 // The library's kernels for 16-bit operands are fast where sizes are multiples of 16 bytes.
 inline constexpr int64_t product_alignment = 8;

@@ -304,25 +304,7 @@ TEST_SUITE("unit") {
     CHECK(names_of(catalog, "linear_dw", bias, {x, dy}) ==
           "cublaslt cublaslt_2 cublaslt_3 cublaslt_4 cublaslt_bgrad cublaslt_bgrad_2 reference ");
     CHECK(names_of(catalog, "linear_dw", bias, {odd_x, dy}) == "cublaslt cublaslt_2 cublaslt_3 cublaslt_4 reference ");
-    CHECK(names_of(catalog, "linear_dw", {}, {odd_x, dy}) == "cublaslt cublaslt_2 cublaslt_3 cublaslt_4 reference ");
-  }
-
-  TEST_CASE("weight gradients with up to 64 columns on one side, in whole accesses, have a kernel of their own") {
-    const CudaCatalog catalog(any_device());
-    const auto is_own = [&](int64_t inputs, int64_t outputs, Attrs attrs, DType dtype = DType::BF16) {
-      const Type x(dtype, {2, 512, inputs}), dy(dtype, {2, 512, outputs});
-      return names_of(catalog, "linear_dw", std::move(attrs), {x, dy}).find("narrow_mma") != std::string::npos;
-    };
-    const Attrs by_outputs{{"transpose_w", int64_t{1}}, {"dtype", DType::F32}};
-    CHECK(is_own(4096, 8, by_outputs));
-    CHECK(is_own(8, 4096, by_outputs));
-    CHECK(is_own(64, 4096, {}));
-    CHECK_FALSE(is_own(72, 4096, by_outputs));
-    CHECK_FALSE(is_own(4, 4096, by_outputs));
-    CHECK_FALSE(is_own(8, 4100, by_outputs));
-    CHECK_FALSE(is_own(8, 4096, by_outputs, DType::F32));
-    CHECK_FALSE(is_own(8, 4096, {{"columns", int64_t{4095}}}));
-    CHECK_FALSE(is_own(8, 4096, {{"bias", int64_t{1}}}));
+    CHECK(names_of(catalog, "linear_dw", {}, {x, dy}) == "cublaslt cublaslt_2 cublaslt_3 cublaslt_4 reference ");
   }
 
   TEST_CASE("cuDNN's other plans of a convolution stand behind its first choice") {

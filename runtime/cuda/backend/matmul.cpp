@@ -1,14 +1,14 @@
 #include "runtime/kernels/matmul.h"
 #include "kernels/cuda/elementwise/elementwise.h"
-#include "kernels/cuda/matmul/narrow_gradient.h"
 #include "kernels/cuda/reduce/reduce.h"
 #include "runtime/cuda/backend/matmul_plan.h"
 #include "runtime/kernels/elementwise.h"
 #include "runtime/kernels/reduce.h"
 
 // matmul, linear, linear's weight gradient, linear with gelu's gradient behind it and products of 8-bit floats, through
-// cuBLASLt. What the library can do in a matmul's epilogue our own kernels can do after it: both are candidates, and
-// which is faster is measured. So are, for weight gradients with few columns, the library and a kernel of our own.
+// cuBLASLt. What the
+// library can do in a matmul's epilogue our own kernels can do after it: both are candidates, and which is faster is
+// measured.
 
 namespace plimsoll {
 namespace {
@@ -160,20 +160,6 @@ Status launch_split(const CudaCall& k) {
   return run_from(prepared->rest, aligned_columns(columns_of(k)));
 }
 
-// Few columns on one side.
-Status launch_narrow_gradient(const CudaCall& k) {
-  const NarrowGradientSides sides(k.call);
-  return launched(k,
-                  cuda::narrow_gradient({.sizes = narrow_gradient_sizes(k.call),
-                                         .few = sides.few_are_rows ? cuda::NarrowSide::Rows : cuda::NarrowSide::Columns,
-                                         .wide = k.in(sides.wide),
-                                         .narrow = k.in(sides.narrow),
-                                         .addend = k.in("addend"),
-                                         .dw = k.out("dw"),
-                                         .workspace = k.scratch<float>()},
-                                        k.in_scalar("x"), k.out_scalar("dw"), k.stream));
-}
-
 // ---- linear_f8 ----
 
 Matmul f8_matmul(const CudaCall& k) {
@@ -200,7 +186,6 @@ constexpr CudaLauncher launchers[] = {
     {op_linear_dw, "cublaslt", launch_linear_dw, prepare<weight_gradient>},
     {op_linear_dw, "cublaslt_split", launch_split, prepare_split},
     {op_linear_dw, "cublaslt_bgrad", launch_bgrad, prepare<weight_gradient_with_sums>},
-    {op_linear_dw, "narrow_mma", launch_narrow_gradient},
 };
 
 }  // namespace
