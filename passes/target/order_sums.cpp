@@ -1,3 +1,4 @@
+#include "ir/fused_body.h"
 #include "passes/rewrite/patterns.h"
 
 // Two products make one sum: the second adds what the first has made. A product that adds reads as many bytes more as
@@ -7,6 +8,9 @@
 // It applies where nothing else reads the first product and this one adds nothing itself: otherwise one of the two
 // reads an addend either way. Both stand at the later place then, where the operands of both are there. What is rounded
 // between the two is the smaller summand.
+//
+// Where elementwise ops make several summands of a sum of products, such as the dropped out gradients of adapters on
+// one operand, they are added first, which is one elementwise op, and the first product adds their sum.
 
 namespace plimsoll {
 namespace {
@@ -47,9 +51,56 @@ bool try_swap(Graph& graph, NodeId id) {
   return true;
 }
 
+// The elementwise op that makes the value for one reader alone.
+bool is_elementwise_summand(const Graph& graph, ValueId value) {
+  const NodeId producer = graph.value(value).producer;
+  if (producer == NodeId::None || !has_one_reader(graph, value)) return false;
+  const Node& node = graph.node(producer);
+  return fits_fused_body(*node.op, operand_types(graph, node), result_types(graph, node));
+}
+
+// Products, each of which adds what the one behind it in the list makes; the last adds something else.
+std::vector<NodeId> chain_of_sums(const Graph& graph, ValueId value) {
+  std::vector<NodeId> chain;
+  while (has_one_reader(graph, value)) {
+    const NodeId producer = graph.value(value).producer;
+    if (producer == NodeId::None || !is_product_with_addend(graph.node(producer))) break;
+    const Node& product = graph.node(producer);
+    value = operand_of(product, product.op->addend);
+    if (value == ValueId::None) break;
+    chain.push_back(producer);
+  }
+  return chain;
+}
+
+bool try_sink(Graph& graph, NodeId id) {
+  const Node sum = graph.node(id);
+  for (const auto& [small, large] : {std::pair(0, 1), std::pair(1, 0)}) {
+    const ValueId summand = sum.operands[static_cast<size_t>(small)];
+    if (!is_elementwise_summand(graph, summand)) continue;
+    const std::vector<NodeId> chain = chain_of_sums(graph, sum.operands[static_cast<size_t>(large)]);
+    if (chain.empty()) continue;
+    const Node& last = graph.node(chain.back());
+    const ValueId other = operand_of(last, last.op->addend);
+    if (!is_elementwise_summand(graph, other) || graph.type(other) != graph.type(summand)) continue;
+    if (graph.type(sum.results[0]) != graph.type(summand)) continue;
+    Builder b = builder_at(graph, id);
+    ValueId made = b.emit("add", {summand, other});
+    for (NodeId product : llvm::reverse(chain)) {
+      const Node node = graph.node(product);
+      b.origin = node.origin;
+      made = b.emit(node.op->name, operands_with(node, node.op->addend, made), node.attrs);
+    }
+    replace_and_rename(graph, sum.results[0], made);
+    return true;
+  }
+  return false;
+}
+
 Result<bool> run(Graph& graph, PassContext& context) {
   return apply_patterns(graph, context,
-                        {{"linear", "sums", [](Graph& g, NodeId id) { return try_swap(g, id); }},
+                        {{"add", "sums", [](Graph& g, NodeId id) { return try_sink(g, id); }},
+                         {"linear", "sums", [](Graph& g, NodeId id) { return try_swap(g, id); }},
                          {"linear_f8", "sums", [](Graph& g, NodeId id) { return try_swap(g, id); }}});
 }
 
@@ -57,7 +108,7 @@ Result<bool> run(Graph& graph, PassContext& context) {
 
 constinit const PassInfo pass_order_sums{
     .name = "order-sums",
-    .summary = "let the product with less work begin a sum of two, whose other product adds it",
+    .summary = "let the product with less work begin a sum of two, and elementwise summands a sum of products",
     .run = run,
 };
 
