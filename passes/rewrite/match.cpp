@@ -1,5 +1,7 @@
 #include "passes/rewrite/match.h"
 
+#include "ir/fused_body.h"
+
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -82,6 +84,15 @@ std::optional<Types> try_infer(const OpDef& op, const Attrs& attrs, llvm::ArrayR
   if (results) return std::move(*results);
   llvm::consumeError(results.takeError());
   return std::nullopt;
+}
+
+bool fits_fused_body(const Graph& graph, const Node& node) {
+  return fits_fused_body(*node.op, operand_types(graph, node), result_types(graph, node));
+}
+
+bool is_elementwise_for_one_reader(const Graph& graph, ValueId value) {
+  const NodeId producer = graph.value(value).producer;
+  return producer != NodeId::None && has_one_reader(graph, value) && fits_fused_body(graph, graph.node(producer));
 }
 
 llvm::SmallVector<ValueId, 4> operands_with(const Node& node, llvm::StringRef name, ValueId operand) {

@@ -42,6 +42,12 @@ std::optional<WithNumber> with_number(const Graph& graph, const Node& node);
 // The types of the results for other operands and attributes; none where the op does not take them.
 std::optional<Types> try_infer(const OpDef& op, const Attrs& attrs, llvm::ArrayRef<const Type*> operands);
 
+// May the node be one of a fused op's body?
+bool fits_fused_body(const Graph& graph, const Node& node);
+
+// Does such a node make the value, for one reader alone?
+bool is_elementwise_for_one_reader(const Graph& graph, ValueId value);
+
 // The node's operands with another one, which it need not have yet, of that name.
 llvm::SmallVector<ValueId, 4> operands_with(const Node& node, llvm::StringRef name, ValueId operand);
 

@@ -7,7 +7,8 @@
 // It applies where nothing else reads the result, both sides have the sum's type, and the other side is computed before
 // the op. No op moves, since its operands would have to wait with it. Views between the op and the sum move behind the
 // op. An op has one addend: where two ops could make a sum, the later one takes the other's result, and where the op
-// has an addend already, the op that makes this one and nothing else reads takes the new one.
+// has an addend already, the op that makes this one and nothing else reads takes the new one. Where an elementwise op
+// makes the other side and others alone read the sum, the sum is made among these, and neither side is written.
 
 namespace plimsoll {
 namespace {
@@ -49,9 +50,21 @@ bool fuse(Graph& graph, NodeOrder& order, NodeId sum, ValueId summand, NodeId ad
   return true;
 }
 
+// Another sum is no such reader, since an op may make that one.
+bool is_between_elementwise(const Graph& graph, NodeId sum) {
+  const Node& node = graph.node(sum);
+  const ValueId result = node.results[0];
+  const bool only_elementwise_reads = llvm::all_of(graph.value(result).users, [&](NodeId user) {
+    const Node& reader = graph.node(user);
+    return reader.op->name != "add" && fits_fused_body(graph, reader);
+  });
+  if (!only_elementwise_reads || leaves_graph(graph, result)) return false;
+  return llvm::any_of(node.operands, [&](ValueId side) { return is_elementwise_for_one_reader(graph, side); });
+}
+
 bool try_sum(Graph& graph, NodeOrder& order, NodeId sum) {
   const ValueId a = graph.node(sum).operands[0], b = graph.node(sum).operands[1];
-  if (graph.type(a) != graph.type(b)) return false;
+  if (graph.type(a) != graph.type(b) || is_between_elementwise(graph, sum)) return false;
   const NodeId first = adder_behind(graph, a), second = adder_behind(graph, b);
   return order[first] > order[second] ? fuse(graph, order, sum, a, first, b) : fuse(graph, order, sum, b, second, a);
 }

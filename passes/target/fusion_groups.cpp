@@ -10,6 +10,7 @@
 // and is read where its views are read.
 
 #include "ir/fused_body.h"
+#include "passes/rewrite/match.h"
 #include "passes/target/fusion_reductions.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -27,10 +28,6 @@ constexpr size_t max_repeated_nodes = 4;
 
 // The first result of a fused op may take the bytes of one of so many first operands.
 constexpr size_t overlaid_operands = 4;
-
-bool fits(const Graph& graph, const Node& node) {
-  return fits_fused_body(*node.op, operand_types(graph, node), result_types(graph, node));
-}
 
 // Do the nodes read the value both as dropout's counter and as elements? A body has it as one of the two.
 bool is_counter_and_elements(const Graph& graph, llvm::ArrayRef<NodeId> nodes, ValueId value) {
@@ -92,7 +89,7 @@ class Grouping {
 
   void add_node(NodeId id, int64_t place) {
     place_[index_of(id)] = place;
-    if (!fits(graph_, graph_.node(id)) && !is_fusible_reduction(graph_, graph_.node(id))) return;
+    if (!fits_fused_body(graph_, graph_.node(id)) && !is_fusible_reduction(graph_, graph_.node(id))) return;
     group_[index_of(id)] = groups_.size();
     groups_.push_back({{id}, place});
   }
@@ -343,7 +340,7 @@ bool only_elementwise_reads_in_backward(const Graph& graph, ValueId value) {
     const Node& node = graph.node(user);
     if (node.op->is_view()) return false;
     if (node.phase == Phase::Forward) continue;
-    if (node.phase != Phase::Backward || !fits(graph, node)) return false;
+    if (node.phase != Phase::Backward || !fits_fused_body(graph, node)) return false;
     if (graph.type(node.results[0]).shape != graph.type(value).shape) return false;
     any = true;
   }
@@ -356,7 +353,7 @@ std::vector<NodeId> choose_remakes(const Graph& graph) {
   std::vector<NodeId> chosen;
   for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id)) {
     const Node& node = graph.node(id);
-    if (node.phase != Phase::Forward || node.op->name == "dropout" || !fits(graph, node)) continue;
+    if (node.phase != Phase::Forward || node.op->name == "dropout" || !fits_fused_body(graph, node)) continue;
     if (only_elementwise_reads_in_backward(graph, node.results[0]) && can_remake(graph, id)) chosen.push_back(id);
   }
   return chosen;

@@ -1,4 +1,3 @@
-#include "ir/fused_body.h"
 #include "passes/rewrite/patterns.h"
 
 // Two products make one sum: the second adds what the first has made. A product that adds reads as many bytes more as
@@ -51,14 +50,6 @@ bool try_swap(Graph& graph, NodeId id) {
   return true;
 }
 
-// The elementwise op that makes the value for one reader alone.
-bool is_elementwise_summand(const Graph& graph, ValueId value) {
-  const NodeId producer = graph.value(value).producer;
-  if (producer == NodeId::None || !has_one_reader(graph, value)) return false;
-  const Node& node = graph.node(producer);
-  return fits_fused_body(*node.op, operand_types(graph, node), result_types(graph, node));
-}
-
 // Products, each of which adds what the one behind it in the list makes; the last adds something else.
 std::vector<NodeId> chain_of_sums(const Graph& graph, ValueId value) {
   std::vector<NodeId> chain;
@@ -77,12 +68,12 @@ bool try_sink(Graph& graph, NodeId id) {
   const Node sum = graph.node(id);
   for (const auto& [small, large] : {std::pair(0, 1), std::pair(1, 0)}) {
     const ValueId summand = sum.operands[static_cast<size_t>(small)];
-    if (!is_elementwise_summand(graph, summand)) continue;
+    if (!is_elementwise_for_one_reader(graph, summand)) continue;
     const std::vector<NodeId> chain = chain_of_sums(graph, sum.operands[static_cast<size_t>(large)]);
     if (chain.empty()) continue;
     const Node& last = graph.node(chain.back());
     const ValueId other = operand_of(last, last.op->addend);
-    if (!is_elementwise_summand(graph, other) || graph.type(other) != graph.type(summand)) continue;
+    if (!is_elementwise_for_one_reader(graph, other) || graph.type(other) != graph.type(summand)) continue;
     if (graph.type(sum.results[0]) != graph.type(summand)) continue;
     Builder b = builder_at(graph, id);
     ValueId made = b.emit("add", {summand, other});

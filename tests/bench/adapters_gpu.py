@@ -34,6 +34,7 @@ LORA = ["--precision", "bf16", "--lora-rank", "8", "--lora-alpha", "16"]
 OURS = {
     "ours-r8-b8": (8, None, LORA),
     "ours-r8-b16": (16, None, LORA),
+    "ours-r8-b20": (20, None, LORA),
     "ours-r32-b16": (16, None, ["--precision", "bf16", "--lora-rank", "32", "--lora-alpha", "64"]),
     "ours-dropout-b16": (16, None, [*LORA, "--lora-dropout", "0.05"]),
     "ours-qlora-b16": (16, None, [*LORA, "--quantize", "nf4"]),
