@@ -173,16 +173,23 @@ double OffloadLevelSearch::min_us_of(size_t function) const {
   return calls_of(function) * us;
 }
 
+// No plan of this order that has at most so many transient bytes adds less to its compute.
+double OffloadLevelSearch::min_added_us_within(const OrderVariant& order, int64_t allowance) {
+  const RematProblem& problem = order.sequence.problem;
+  if (!has_copies(problem) && problem.offloads.empty()) return min_added_us(problem, allowance);
+  double lost_us = 0;  // to the copies of states
+  for (const RematOp& op : problem.ops)
+    if (is_copy(op.engine)) lost_us += problem.compute_us(op);
+  return lost_us + min_added_us_at_peaks(problem, allowance, order.host_room);
+}
+
 double OffloadLevelSearch::min_us_within(int64_t budget_bytes) const {
   double us = 0;
   for (size_t f = 0; f < functions_.size(); ++f) {
     double least_us = std::numeric_limits<double>::infinity();
     for (const OrderVariant& order : functions_[f].orders) {
-      const RematProblem& problem = order.sequence.problem;
-      const bool copies = has_copies(problem) || !problem.offloads.empty();
-      const double added_us = copies ? min_added_us_at_peaks(problem, allowance(budget_bytes))
-                                     : min_added_us(problem, allowance(budget_bytes));
-      least_us = std::min(least_us, std::max(order.min_us, compute_us(problem) + added_us));
+      const double us_within = compute_us(order.sequence.problem) + min_added_us_within(order, allowance(budget_bytes));
+      least_us = std::min(least_us, std::max(order.min_us, us_within));
     }
     us += calls_of(f) * least_us;
   }
@@ -596,7 +603,7 @@ Plan OffloadLevelSearch::explained(Plan plan) const {
                                 "rematerialise " + std::to_string(extra.remats.size()) + " instructions",
                                 "adds " + milliseconds(added) + ", " + share +
                                     " of the function; nothing of this order within the budget adds less than " +
-                                    milliseconds(min_added_us(problem, allowance_))});
+                                    milliseconds(min_added_us_within(*chosen.order, allowance_))});
     }
     explain_copies(plan, f);
     for (NodeId id : draft_->functions[f].added)

@@ -132,6 +132,7 @@ class OffloadLevelSearch {
     return function == 0 ? static_cast<double>(options_.training.accumulate) : 1;
   }
   double min_us_of(size_t function) const;
+  static double min_added_us_within(const OrderVariant& order, int64_t allowance);
   static bool is_bound(const Trial& option);
   bool bring_close(Trial& bound) const;
   static Trial pop(FunctionSearch& function);

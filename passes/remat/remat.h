@@ -126,9 +126,10 @@ std::vector<RematPlan> remat_levels(const RematProblem& problem, int64_t highest
 // searches tighten the bound; each may search `nodes` nodes.
 double min_added_us(const RematProblem& problem, int64_t limit_bytes, int64_t nodes = 200000);
 
-// The same from a few ops alone, so that it is quick and not as high. With copies in the problem it bounds what is
-// added to the time of its compute.
-double min_added_us_at_peaks(const RematProblem& problem, int64_t limit_bytes);
+// The same from a few ops alone, so that it is quick and not as high, with at most `host_bytes` of values on the host.
+// With copies in the problem it bounds what is added to its compute and what that loses to these copies.
+double min_added_us_at_peaks(const RematProblem& problem, int64_t limit_bytes,
+                             int64_t host_bytes = std::numeric_limits<int64_t>::max());
 
 // No plan has a lower peak: at each op, what is alive without the values that may be made again or copied back later.
 int64_t min_peak_bytes(const RematProblem& problem);

@@ -8,8 +8,8 @@
 // time. Choosing which to shed is a knapsack. Its minimum cost bounds the added time from below, and the largest bound
 // over all t holds. The fractional relaxation finds the points that matter, and there the knapsack is solved exactly.
 // With copies, part of the excess is rematerialised and part is offloaded before t and reloaded after it, and compute
-// hides the copies at best. The bound is then the minimum over all splits of the excess, each part taken as if it had
-// all values to itself.
+// hides the copies at best, but for what it loses to them. The bound is then the minimum over all splits of the excess,
+// each part taken as if it had all values to itself.
 
 namespace plimsoll {
 namespace {
@@ -17,6 +17,7 @@ namespace {
 using namespace remat;
 
 constexpr double impossible = std::numeric_limits<double>::infinity();
+constexpr int64_t any_bytes = std::numeric_limits<int64_t>::max();
 constexpr size_t exact_points = 8;
 constexpr int32_t peaks = 64;  // ops at which a quick bound looks, one of each equal part of the schedule
 constexpr int splits = 32;     // steps in which the excess is divided between remats and copies
@@ -172,23 +173,41 @@ class CopyBound {
             cheapest_first(plain, true, [&](int32_t id) { return plain.is_reload(id) ? plain.op(id).cost_us : 0; })),
         offloads_(cheapest_first(plain, true, [&](int32_t id) { return plain.to_host_us(id); })) {}
 
-  double at(int32_t t, int64_t limit) const {
+  double at(int32_t t, int64_t limit, int64_t host_bytes) const {
     Knapsack to_remat = knapsack_at(plain_, remats_, t, limit, true),
              to_reload = knapsack_at(plain_, reloads_, t, limit, true);
     MinCost remat(to_remat), reload(to_reload);
     MinCost offload(knapsack_at(plain_, offloads_, t, limit, true));
     const double before_us = plain_.clock_us(t),
                  after_us = plain_.clock_us(plain_.problem().op_count()) - plain_.clock_us(t + 1);
+    const double most_copied = static_cast<double>(host_bytes) + base_copies_alive(t);
     double min_us = impossible, excess = to_remat.excess;
     for (int i = 0; i < splits; ++i) {  // between this share of the excess and the next is copied
-      double copied = excess * i / splits, made_again = excess - excess * (i + 1) / splits;
-      min_us = std::min(min_us, std::max(0.0, offload.of(copied) - before_us) +
-                                    std::max(remat.of(made_again), reload.of(copied) - after_us));
+      const double copied = excess * i / splits, made_again = excess - excess * (i + 1) / splits;
+      const double offload_us = offload.of(copied), reload_us = reload.of(copied);
+      if (copied > most_copied || std::max(offload_us, reload_us) == impossible) break;
+      min_us = std::min(min_us, std::max(lost_us(offload_us), offload_us - before_us) +
+                                    std::max(remat.of(made_again) + lost_us(reload_us), reload_us - after_us));
     }
     return min_us;
   }
 
  private:
+  // What computing loses to copies that take so long together.
+  double lost_us(double copies_us) const { return plain_.problem().copy_interference.share * copies_us; }
+
+  // Bytes that wait at `t` for a later reader and came from the host, so that they need not be copied there.
+  double base_copies_alive(int32_t t) const {
+    const RematProblem& problem = plain_.problem();
+    double bytes = 0;
+    for (int32_t v = 0; v < static_cast<int32_t>(problem.value_bytes.size()); ++v) {
+      const int32_t made_by = plain_.producer(v);
+      if (made_by < 0 || made_by >= t || problem.ops[made_by].engine == Engine::Compute) continue;
+      if (plain_.is_alive(v, {t, t}) && !plain_.touches(t, v)) bytes += static_cast<double>(problem.value_bytes[v]);
+    }
+    return bytes;
+  }
+
   const RematSchedule& plain_;
   Producers remats_, reloads_, offloads_;
 };
@@ -201,11 +220,11 @@ double min_added_us(const RematProblem& problem, int64_t limit_bytes, int64_t no
   const CopyBound bound(plain);
   double bound_us = plain.added_us();
   for (int32_t t = 0; t < problem.op_count(); ++t)
-    if (plain.memory().live({t, t}) > limit_bytes) bound_us = std::max(bound_us, bound.at(t, limit_bytes));
+    if (plain.memory().live({t, t}) > limit_bytes) bound_us = std::max(bound_us, bound.at(t, limit_bytes, any_bytes));
   return bound_us;
 }
 
-double min_added_us_at_peaks(const RematProblem& problem, int64_t limit_bytes) {
+double min_added_us_at_peaks(const RematProblem& problem, int64_t limit_bytes, int64_t host_bytes) {
   const RematSchedule plain(problem);
   const CopyBound bound(plain);
   const auto live = [&](int32_t t) { return plain.memory().live({t, t}); };
@@ -216,7 +235,8 @@ double min_added_us_at_peaks(const RematProblem& problem, int64_t limit_bytes) {
     int32_t highest = begin;
     for (int32_t t = begin; t < end; ++t)
       if (live(t) > live(highest)) highest = t;
-    if (begin < end && live(highest) > limit_bytes) bound_us = std::max(bound_us, bound.at(highest, limit_bytes));
+    if (begin < end && live(highest) > limit_bytes)
+      bound_us = std::max(bound_us, bound.at(highest, limit_bytes, host_bytes));
   }
   return bound_us;
 }

@@ -219,7 +219,7 @@ TEST_CASE("remat: as cheap as the best three remats, and never below the bound")
   for (int round = 0; round < 80; ++round) {
     bool with_offloads = round % 2 == 1;
     RematProblem problem = random_problem(random, 8);
-    if (with_offloads) add_offloads(random, problem);
+    if (with_offloads) add_offloads(random, problem), problem.copy_interference.share = round % 3 * 0.1;
     int64_t peak = plain_peak(problem), limit = peak - 1 - pick(random, static_cast<int>(peak / 4) + 1);
     RematPlan plan = plan_within(problem, limit, {.seconds = 0.01});
     double best = cheapest_of(3, problem, limit);
@@ -227,7 +227,14 @@ TEST_CASE("remat: as cheap as the best three remats, and never below the bound")
       bool as_cheap = plan.peak_bytes <= limit && plan.added_us <= best + 1e-9;
       ++(as_cheap ? solved : missed)[with_offloads];
     }
-    if (plan.peak_bytes <= limit) CHECK(min_added_us(problem, limit) <= plan.added_us + 1e-9);
+    int64_t on_host = 0;
+    for (const OffloadOption& option : problem.offloads)
+      if (llvm::any_of(plan.reloads, [&](const Reload& reload) { return reload.value == option.value; }))
+        on_host += problem.value_bytes[option.value];
+    if (plan.peak_bytes <= limit) {
+      CHECK(min_added_us(problem, limit) <= plan.added_us + 1e-9);
+      CHECK(min_added_us_at_peaks(problem, limit, on_host) <= plan.added_us + 1e-9);
+    }
     CHECK(min_added_us_at_peaks(problem, limit) <= min_added_us(problem, limit) + 1e-9);
     CHECK(min_peak_bytes(problem) <= plan.peak_bytes);
     CHECK(min_peak_bytes(problem) <= plan_within(problem, 1, {.seconds = 0.01}).peak_bytes);
