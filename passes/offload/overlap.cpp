@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 // The levels are fixed limits between the peak of intervals as short as can be and that of intervals as wide as helps.
 // Each level starts from the intervals of the one below, which are within its limit too. No intervals are faster than
@@ -41,14 +42,21 @@ std::vector<Overlap> overlap_levels(const RematProblem& problem, int64_t highest
   const double compute_us = work.total_compute_us();
   double enough_us = min_total_us(problem) * (1 + rounding);
   const CopyIntervals tight(problem);
+  const auto widest = [&] { return widened(tight, std::numeric_limits<int64_t>::max(), enough_us); };
+  std::optional<CopyIntervals> at_most;
+  // Intervals under a limit are hardly faster than the widest, and take as long to find.
+  if (tight.total_us() * (1 - max_gain_on_widest) >= too_long_us) {
+    at_most = widest();
+    if (at_most->total_us() * (1 - max_gain_on_widest) >= too_long_us)
+      return {overlap_of(tight, tight.peak_bytes(), compute_us)};
+  }
   CopyIntervals present = widened(tight, tight.peak_bytes(), enough_us);
   std::vector<Overlap> levels{overlap_of(present, tight.peak_bytes(), compute_us)};
   auto is_enough = [&] { return levels.back().total_us <= enough_us; };
   if (is_enough() || tight.peak_bytes() >= highest_bytes) return levels;
-  const CopyIntervals widest = widened(tight, std::numeric_limits<int64_t>::max(), enough_us);
-  if (widest.total_us() * (1 - max_gain_on_widest) >= too_long_us) return levels;
-  enough_us = std::max(enough_us, widest.total_us() * (1 + rounding));
-  const double room = static_cast<double>(widest.peak_bytes() - tight.peak_bytes());
+  if (!at_most) at_most = widest();
+  enough_us = std::max(enough_us, at_most->total_us() * (1 + rounding));
+  const double room = static_cast<double>(at_most->peak_bytes() - tight.peak_bytes());
   auto add = [&](const CopyIntervals& intervals, int64_t limit) {
     const Overlap& last = levels.back();
     if (limit > last.limit_bytes && intervals.total_us() < last.total_us * (1 - rounding))
@@ -60,7 +68,7 @@ std::vector<Overlap> overlap_levels(const RematProblem& problem, int64_t highest
     present = widened(present, limit, enough_us);
     add(present, limit);
   }
-  if (!is_enough() && widest.peak_bytes() <= highest_bytes) add(widest, widest.peak_bytes());
+  if (!is_enough() && at_most->peak_bytes() <= highest_bytes) add(*at_most, at_most->peak_bytes());
   return levels;
 }
 
