@@ -19,6 +19,7 @@
 #include "passes/remat/remat_problem.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cassert>
 #include <cmath>
 #include <cstdio>
@@ -353,12 +354,15 @@ std::optional<OffloadLevelSearch::Trial> OffloadLevelSearch::next(FunctionSearch
     if (!is_bound(function.options.front())) return pop(function);
     std::vector<Trial> bounds;
     while (bounds.size() < bounds_at_once && !function.options.empty() && is_bound(function.options.front()) &&
-           function.options.front().us < too_long_us) {
-      Trial bound = pop(function);
-      if (bring_close(bound))
-        push(function, bound);
-      else
-        bounds.push_back(bound);
+           function.options.front().us < too_long_us)
+      bounds.push_back(pop(function));
+    std::atomic<bool> come_closer = false;
+    parallel_for(bounds.size(), [&](size_t i) {
+      if (bring_close(bounds[i])) come_closer = true;
+    });
+    if (come_closer) {
+      for (const Trial& bound : bounds) push(function, bound);
+      continue;
     }
     parallel_for(bounds.size(), [&](size_t i) {
       static_cast<void>(overlaps_of(*bounds[i].order, *bounds[i].candidate, too_long_us));
