@@ -34,8 +34,8 @@ struct Overlap {
 // in its own place. A copy to the device is waited for by the first op that reads what it writes, or by the op that
 // overwrites what it reads (`remat_until`), and is issued once the copy that it reads from was waited for. The first
 // level keeps to the peak of intervals as short as can be; each further one takes less time under a higher limit, up to
-// `highest_bytes`. The limits depend on the schedule alone. The first level is the only one where no level is likely to
-// take less than `too_long_us`.
+// `highest_bytes`. The limits depend on the schedule alone. Where no level is likely to take less than
+// `too_long_us`, the first one is the only one, and its intervals may be as short as can be.
 std::vector<Overlap> overlap_levels(const RematProblem& problem, int64_t highest_bytes,
                                     double too_long_us = std::numeric_limits<double>::infinity());
 
