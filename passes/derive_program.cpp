@@ -131,9 +131,14 @@ Result<ForwardModel> prepare_forward(CleanModel model, const TrainingRequest& re
                                      const KernelPreferences& preferences) {
   Result<ForwardModel> forward = prepare_undivided(std::move(model), request, preferences);
   if (!forward || forward->passes.stopped()) return forward;
-  Result<bool> changed = forward->passes.run(forward->graph, partition_pipeline(request, preferences));
+  return divide_forward(std::move(*forward), request, preferences);
+}
+
+Result<ForwardModel> divide_forward(ForwardModel undivided, const TrainingRequest& request,
+                                    const KernelPreferences& preferences) {
+  Result<bool> changed = undivided.passes.run(undivided.graph, partition_pipeline(request, preferences));
   if (!changed) return changed.takeError();
-  return forward;
+  return undivided;
 }
 
 Result<Derived> derive_program(const ForwardModel& forward, const SplitChoice& split, const TrainingRequest& request,

@@ -26,9 +26,12 @@ struct ForwardModel {
 };
 Result<ForwardModel> prepare_forward(CleanModel model, const TrainingRequest& request,
                                      const KernelPreferences& preferences);
-// The same before ranks divide it.
+// Its two parts: what comes before ranks divide the graph, and how they do. Of the mesh the first sees alone whether
+// ranks divide tensors.
 Result<ForwardModel> prepare_undivided(CleanModel model, const TrainingRequest& request,
                                        const KernelPreferences& preferences);
+Result<ForwardModel> divide_forward(ForwardModel undivided, const TrainingRequest& request,
+                                    const KernelPreferences& preferences);
 
 // Decides, for the reader of the plan, on each trained state that no gradient reaches.
 void note_untrained(const Graph& forward, const Program& program, PassManager& passes);

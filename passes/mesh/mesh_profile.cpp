@@ -200,6 +200,7 @@ class Profiler {
   }
 
   Result<ModelProfile> run() {
+    prepare_undivided_models();
     Result<Sample> one = sample(1, 1);
     if (!one) return one.takeError();
     profile_.batch = one->batch;
@@ -224,8 +225,7 @@ class Profiler {
     TrainingRequest request = request_;
     request.mesh = {};
     request.mesh[MeshAxis::Tensor] = tensor, request.mesh[MeshAxis::Data] = data;
-    CleanModel model{model_.graph, model_.passes.quiet()};
-    Result<ForwardModel> forward = prepare_forward(std::move(model), request, catalog_.preferences());
+    Result<ForwardModel> forward = forward_of(request);
     if (!forward) return forward.takeError();
     Sample sample;
     sample.batch = forward->summary.batch;
@@ -241,6 +241,27 @@ class Profiler {
     sample.profile.work.push_back(reader.work());
     sample.profile.work.back().rows = std::max<int64_t>(rows_of_rank(sample.batch, data), 1);
     return sample;
+  }
+
+  // What all samples start from. Where it cannot be prepared, each sample says why.
+  void prepare_undivided_models() {
+    parallel_for(tensor_.most > 1 ? 2 : 1, [&](size_t divides_tensors) {
+      TrainingRequest request = request_;
+      request.mesh = {};
+      request.mesh[MeshAxis::Tensor] = 1 + static_cast<int64_t>(divides_tensors);
+      Result<ForwardModel> undivided =
+          prepare_undivided({model_.graph, model_.passes.quiet()}, request, catalog_.preferences());
+      if (undivided)
+        undivided_[divides_tensors].emplace(std::move(*undivided));
+      else
+        llvm::consumeError(undivided.takeError());
+    });
+  }
+
+  Result<ForwardModel> forward_of(const TrainingRequest& request) const {
+    const std::optional<ForwardModel>& undivided = undivided_[request.mesh[MeshAxis::Tensor] > 1];
+    if (!undivided) return prepare_forward({model_.graph, model_.passes.quiet()}, request, catalog_.preferences());
+    return divide_forward(*undivided, request, catalog_.preferences());
   }
 
   void add_work(int64_t tensor, Sample sample) {
@@ -323,6 +344,7 @@ class Profiler {
   TensorRanks tensor_;
   const DeviceDescription& device_;
   const KernelCatalog& catalog_;
+  std::optional<ForwardModel> undivided_[2];  // by whether ranks divide tensors
   ModelProfile profile_;
 };
 
