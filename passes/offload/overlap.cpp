@@ -44,8 +44,8 @@ std::vector<Overlap> overlap_levels(const RematProblem& problem, int64_t highest
   const CopyIntervals tight(problem);
   const auto widest = [&] { return widened(tight, std::numeric_limits<int64_t>::max(), enough_us); };
   std::optional<CopyIntervals> at_most;
-  // Intervals under a limit are hardly faster than the widest, and take as long to find.
-  if (tight.total_us() * (1 - max_gain_on_widest) >= too_long_us) {
+  // Intervals under a limit are hardly faster than the widest, and of a long schedule take as long to find.
+  if (problem.op_count() >= long_ops && tight.total_us() * (1 - max_gain_on_widest) >= too_long_us) {
     at_most = widest();
     if (at_most->total_us() * (1 - max_gain_on_widest) >= too_long_us)
       return {overlap_of(tight, tight.peak_bytes(), compute_us)};
@@ -55,6 +55,7 @@ std::vector<Overlap> overlap_levels(const RematProblem& problem, int64_t highest
   auto is_enough = [&] { return levels.back().total_us <= enough_us; };
   if (is_enough() || tight.peak_bytes() >= highest_bytes) return levels;
   if (!at_most) at_most = widest();
+  if (at_most->total_us() * (1 - max_gain_on_widest) >= too_long_us) return levels;
   enough_us = std::max(enough_us, at_most->total_us() * (1 + rounding));
   const double room = static_cast<double>(at_most->peak_bytes() - tight.peak_bytes());
   auto add = [&](const CopyIntervals& intervals, int64_t limit) {

@@ -35,7 +35,7 @@ struct Overlap {
 // overwrites what it reads (`remat_until`), and is issued once the copy that it reads from was waited for. The first
 // level keeps to the peak of intervals as short as can be; each further one takes less time under a higher limit, up to
 // `highest_bytes`. The limits depend on the schedule alone. Where no level is likely to take less than
-// `too_long_us`, the first one is the only one, and its intervals may be as short as can be.
+// `too_long_us`, the first one is the only one, and of a long schedule its intervals are as short as can be.
 std::vector<Overlap> overlap_levels(const RematProblem& problem, int64_t highest_bytes,
                                     double too_long_us = std::numeric_limits<double>::infinity());
 
