@@ -129,11 +129,16 @@ Result<CompileResult> compile_training(CleanModel model, const TrainingRequest& 
   whole.pipeline.stop_after.clear();
   if (Status s = check_devices(request, devices)) return s;
   model.passes = model.passes.under(whole);
-  Result<ForwardModel> forward = prepare_forward({model.graph, model.passes}, request, devices.preferences());
-  if (!forward) return forward.takeError();
+  std::optional<ForwardModel> prepared;
+  if (!request.prepared) {
+    Result<ForwardModel> forward = prepare_forward({model.graph, model.passes}, request, devices.preferences());
+    if (!forward) return forward.takeError();
+    prepared = std::move(*forward);
+  }
+  const ForwardModel& forward = request.prepared ? request.prepared->forward : *prepared;
   const auto search = [&](const StageDevices& on) {
-    return request.mesh[MeshAxis::Stage] > 1 ? search_stages(*forward, request, on, whole)
-                                             : search_splits(*forward, request, on.device(0), on.catalog(0), whole);
+    return request.mesh[MeshAxis::Stage] > 1 ? search_stages(forward, request, on, whole)
+                                             : search_splits(forward, request, on.device(0), on.catalog(0), whole);
   };
   Result<CompileResult> result = search(devices);
   if (!result) return result.takeError();

@@ -26,8 +26,8 @@ struct ForwardModel {
 };
 Result<ForwardModel> prepare_forward(CleanModel model, const TrainingRequest& request,
                                      const KernelPreferences& preferences);
-// Its two parts: what comes before ranks divide the graph, and how they do. Of the mesh the first sees alone whether
-// ranks divide tensors.
+// Its two parts: what comes before ranks divide the graph, and how they do. The graph of the first depends on the mesh
+// only in whether ranks divide tensors.
 Result<ForwardModel> prepare_undivided(CleanModel model, const TrainingRequest& request,
                                        const KernelPreferences& preferences);
 Result<ForwardModel> divide_forward(ForwardModel undivided, const TrainingRequest& request,
@@ -55,5 +55,11 @@ Result<Derived> schedule_program(Program program, const DeviceDescription& devic
                                  PassManager passes);
 Result<Derived> derive_program(const ForwardModel& forward, const SplitChoice& split, const TrainingRequest& request,
                                const DeviceDescription& device, const KernelCatalog& catalog, PassManager passes);
+
+// A job's program as it is, and the graph that others are derived of.
+struct PreparedProgram {
+  ForwardModel forward;
+  Derived whole;
+};
 
 }  // namespace plimsoll

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -72,6 +73,8 @@ struct QuantizeRequest {
   std::vector<std::string> skip;  // regular expressions over names of weights that stay as they are
 };
 
+struct PreparedProgram;  // passes/derive_program.h
+
 struct TrainingRequest {
   std::string loss;                // "" | OUTPUT | cross-entropy:LOGITS:LABELS | mse:A:B | bce:A:B
   std::vector<std::string> train;  // regular expressions over state names; empty: every parameter
@@ -119,6 +122,10 @@ struct TrainingRequest {
   EvaluationRequest evaluation;
   // Plans that take so long or longer are of no use, and what bounds show to be so is not searched.
   double enough_us = std::numeric_limits<double>::infinity();
+  // The result keeps what the search started from, which serves another request that differs in limits and effort
+  // alone. A pipeline has nothing to keep.
+  bool keeps_program = false;
+  std::shared_ptr<const PreparedProgram> prepared = nullptr;
   bool is_one_of_many = false;  // meshes that are compared, so long programs of stages are not searched as far
   double effort = 1;            // search work for rematerialisation and placement, as a multiple of the usual
   // Memory of each host, for all its ranks: what waits there, loading and the cache; 0: not limited.
@@ -165,11 +172,12 @@ struct CompileResult {
   Plan plan;  // where nothing is within the budget, the plan that needs least; of a pipeline, that of the stage that
               // lacks most
   bool fits = true;
-  bool is_too_slow = false;                // nothing is faster than TrainingRequest::enough_us, and there is no plan
-  int64_t host_budget_bytes = 0;           // as asked; 0: not limited
-  std::vector<Plan> frontier;              // plans of smaller budgets, where these were asked for
-  std::vector<StageNeed> stages;           // of a pipeline that does not fit, by stage, as it was cut
-  std::vector<std::string> split_regions;  // of a job that does not fit: values behind which chunks may pay
+  bool is_too_slow = false;                   // nothing is faster than TrainingRequest::enough_us, and there is no plan
+  int64_t host_budget_bytes = 0;              // as asked; 0: not limited
+  std::vector<Plan> frontier;                 // plans of smaller budgets, where these were asked for
+  std::vector<StageNeed> stages;              // of a pipeline that does not fit, by stage, as it was cut
+  std::vector<std::string> split_regions;     // of a job that does not fit: values behind which chunks may pay
+  std::shared_ptr<PreparedProgram> prepared;  // where the request asked to keep it
 
   std::vector<Plan*> plans() {
     std::vector<Plan*> all{&plan};

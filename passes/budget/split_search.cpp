@@ -163,6 +163,8 @@ class SplitSearch {
     Result<std::optional<Plan>> plan = within(whole_->plain().arenas.front().budget_bytes);
     if (!plan) return plan.takeError();
     if (!*plan) return none_is_faster();
+    if (request_.keeps_program)
+      result.prepared = std::make_shared<PreparedProgram>(PreparedProgram{forward_, std::move(*whole_->derived)});
     result.fits = is_within_budget(**plan);
     result.plan = std::move(**plan);
     result.host_budget_bytes = request_.host_budget_of_rank();
@@ -370,8 +372,12 @@ class SplitSearch {
     made->lean_calls = lean.size();
     if (!lean.empty()) made->catalog = std::make_unique<LeanCatalog>(catalog_, std::move(lean));
     const KernelCatalog& catalog = made->catalog ? static_cast<const KernelCatalog&>(*made->catalog) : catalog_;
-    Result<Derived> derived = derive_program(forward_, choice, request_, device_, catalog, std::move(passes));
+    const bool is_known = request_.prepared && choice.chunks == 1 && !made->catalog;
+    Result<Derived> derived = is_known
+                                  ? Result<Derived>(request_.prepared->whole)
+                                  : derive_program(forward_, choice, request_, device_, catalog, std::move(passes));
     if (!derived) return derived.takeError();
+    derived->draft.catalog = &catalog;  // that of what is known may be gone
     if (choice.chunks > 1) made->from = forward_.graph.value(choice.from).name;
     made->chunks = choice.chunks;
     made->derived.emplace(std::move(*derived));

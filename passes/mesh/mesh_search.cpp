@@ -60,7 +60,7 @@ class MeshSearch {
   struct Candidate {
     MeshCandidate what;
     MeshEstimate estimate;
-    std::optional<CompileResult> plain;  // without remats and copies
+    std::optional<CompileResult> plain;  // without remats and copies, and the program of that
     bool failed = false;                 // it cannot be compiled
     bool is_considered = false;
   };
@@ -188,6 +188,7 @@ class MeshSearch {
         request.recompute = request.offload = false;
         if (request.split == 0) request.split = 1;
         request.budget_bytes = any_bytes;  // stages are cut by their times alone
+        request.keeps_program = true;
         results[i].emplace(in_.compile(request));
       });
       for (size_t i = 0; i < fresh.size(); ++i) {
@@ -276,6 +277,7 @@ class MeshSearch {
     }
     TrainingRequest request = request_of(candidate);
     if (best_ && best_->fits) request.enough_us = us_of(*best_);
+    request.prepared = std::move(candidate.plain->prepared);
     Result<CompileResult> result = in_.compile(request);
     if (!result) return result.takeError();
     consider(candidate, std::move(result->is_too_slow ? *candidate.plain : *result));
@@ -284,6 +286,7 @@ class MeshSearch {
 
   void consider(Candidate& candidate, CompileResult result) {
     candidate.is_considered = true;
+    result.prepared.reset();
     const Plan& plan = result.plan;
     tried_.push_back({candidate.what.mesh, candidate.what.zero, plan.pipeline, result.fits, most_bytes(plan),
                       plan.predicted_step_us});
