@@ -40,30 +40,74 @@ class CopyPacking {
   }
 
   std::optional<PackedCopies> run() {
-    const int64_t peak = peak_of(lives_of(wanted_)), unit = options_.alignment;
-    FlexiblePlacer placer(flexible_, std::max(peak, (peak + peak / slack_share) / unit * unit),
+    FlexiblePlacer placer(flexible_, clock_us_, capacity_above(peak_of(lives_of(wanted_))),
                           steps_for(effort * options_.seconds, placement_steps_per_second));
-    std::optional<FlexiblePlacement> layout;
-    std::optional<CopyIntervals> intervals;
-    for (int round = 0; round < max_rounds; ++round) {
-      if (!placer.place()) break;
-      FlexiblePlacement next = placer.placement();
-      CopyIntervals within = intervals_within(next);
-      within.widen(std::numeric_limits<int64_t>::max(), FirstServed::Done, wide_.total_us);
-      const std::vector<size_t> late = within.late_copies(wanted_);
-      for (size_t w : late)
-        if (const int32_t i = flexible_of(wanted_[w]); i >= 0) placer.insist_on(static_cast<size_t>(i));
-      if (within.total_us() >= wide_.total_us && (!intervals || within.total_us() < intervals->total_us())) {
-        layout = std::move(next);
-        intervals.emplace(std::move(within));
-      }
-      if (late.empty()) break;
+    std::optional<Found> best = found(std::move(placer), wide_.total_us);
+    if (!best) return std::nullopt;
+    const double enough_us = best->total_us() * max_slowdown;
+    CopyIntervals filled = best->intervals;
+    filled.use_bounds();
+    while (is_wasteful(best->layout, filled)) {
+      std::optional<Found> next = pressed(*best, enough_us);
+      if (!next || next->total_us() > enough_us) break;
+      best.emplace(std::move(*next));
+      filled = best->intervals;
+      filled.use_bounds();
     }
-    if (!layout) return std::nullopt;
-    return packed(*layout, *intervals);
+    return packed(best->layout, filled.total_us() >= wide_.total_us ? filled : best->intervals);
   }
 
  private:
+  struct Found {
+    FlexiblePlacer placer;
+    FlexiblePlacement layout;
+    CopyIntervals intervals;
+
+    double total_us() const { return intervals.total_us(); }
+  };
+
+  int64_t capacity_above(int64_t peak) const {
+    const int64_t unit = options_.alignment;
+    return std::max(peak, (peak + peak / slack_share) / unit * unit);
+  }
+
+  // The fastest of some layouts. After each, copies that an engine waits for insist on their whole intervals.
+  std::optional<Found> found(FlexiblePlacer placer, double enough_us) const {
+    std::optional<Found> best;
+    for (int round = 0; round < max_rounds && placer.place(); ++round) {
+      FlexiblePlacement layout = placer.placement();
+      CopyIntervals within = intervals_within(layout);
+      within.widen(std::numeric_limits<int64_t>::max(), FirstServed::Done, enough_us);
+      const std::vector<size_t> late = within.late_copies(wanted_);
+      if (within.total_us() >= wide_.total_us && (!best || within.total_us() < best->total_us()))
+        best.emplace(Found{placer, std::move(layout), std::move(within)});
+      if (late.empty() || (best && best->total_us() <= enough_us)) break;
+      for (size_t w : late)
+        if (const int32_t i = flexible_of(wanted_[w]); i >= 0) placer.insist_on(static_cast<size_t>(i));
+    }
+    return best;
+  }
+
+  bool is_wasteful(const FlexiblePlacement& layout, const CopyIntervals& intervals) const {
+    const int64_t live = peak_of(lives_of(intervals.intervals()));
+    return static_cast<double>(height_of(layout)) > max_waste * static_cast<double>(live);
+  }
+
+  // The layout pressed together to what is alive with its own intervals, which are shorter than they were wanted.
+  std::optional<Found> pressed(const Found& high, double enough_us) {
+    wanted_ = high.intervals.intervals().vec();
+    const std::vector<Life> lives = lives_of(wanted_);
+    FlexiblePlacer placer = high.placer;
+    placer.press(capacity_above(peak_of(lives)), lives);
+    return found(std::move(placer), enough_us);
+  }
+
+  int64_t height_of(const FlexiblePlacement& layout) const {
+    int64_t height = 0;
+    for (size_t i = 0; i < flexible_.size(); ++i) height = std::max(height, layout.offsets[i] + flexible_[i].bytes);
+    return height;
+  }
+
   const Node& node_of(const CopyInterval& interval) const { return graph_.node(nodes_[interval.op]); }
   Engine engine_of(const CopyInterval& interval) const { return node_of(interval).op->engine; }
   ValueId result_of(const CopyInterval& interval) const { return node_of(interval).results[0]; }
@@ -114,6 +158,7 @@ class CopyPacking {
     CopyIntervals intervals(function_.problem, wide_.intervals, std::move(bounds));
     intervals.give_back();
     wanted_ = intervals.intervals().vec();
+    clock_us_ = intervals.clock_us();
   }
 
   void collect_buffers() {
@@ -224,11 +269,11 @@ class CopyPacking {
     packed.overlap = {intervals.intervals().vec(), intervals.total_us(), intervals.total_us() - compute_us,
                       intervals.peak_bytes(), wide_.limit_bytes};
     packed.live_bytes = peak_of(lives_of(intervals.intervals()));
+    packed.height_bytes = height_of(layout);
     packed.offset_of_value.assign(graph_.value_count(), -1);
     packed.offset_of_workspace.assign(graph_.node_slots(), -1);
     for (size_t i = 0; i < placed_.size(); ++i) {
       const ValueId value = assigned_.buffers[placed_[i]].first_value;
-      packed.height_bytes = std::max(packed.height_bytes, layout.offsets[i] + flexible_[i].bytes);
       if (value != ValueId::None)
         packed.offset_of_value[index_of(value)] = layout.offsets[i];
       else
@@ -243,6 +288,7 @@ class CopyPacking {
   const PlacementOptions& options_;
   std::vector<NodeId> nodes_;  // by op
   std::vector<CopyInterval> wanted_;
+  std::vector<double> clock_us_;  // by op, when it begins with these intervals
   BufferAssignment assigned_;
   std::vector<NodeId> workspace_owner_;  // by buffer
   std::vector<int32_t> last_reader_;     // by root value
@@ -256,12 +302,7 @@ class CopyPacking {
 
 std::optional<PackedCopies> pack_copies(const FunctionWithCopies& function, const Overlap& wide,
                                         const PlacementOptions& options) {
-  std::optional<PackedCopies> packed = CopyPacking(function, wide, options).run();
-  if (!packed || packed->height_bytes <= max_waste * packed->live_bytes) return packed;
-  // Intervals that were shortened at the peak leave less alive than the arena was made for.
-  std::optional<PackedCopies> again = CopyPacking(function, packed->overlap, options).run();
-  if (!again || again->height_bytes >= packed->height_bytes) return packed;
-  return again->overlap.total_us <= packed->overlap.total_us * max_slowdown ? again : packed;
+  return CopyPacking(function, wide, options).run();
 }
 
 BufferPlacement placement_of(const PackedCopies& packed, const Graph& graph, const BufferAssignment& assigned,

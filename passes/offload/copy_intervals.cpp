@@ -260,6 +260,29 @@ void CopyIntervals::wait_late() {
   run();
 }
 
+void CopyIntervals::use_bounds() {
+  const auto keep_if_no_slower = [&](auto change) {
+    const std::vector<CopyInterval> chosen = intervals_;
+    const double chosen_us = line_.total_us;
+    change();
+    run();
+    if (line_.total_us <= chosen_us) return;
+    intervals_ = chosen;
+    run();
+  };
+  keep_if_no_slower([&] {
+    int32_t previous = 0;
+    for (size_t w : to_device_issues_) {
+      int32_t& issue = intervals_[w].issue;
+      previous = issue = std::min(issue, std::max(previous, earliest_issue(w)));
+    }
+  });
+  keep_if_no_slower([&] {
+    for (size_t w : dones_) intervals_[w].done = std::max(intervals_[w].done, latest_done(w));
+  });
+  recount();
+}
+
 void CopyIntervals::give_back() {
   shorten();
   run();

@@ -71,6 +71,10 @@ class CopyIntervals {
   // longer.
   void wait_late();
 
+  // Issues copies as early, and waits for them as late, as their bounds allow, where that costs no time: the link may
+  // be slower than it is said to be. Copies of a direction keep their order.
+  void use_bounds();
+
   // Shortens each interval by what makes compute earlier by little or nothing.
   void give_back();
 
@@ -79,6 +83,7 @@ class CopyIntervals {
 
   llvm::ArrayRef<CopyInterval> intervals() const { return intervals_; }
   double total_us() const { return line_.total_us; }
+  const std::vector<double>& clock_us() const { return line_.leave_us; }  // by op, when it begins; and the end
   int64_t peak_bytes() const;
   llvm::ArrayRef<int64_t> live_bytes() const { return live_; }  // by op, and at the end
   // What a copy to the device writes, or what is alive one op longer where the copy to the host takes that long.

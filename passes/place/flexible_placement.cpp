@@ -4,12 +4,15 @@
 
 #include "llvm/ADT/STLExtras.h"
 
+#include <array>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 // Ejection search: what finds no hole takes the place of what is cheapest to move, and that looks for a hole in turn.
-// What finds none again and again becomes dearer to move, as weights do in guided local search, and gives up part of
-// the life that it wants, down to its core. In the end each life takes back what is free before and behind it.
+// What finds none again and again becomes dearer to move, as weights do in guided local search. Where only parts of
+// lives meet that are not their cores, these are given up instead where that is cheaper: the price is for time, since a
+// copy that is issued later is late by as much. In the end each life takes back what is free before and behind it.
 
 namespace plimsoll {
 namespace {
@@ -17,8 +20,10 @@ namespace {
 using namespace placement;
 
 constexpr int32_t stretch_steps = 16;
-constexpr int patience = 3;    // failures before an interval gives up something
-constexpr int life_steps = 8;  // until nothing but its core is left
+// What a step of mean length is worth that a life gives up, where a buffer that is alive for one step is worth 1 to
+// move. At a low price more is given up, and more layouts are found.
+constexpr std::array life_prices = {3.0, 0.5, 0.1};
+constexpr double price_share = 0.4;  // of the work that is left, until the price falls
 
 // The most from 0 to `most` for which `holds`, which does for all below one for which it does.
 template <typename Holds>
@@ -49,8 +54,10 @@ Life lengthened(Life life, const Life& longest, int64_t low, int64_t high, HoleT
 
 }  // namespace
 
-FlexiblePlacer::FlexiblePlacer(std::vector<FlexibleInterval> intervals, int64_t capacity_bytes, int64_t steps)
+FlexiblePlacer::FlexiblePlacer(std::vector<FlexibleInterval> intervals, std::vector<double> clock_us,
+                               int64_t capacity_bytes, int64_t steps)
     : intervals_(std::move(intervals)),
+      clock_(std::move(clock_us)),
       capacity_(capacity_bytes),
       steps_left_(steps),
       states_(intervals_.size()),
@@ -62,6 +69,15 @@ FlexiblePlacer::FlexiblePlacer(std::vector<FlexibleInterval> intervals, int64_t 
     last = std::max(last, allowed.last);
   }
   placed_in_.resize(static_cast<size_t>(last / stretch_steps) + 1);
+  if (clock_.empty())
+    for (int32_t step = 0; step <= last + 1; ++step) clock_.push_back(step);
+  clock_.resize(std::max(clock_.size(), static_cast<size_t>(last) + 2), clock_.back());
+  for (double per_step = static_cast<double>(clock_.size()) / std::max(clock_.back(), 1e-9); double& time : clock_)
+    time *= per_step;
+  const bool is_flexible = llvm::any_of(intervals_, [](const FlexibleInterval& i) {
+    return i.wanted.first < i.core.first || i.core.last < i.wanted.last;
+  });
+  if (is_flexible) set_aside();
   waiting_.resize(intervals_.size());
   std::iota(waiting_.begin(), waiting_.end(), 0);
 }
@@ -71,12 +87,37 @@ double FlexiblePlacer::hardness(size_t interval) const {
   return states_[interval].extent * (1 + states_[interval].failures);
 }
 
-Life FlexiblePlacer::life_of(size_t interval) const {
-  const FlexibleInterval& i = intervals_[interval];
-  const State& state = states_[interval];
-  const int given_up = state.insists ? 0 : std::clamp(state.failures - patience + 1, 0, life_steps);
-  const auto part = [&](int32_t whole) { return whole * (life_steps - given_up) / life_steps; };
-  return {i.core.first - part(i.core.first - i.wanted.first), i.core.last + part(i.wanted.last - i.core.last)};
+const Life& FlexiblePlacer::least_life(size_t interval) const {
+  return states_[interval].insists ? intervals_[interval].wanted : intervals_[interval].core;
+}
+
+// For how long two lives meet that need not, as far as they are no cores; none where the cores are in the way.
+std::optional<double> FlexiblePlacer::shared_time(size_t a, size_t b) const {
+  if (least_life(b).last < least_life(a).first) std::swap(a, b);
+  if (least_life(a).last >= least_life(b).first) return std::nullopt;
+  const int32_t first = states_[b].life.first, last = states_[a].life.last;
+  return clock_[std::max(first, last + 1)] - clock_[first];
+}
+
+FlexiblePlacer::Removal FlexiblePlacer::removal(size_t placed, size_t interval) const {
+  const double hard = hardness(placed);
+  const std::optional<double> time = shared_time(placed, interval);
+  if (!time) return {hard, true};
+  const auto bytes = static_cast<double>(std::min(intervals_[interval].bytes, intervals_[placed].bytes));
+  const double cost = life_prices[price_] * std::sqrt(bytes) * *time;
+  return cost < hard ? Removal{cost, false} : Removal{hard, true};
+}
+
+// Shortens two lives so that they no longer meet. The placed one gives up what it can, the other one the rest.
+void FlexiblePlacer::bring_apart(size_t placed, size_t interval) {
+  Life &life = states_[placed].life, &other = states_[interval].life;
+  if (least_life(placed).last < least_life(interval).first) {
+    life.last = std::min(life.last, std::max(least_life(placed).last, other.first - 1));
+    other.first = std::max(other.first, life.last + 1);
+  } else {
+    life.first = std::max(life.first, std::min(least_life(placed).first, other.last + 1));
+    other.last = std::min(other.last, life.first - 1);
+  }
 }
 
 // Those that are placed and alive with the interval, by rising offset.
@@ -109,27 +150,29 @@ FlexiblePlacer::Spot FlexiblePlacer::cheapest_spot(size_t interval) {
   }
   if (hole + bytes <= capacity_) return {hole, 0};
   steps_left_ -= 32 * static_cast<int64_t>(meetings_.size());
-  return cheapest_in_the_way(bytes);
+  return cheapest_in_the_way(interval);
 }
 
 // In the way of a place is what begins below its top, without what ends at or below it.
-FlexiblePlacer::Spot FlexiblePlacer::cheapest_in_the_way(int64_t bytes) {
+FlexiblePlacer::Spot FlexiblePlacer::cheapest_in_the_way(size_t interval) {
+  const int64_t bytes = intervals_[interval].bytes;
   begins_.clear();
   ends_.clear();
   for (size_t k = 0; k < meetings_.size(); ++k) {
     const auto m = static_cast<size_t>(meetings_[k]);
-    begins_.push_back({states_[m].offset, hardness(m), k});
-    ends_.push_back({top(m), hardness(m), k});
+    const double cost = removal(m, interval).cost;
+    begins_.push_back({states_[m].offset, cost, k});
+    ends_.push_back({top(m), cost, k});
   }
   llvm::sort(ends_, [](const Border& a, const Border& b) {
-    return a.offset != b.offset ? a.offset < b.offset : a.hardness < b.hardness;
+    return a.offset != b.offset ? a.offset < b.offset : a.cost < b.cost;
   });
   for (std::vector<Border>* borders : {&begins_, &ends_})
-    for (size_t k = 1; k < borders->size(); ++k) (*borders)[k].hardness += (*borders)[k - 1].hardness;
+    for (size_t k = 1; k < borders->size(); ++k) (*borders)[k].cost += (*borders)[k - 1].cost;
   // The sum below an offset, where `end` is no higher than for that.
   const auto sum_below = [](const std::vector<Border>& borders, size_t& end, int64_t offset) {
     while (end < borders.size() && borders[end].offset < offset) ++end;
-    return end == 0 ? 0 : borders[end - 1].hardness;
+    return end == 0 ? 0 : borders[end - 1].cost;
   };
   size_t begun = 0, ended = 0;
   const auto cost_at = [&](int64_t offset) {
@@ -158,6 +201,7 @@ FlexiblePlacer::Spot FlexiblePlacer::cheapest_in_the_way(int64_t bytes) {
 void FlexiblePlacer::put(size_t interval, int64_t offset) {
   State& state = states_[interval];
   state.offset = offset;
+  state.listed = state.life;
   for (int32_t s = state.life.first / stretch_steps; s <= state.life.last / stretch_steps; ++s)
     placed_in_[s].push_back(static_cast<int32_t>(interval));
   steps_left_ -= (state.life.last - state.life.first) / stretch_steps;
@@ -166,7 +210,7 @@ void FlexiblePlacer::put(size_t interval, int64_t offset) {
 void FlexiblePlacer::take_out(size_t interval) {
   State& state = states_[interval];
   state.offset = -1;
-  for (int32_t s = state.life.first / stretch_steps; s <= state.life.last / stretch_steps; ++s) {
+  for (int32_t s = state.listed.first / stretch_steps; s <= state.listed.last / stretch_steps; ++s) {
     std::vector<int32_t>& placed = placed_in_[s];
     *llvm::find(placed, static_cast<int32_t>(interval)) = placed.back();
     placed.pop_back();
@@ -180,25 +224,61 @@ bool FlexiblePlacer::is_easier(int32_t a, int32_t b) const {
   return x != y ? x < y : a > b;
 }
 
+// Takes out or shortens what is in the way of the interval at the offset. Returns whether it took anything out.
+bool FlexiblePlacer::clear(size_t interval, int64_t offset) {
+  const Life& life = states_[interval].life;
+  bool took_out = false;
+  for (int32_t m : meetings_) {
+    if (states_[m].offset >= offset + intervals_[interval].bytes || top(m) <= offset) continue;
+    if (states_[m].life.last < life.first || life.last < states_[m].life.first) continue;
+    if (!removal(m, interval).takes_out) {
+      bring_apart(m, interval);
+      continue;
+    }
+    take_out(m);
+    std::push_heap(waiting_.begin(), waiting_.end(), [&](int32_t a, int32_t b) { return is_easier(a, b); });
+    took_out = true;
+  }
+  return took_out;
+}
+
 bool FlexiblePlacer::place() {
+  while (!place_waiting()) {
+    if (steps_aside_ == 0) return false;
+    start_again();
+  }
+  steps_left_ += std::exchange(steps_aside_, 0);
+  return true;
+}
+
+// Keeps what work there is for lower prices.
+void FlexiblePlacer::set_aside() {
+  steps_aside_ = static_cast<int64_t>((1 - price_share) * static_cast<double>(steps_left_));
+  steps_left_ -= steps_aside_;
+}
+
+void FlexiblePlacer::start_again() {
+  steps_left_ += std::exchange(steps_aside_, 0);
+  if (++price_ + 1 < life_prices.size()) set_aside();
+  for (size_t i = 0; i < states_.size(); ++i) {
+    states_[i].failures = 0;
+    if (states_[i].offset >= 0) take_out(i);
+  }
+}
+
+bool FlexiblePlacer::place_waiting() {
   const auto easier = [&](int32_t a, int32_t b) { return is_easier(a, b); };
   std::make_heap(waiting_.begin(), waiting_.end(), easier);
   while (!waiting_.empty()) {
     if (steps_left_ <= 0) return false;
-    std::pop_heap(waiting_.begin(), waiting_.end(), easier);
-    const auto interval = static_cast<size_t>(waiting_.back());
-    waiting_.pop_back();
-    states_[interval].life = life_of(interval);
+    const auto interval = static_cast<size_t>(waiting_.front());
+    states_[interval].life = intervals_[interval].wanted;
     find_meetings(interval);
     const Spot spot = cheapest_spot(interval);
     if (spot.offset < 0) return false;
-    const bool is_hole = spot.cost == 0;
-    if (!is_hole) ++states_[interval].failures;
-    for (int32_t m : is_hole ? llvm::ArrayRef<int32_t>() : llvm::ArrayRef(meetings_)) {
-      if (states_[m].offset >= spot.offset + intervals_[interval].bytes || top(m) <= spot.offset) continue;
-      take_out(m);
-      std::push_heap(waiting_.begin(), waiting_.end(), easier);
-    }
+    std::pop_heap(waiting_.begin(), waiting_.end(), easier);
+    waiting_.pop_back();
+    if (clear(interval, spot.offset)) ++states_[interval].failures;
     put(interval, spot.offset);
   }
   return true;
@@ -228,6 +308,19 @@ void FlexiblePlacer::insist_on(size_t interval) {
   state.insists = true;
   state.failures = 0;
   if (state.offset >= 0) take_out(interval);
+}
+
+void FlexiblePlacer::press(int64_t capacity_bytes, llvm::ArrayRef<Life> wanted) {
+  capacity_ = capacity_bytes;
+  for (size_t i = 0; i < intervals_.size(); ++i) {
+    State& state = states_[i];
+    intervals_[i].wanted = wanted[i];
+    state.failures = 0;
+    state.insists = false;
+    if (state.offset < 0) continue;
+    state.life = {std::max(state.life.first, wanted[i].first), std::min(state.life.last, wanted[i].last)};
+    if (top(i) > capacity_) take_out(i);
+  }
 }
 
 }  // namespace plimsoll

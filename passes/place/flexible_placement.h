@@ -34,9 +34,10 @@ struct FlexiblePlacement {
 // Offsets below a capacity. The same calls give the same answers on every machine.
 class FlexiblePlacer {
  public:
-  // Offsets are multiples of what the bytes of all intervals are multiples of. `steps` is the work of all calls, see
-  // ir/support/search_effort.h.
-  FlexiblePlacer(std::vector<FlexibleInterval> intervals, int64_t capacity_bytes, int64_t steps);
+  // Offsets are multiples of what the bytes of all intervals are multiples of. `clock_us` says by step when it begins;
+  // where it is empty, all steps take as long. `steps` is the work of all calls, see ir/support/search_effort.h.
+  FlexiblePlacer(std::vector<FlexibleInterval> intervals, std::vector<double> clock_us, int64_t capacity_bytes,
+                 int64_t steps);
 
   // Finds room for all, from where the last call ended; false where the work is spent.
   bool place();
@@ -46,39 +47,57 @@ class FlexiblePlacer {
   FlexiblePlacement placement() const;
   // Its core is all that it wants from now on.
   void insist_on(size_t interval);
+  // From now on all are below a lower capacity and want these lives.
+  void press(int64_t capacity_bytes, llvm::ArrayRef<Life> wanted);
 
  private:
   struct State {
     double extent = 0;    // of space and time
     int64_t offset = -1;  // -1: it waits to be placed
     Life life;
-    int failures = 0;  // how often it found no hole
+    Life listed;       // in placed_in_: the life may be shorter since
+    int failures = 0;  // how often it took out others
     bool insists = false;
   };
   struct Spot {
     int64_t offset;
     double cost;  // of what is in the way
   };
-  // Of what is alive with the interval that is placed now, by rising offset, how hard all up to here are to move.
+  // How something placed gives way: it is taken out, or lives get shorter.
+  struct Removal {
+    double cost;
+    bool takes_out;
+  };
+  // Of what is alive with the interval that is placed now, by rising offset, what all up to here cost.
   struct Border {
     int64_t offset;
-    double hardness;
+    double cost;
     size_t meeting;
   };
 
   int64_t top(size_t interval) const { return states_[interval].offset + intervals_[interval].bytes; }
-  Life life_of(size_t interval) const;
+  const Life& least_life(size_t interval) const;
+  std::optional<double> shared_time(size_t a, size_t b) const;
+  Removal removal(size_t placed, size_t interval) const;
+  void bring_apart(size_t placed, size_t interval);
   void find_meetings(size_t interval);
   Spot cheapest_spot(size_t interval);
-  Spot cheapest_in_the_way(int64_t bytes);
+  Spot cheapest_in_the_way(size_t interval);
+  bool clear(size_t interval, int64_t offset);
+  bool place_waiting();
+  void set_aside();
+  void start_again();
   void put(size_t interval, int64_t offset);
   void take_out(size_t interval);
   double hardness(size_t interval) const;
   bool is_easier(int32_t a, int32_t b) const;
 
   std::vector<FlexibleInterval> intervals_;
+  std::vector<double> clock_;  // by step, in mean steps
   int64_t capacity_;
   int64_t steps_left_;
+  int64_t steps_aside_ = 0;  // for lower prices of lives, until all have room once
+  size_t price_ = 0;
   std::vector<State> states_;
   std::vector<std::vector<int32_t>> placed_in_;  // by stretch of time, the intervals whose lives meet it
   std::vector<int32_t> waiting_;                 // a heap, the hardest on top

@@ -59,7 +59,7 @@ TEST_SUITE("unit") {
     // Steps 3 and 4 have 3 + 2 bytes of the others and no room for 3 more below 6; from step 5 on there are 4. The
     // life that begins at 6 at the latest gets step 5, and not the steps before that it wants too.
     const std::vector<FlexibleInterval> intervals = {fixed(3, {0, 4}), fixed(2, {3, 9}), {3, {6, 9}, {2, 9}, {0, 12}}};
-    FlexiblePlacer placer(intervals, 6, steps);
+    FlexiblePlacer placer(intervals, {}, 6, steps);
     REQUIRE(placer.place());
     const FlexiblePlacement placed = placer.placement();
     check_placement(intervals, 6, placed);
@@ -71,20 +71,32 @@ TEST_SUITE("unit") {
     CHECK_FALSE(placer.place());
   }
 
+  TEST_CASE("flexible placement: pressed below a lower capacity") {
+    // 3 + 2 bytes at steps 3 and 4 fill 5, and so do 2 + 3 from step 6 on, where the third begins at the latest.
+    const std::vector<FlexibleInterval> intervals = {fixed(3, {0, 4}), fixed(2, {3, 9}), {3, {6, 9}, {2, 9}, {0, 12}}};
+    FlexiblePlacer placer(intervals, {}, 8, steps);
+    REQUIRE(placer.place());
+    CHECK(placer.placement().lives[2].first == 2);
+    placer.press(5, {{0, 4}, {3, 9}, {2, 9}});
+    REQUIRE(placer.place());
+    check_placement(intervals, 5, placer.placement());
+    CHECK(placer.placement().lives[2].first == 5);
+  }
+
   TEST_CASE("flexible placement: lives within a capacity, and the same each time") {
     std::mt19937 random(3);
     int shorter = 0, found = 0;
     for (int round = 0; round < 20; ++round) {
       const int64_t capacity = 1000;
       const std::vector<FlexibleInterval> intervals = streamed(random, 100 + 20 * round, capacity);
-      FlexiblePlacer placer(intervals, capacity, steps);
+      FlexiblePlacer placer(intervals, {}, capacity, steps);
       if (!placer.place()) continue;
       ++found;
       const FlexiblePlacement placed = placer.placement();
       check_placement(intervals, capacity, placed);
       for (size_t i = 0; i < intervals.size(); ++i) shorter += placed.lives[i].first > intervals[i].wanted.first;
 
-      FlexiblePlacer again(intervals, capacity, steps);
+      FlexiblePlacer again(intervals, {}, capacity, steps);
       CHECK(again.place());
       CHECK(again.placement().offsets == placed.offsets);
 
