@@ -206,17 +206,19 @@ class SplitSearch {
     }
     if (Status s = consider_all(std::move(candidates), budget_bytes, best)) return s;
     if (!splits || !best || derived_ == Splits::All || !may_be_long(best->promised_bytes())) return best;
-    // Nothing fits, and long programs may need less.
+    // Nothing fits, and long programs may need less. The short ones that are kept are those that were looked at.
     if (Status s = derive_splits(true)) return s;
     candidates.clear();
-    for (const std::unique_ptr<Candidate>& split : splits_) candidates.push_back(split.get());
+    for (const std::unique_ptr<Candidate>& split : splits_)
+      if (split->is_long) candidates.push_back(split.get());
     if (Status s = consider_smallest(std::move(candidates), budget_bytes, best)) return s;
     return best;
   }
 
-  // Whether a program that is too long for states on the host may be within the bytes.
+  // Whether a program that is too long for states on the host may be within the bytes. Short searches do without.
   bool may_be_long(int64_t bytes) const {
     if (request_.split > 1 || request_.frontier || !request_.offload) return true;
+    if (is_short()) return false;
     const Plan& plain = whole_->plain();
     int64_t states = 0;
     for (const PlanState& state : plain.states)
@@ -349,8 +351,18 @@ class SplitSearch {
       }
       splits.push_back(std::move(*split));
       if (splits.back()->is_long && !with_long) break;
+      if (request_.split == 0 && !may_be_worthwhile_with_more(*splits.back())) break;
     }
     return splits;
+  }
+
+  // Whether more chunks of the same region may save enough. Each of k chunks needs a k-th of what the region needs
+  // whole, so any number of chunks saves at most k / (k - 1) times what k chunks save.
+  bool may_be_worthwhile_with_more(const Candidate& split) const {
+    const auto whole = static_cast<double>(whole_->plain().promised_bytes()),
+               saved = whole - static_cast<double>(split.plain().promised_bytes());
+    const auto chunks = static_cast<double>(split.chunks);
+    return saved * chunks / (chunks - 1) >= min_saving * whole;
   }
 
   // A search whose regions another job's search found: what that job would need with one change.
