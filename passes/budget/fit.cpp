@@ -166,7 +166,8 @@ Result<std::optional<Plan>> BudgetFitter::fastest(int64_t budget_bytes, double e
   return best;
 }
 
-// Of the levels that are searched. Bounds show which is likely to need least, and which cannot.
+// Of the levels that are searched. Bounds show which is likely to need least, and which cannot. Fewer states on the host
+// do not need less: a state that stays on the device takes its bytes at every peak.
 Result<std::optional<Plan>> BudgetFitter::smallest(int64_t budget_bytes, int64_t enough_bytes) {
   if (!searches()) return with_budget(plain_, budget_bytes);
   std::vector<size_t> searched;
@@ -177,6 +178,7 @@ Result<std::optional<Plan>> BudgetFitter::smallest(int64_t budget_bytes, int64_t
   size_t level_of_best = 0;
   for (size_t i : searched) {
     if (search_of(i).min_bytes() >= enough_bytes) break;
+    if (best && is_within_host_budget(*best) && i < level_of_best) continue;
     Result<std::optional<Plan>> plan = search_of(i).smallest(budget_bytes, enough_bytes);
     if (!plan) return plan.takeError();
     if (!*plan) continue;
