@@ -12,6 +12,7 @@
 #include "ir/verify.h"
 #include "passes/analysis/transfer_waits.h"
 #include "passes/budget/budget_report.h"
+#include "passes/budget/least_layout.h"
 #include "passes/budget/translate_remats.h"
 #include "passes/offload/offload_rewrite.h"
 #include "passes/offload/update_pieces.h"
@@ -30,9 +31,8 @@ namespace {
 
 constexpr double rounding = 1e-9;           // relative difference of a sum of times in another order
 constexpr size_t bounds_at_once = 2;        // trials whose copies are placed beside each other
-constexpr size_t placed_at_once = 2;        // trials of which that is looked for that needs least
 constexpr size_t levels_apart = 3;          // of plans that were found with other states on the host, every so many
-constexpr double min_live_share = 0.97;     // of the bytes that a search reckons with
+constexpr double brief_share = 0.25;        // of the work for a layout that is only compared with others
 constexpr double remats_only_share = 0.25;  // share of the work for remats alone, from which searches with copies start
 
 bool has_copies(const RematProblem& problem) {
@@ -383,7 +383,7 @@ OffloadLevelSearch::TriedFunction OffloadLevelSearch::apply(const Trial& trial) 
 }
 
 // Measures what decides whether the trial is within the allowance, and nothing where its live bytes already say no.
-void OffloadLevelSearch::measure(const Trial& trial, int64_t allowance) const {
+void OffloadLevelSearch::measure(const Trial& trial, int64_t allowance, LayoutSearch search) const {
   Layout& layout = trial.layout();
   if (layout.live_bytes > allowance || layout.is_searched) return;
   if (layout.height_bytes >= 0 && layout.height_bytes <= allowance) return;
@@ -393,13 +393,14 @@ void OffloadLevelSearch::measure(const Trial& trial, int64_t allowance) const {
   PlacementOptions options;
   options.alignment = in_.draft.device.alignment_bytes;
   options.seconds = in_.placement_seconds;
-  const auto place = [&](MemorySpace space, PlacementSearch search) {
-    options.search = search;
+  const auto place = [&](MemorySpace space, PlacementSearch orders_or_whole) {
+    options.search = orders_or_whole;
     return place_buffers(assigned.buffers, space, assigned.instructions, options);
   };
   layout.live_bytes = peak_bytes(assigned.buffers, MemorySpace::Device, assigned.instructions, options.alignment);
   if (layout.live_bytes > allowance) return;
-  if (layout.host_bytes < 0) layout.host_bytes = place(MemorySpace::Host, PlacementSearch::Whole).height_bytes;
+  if (layout.host_bytes < 0 && in_.host_budget_bytes > 0)
+    layout.host_bytes = place(MemorySpace::Host, PlacementSearch::Whole).height_bytes;
   if (trial.packed) {
     layout.height_bytes = placement_of(trial.packed->copies, tried.graph, assigned, options.alignment).height_bytes;
     layout.is_searched = true;
@@ -408,6 +409,11 @@ void OffloadLevelSearch::measure(const Trial& trial, int64_t allowance) const {
   if (layout.height_bytes < 0)
     layout.height_bytes = place(MemorySpace::Device, PlacementSearch::GreedyOrders).height_bytes;
   if (layout.height_bytes <= allowance || packed(trial)) return;
+  if (search == LayoutSearch::Brief) {
+    options.seconds *= brief_share;
+    layout.brief_bytes = place(MemorySpace::Device, PlacementSearch::Whole).height_bytes;
+    return;
+  }
   layout.placement = place(MemorySpace::Device, PlacementSearch::Whole);
   layout.height_bytes = layout.placement->height_bytes;
   layout.is_searched = true;
@@ -468,9 +474,7 @@ bool OffloadLevelSearch::is_only_too_high(const Trial& trial) const {
   return layout.live_bytes <= allowance_ && !is_above_host(layout);
 }
 
-// The trial that needs least, whatever the budget; none where all need `enough_bytes` or more. Those that are alive
-// with more bytes than that are not placed, and those that are far above it by the search's own account are not even
-// counted.
+// The trial that needs least, whatever the budget; none where all need `enough_bytes` or more.
 std::optional<OffloadLevelSearch::Trial> OffloadLevelSearch::least_of(FunctionSearch& function,
                                                                       int64_t enough_bytes) const {
   std::vector<Trial> trials;
@@ -485,37 +489,27 @@ std::optional<OffloadLevelSearch::Trial> OffloadLevelSearch::least_of(FunctionSe
         for (const Overlap& overlap : overlaps_of(order, candidate, std::numeric_limits<double>::infinity()))
           trials.push_back({&order, &candidate, overlap.total_us, &overlap});
       }
-  const auto reckoned_bytes = [](const Trial& trial) {
-    return trial.overlap ? trial.overlap->peak_bytes : trial.candidate->plan.peak_bytes;
-  };
-  llvm::stable_sort(trials, [&](const Trial& a, const Trial& b) { return reckoned_bytes(a) < reckoned_bytes(b); });
+  std::vector<int64_t> reckoned_bytes;
+  for (const Trial& trial : trials)
+    reckoned_bytes.push_back(trial.overlap ? trial.overlap->peak_bytes : trial.candidate->plan.peak_bytes);
   const auto need = [&](const Trial& trial) {
-    return std::pair(is_above_host(trial.layout()), trial.layout().height_bytes);
+    return LayoutNeed{is_above_host(trial.layout()), trial.layout().compared_bytes()};
   };
-  std::optional<Trial> least;
-  const auto may_need_less = [&](int64_t bytes) {
-    return bytes < enough_bytes && (!least || std::pair(false, bytes) < need(*least));
+  const auto live_bytes = [&](size_t i) {
+    measure(trials[i], 0);
+    return trials[i].layout().live_bytes;
   };
-  for (size_t next = 0; next < trials.size();) {
-    std::vector<Trial> some;
-    for (; next < trials.size() && some.size() < placed_at_once; ++next) {
-      const auto at_least = static_cast<int64_t>(min_live_share * static_cast<double>(reckoned_bytes(trials[next])));
-      if (!may_need_less(at_least)) {
-        next = trials.size();
-        break;
-      }
-      measure(trials[next], 0);
-      if (may_need_less(trials[next].layout().live_bytes)) some.push_back(trials[next]);
-    }
-    parallel_for(some.size(), [&](size_t i) {
-      measure(some[i], some[i].layout().live_bytes);
-      if (is_wasteful(some[i].layout())) some[i] = packed(some[i]).value_or(some[i]);
-    });
-    for (const Trial& placed : some)
-      if (!least || need(placed) < need(*least)) least = placed;
-  }
-  if (least && need(*least).second >= enough_bytes) return std::nullopt;
-  return least;
+  const auto place = [&](size_t i) {
+    measure(trials[i], trials[i].layout().live_bytes, LayoutSearch::Brief);
+    if (is_wasteful(trials[i].layout())) trials[i] = packed(trials[i]).value_or(trials[i]);
+    return need(trials[i]);
+  };
+  const auto finish = [&](size_t i) {
+    measure(trials[i], trials[i].layout().live_bytes);
+    return need(trials[i]);
+  };
+  const std::optional<size_t> least = least_layout(reckoned_bytes, enough_bytes, live_bytes, place, finish);
+  return least ? std::optional(trials[*least]) : std::nullopt;
 }
 
 // The fastest trial that fits; false where there is none that takes less than `enough_us` of a step.

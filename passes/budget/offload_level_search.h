@@ -57,9 +57,14 @@ class OffloadLevelSearch {
   struct Layout {
     int64_t live_bytes = -1;  // at the peak; no layout is lower
     int64_t height_bytes = -1;
+    int64_t brief_bytes = -1;  // height of a brief search, which is compared with others alone
     bool is_searched = false;  // the height is that of the final plan, and not of greedy orders alone
     int64_t host_bytes = -1;   // height on the host
     std::optional<BufferPlacement> placement = std::nullopt;  // of a height that is searched
+
+    int64_t compared_bytes() const {
+      return brief_bytes < 0 || is_searched ? height_bytes : std::min(height_bytes, brief_bytes);
+    }
   };
   // An overlap whose intervals gave way to the layout.
   struct PackedOverlap {
@@ -143,7 +148,9 @@ class OffloadLevelSearch {
     FunctionDraft draft;
   };
   static TriedFunction apply(const Trial& trial);
-  void measure(const Trial& trial, int64_t allowance) const;
+  // How far a layout is searched that greedy orders do not bring within the allowance.
+  enum class LayoutSearch : uint8_t { Brief, Whole };
+  void measure(const Trial& trial, int64_t allowance, LayoutSearch search = LayoutSearch::Whole) const;
   std::optional<Trial> packed(const Trial& trial) const;
   static bool is_wasteful(const Layout& layout);
   bool gives_way(const Trial& trial) const;
