@@ -166,8 +166,8 @@ Result<std::optional<Plan>> BudgetFitter::fastest(int64_t budget_bytes, double e
   return best;
 }
 
-// Of the levels that are searched. Bounds show which is likely to need least, and which cannot. Fewer states on the host
-// do not need less: a state that stays on the device takes its bytes at every peak.
+// Of the levels that are searched. Bounds show which is likely to need least, and which cannot. With fewer states on
+// the host a step does not need less: what stays on the device takes its bytes at every peak.
 Result<std::optional<Plan>> BudgetFitter::smallest(int64_t budget_bytes, int64_t enough_bytes) {
   if (!searches()) return with_budget(plain_, budget_bytes);
   std::vector<size_t> searched;
@@ -190,8 +190,10 @@ Result<std::optional<Plan>> BudgetFitter::smallest(int64_t budget_bytes, int64_t
   return best;
 }
 
-// Only for the plan that is returned: the bound among its reasons takes as long as some searches.
+// Only for the plan that is returned, where anyone reads its reasons: the bound among them takes as long as some
+// searches.
 Plan BudgetFitter::explained(Plan plan, size_t level) {
+  if (options_.is_short) return plan;
   plan = search_of(level).explained(std::move(plan));
   if (levels_[level].states > 0)
     plan.decisions.push_back(

@@ -106,7 +106,7 @@ OffloadLevelSearch::OffloadLevelSearch(const LoweringInput& input, const FitOpti
     const llvm::ArrayRef<NodeId> other_order = in_.draft.functions[f].other_order;
     const bool has_other = options_.both_orders && !other_order.empty();
     llvm::SmallVector<bool, 2> is_other;
-    if (options_.usual_order || !has_other) is_other.push_back(false);
+    if (!options_.is_short || !has_other) is_other.push_back(false);
     if (has_other) is_other.push_back(true);
     std::vector<OrderVariant>& orders = functions_[f].orders;
     orders.resize(is_other.size());
@@ -227,11 +227,13 @@ void OffloadLevelSearch::search(OrderVariant& order, double seconds) const {
                         .close_levels = true,
                         .is_one_of_many = options_.is_one_of_many};
   };
-  const bool is_short = problem.op_count() < long_ops;
-  const std::vector<RematPlan> remats_only =
-      remat_levels(with_offloads(problem, {}),
-                   start_from_remats && is_short ? std::numeric_limits<int64_t>::max() : highest_allowance(),
-                   work(offload ? remats_only_share : 1));
+  const bool few_ops = problem.op_count() < long_ops;
+  std::vector<RematPlan> remats_only;
+  // Plans with copies seldom need more than those without, but for a single sample, whose values are small.
+  if (!offload || !options_.is_short || options_.training.batch <= 1)
+    remats_only = remat_levels(with_offloads(problem, {}),
+                               start_from_remats && few_ops ? std::numeric_limits<int64_t>::max() : highest_allowance(),
+                               work(offload ? remats_only_share : 1));
   const llvm::ArrayRef<RematPlan> starts =
       llvm::ArrayRef(remats_only).take_front(start_from_remats ? remats_only.size() : 0);
   std::vector<RematPlan> all, held;
@@ -408,7 +410,7 @@ void OffloadLevelSearch::measure(const Trial& trial, int64_t allowance, LayoutSe
   }
   if (layout.height_bytes < 0)
     layout.height_bytes = place(MemorySpace::Device, PlacementSearch::GreedyOrders).height_bytes;
-  if (layout.height_bytes <= allowance || packed(trial)) return;
+  if (layout.height_bytes <= allowance || search == LayoutSearch::Greedy || packed(trial)) return;
   if (search == LayoutSearch::Brief) {
     options.seconds *= brief_share;
     layout.brief_bytes = place(MemorySpace::Device, PlacementSearch::Whole).height_bytes;
@@ -500,12 +502,12 @@ std::optional<OffloadLevelSearch::Trial> OffloadLevelSearch::least_of(FunctionSe
     return trials[i].layout().live_bytes;
   };
   const auto place = [&](size_t i) {
-    measure(trials[i], trials[i].layout().live_bytes, LayoutSearch::Brief);
+    measure(trials[i], trials[i].layout().live_bytes, options_.is_short ? LayoutSearch::Greedy : LayoutSearch::Brief);
     if (is_wasteful(trials[i].layout())) trials[i] = packed(trials[i]).value_or(trials[i]);
     return need(trials[i]);
   };
   const auto finish = [&](size_t i) {
-    measure(trials[i], trials[i].layout().live_bytes);
+    if (!options_.is_short) measure(trials[i], trials[i].layout().live_bytes);
     return need(trials[i]);
   };
   const std::optional<size_t> least = least_layout(reckoned_bytes, enough_bytes, live_bytes, place, finish);

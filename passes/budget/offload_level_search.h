@@ -22,7 +22,7 @@ struct FitOptions {
   double min_share = 0;           // lowest peak to search for, as a share of the plain peak without states
   double search_seconds = 4;      // work for each function that does not fit, see RematOptions
   double spacing = 1;             // of the limits that are searched for, see RematOptions
-  bool usual_order = true;        // the order that functions have; else only where updates cannot run early
+  bool is_short = false;          // of a job that a refusal names with roughly what it needs: explains nothing
   bool both_orders = true;        // also the one in which updates run early
   bool is_one_of_many = false;    // see RematOptions
   std::function<bool()> is_given_up = nullptr;  // asked now and then: whether nobody wants the plan any more
@@ -149,7 +149,7 @@ class OffloadLevelSearch {
   };
   static TriedFunction apply(const Trial& trial);
   // How far a layout is searched that greedy orders do not bring within the allowance.
-  enum class LayoutSearch : uint8_t { Brief, Whole };
+  enum class LayoutSearch : uint8_t { Greedy, Brief, Whole };
   void measure(const Trial& trial, int64_t allowance, LayoutSearch search = LayoutSearch::Whole) const;
   std::optional<Trial> packed(const Trial& trial) const;
   static bool is_wasteful(const Layout& layout);

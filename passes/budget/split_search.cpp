@@ -399,7 +399,7 @@ class SplitSearch {
     made->options.offload = request_.offload;
     made->options.search_seconds *= request_.effort * effort;
     made->options.is_one_of_many = request_.is_one_of_many;
-    made->options.usual_order = !is_short();
+    made->options.is_short = is_short();
     made->is_long = choice.chunks > 1 && nodes_of(draft.program) > max_nodes_searched_whole;
     if (made->is_long) {
       made->options.min_share = long_min_share;
