@@ -28,6 +28,9 @@ struct FitOptions {
   std::function<bool()> is_given_up = nullptr;  // asked now and then: whether nobody wants the plan any more
 };
 
+// Relative difference of a sum of times in another order.
+inline constexpr double time_rounding = 1e-9;
+
 class OffloadLevelSearch {
  public:
   // The functions' orders as `input` and `options` have them, the named states on the host. `plain_persistent_bytes` is

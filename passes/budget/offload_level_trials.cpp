@@ -1,0 +1,317 @@
+#include "passes/budget/offload_level_search.h"
+
+// The budget bounds the arena, and only placement knows its height. So each function's plans are tried from the fastest
+// on until one fits: its live bytes are a bound that skips most, greedy orders place most others, and only a plan whose
+// live bytes fit and whose greedy height does not is placed with all the work that the final plan gets.
+
+#include "ir/support/parallel.h"
+#include "passes/analysis/transfer_waits.h"
+#include "passes/budget/least_layout.h"
+#include "passes/offload/offload_rewrite.h"
+#include "passes/place/place_buffers.h"
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+
+namespace plimsoll {
+namespace {
+
+constexpr size_t bounds_at_once = 2;  // trials whose copies are placed beside each other
+constexpr double brief_share = 0.25;  // of the work for a layout that is only compared with others
+
+// Whether copies or collectives run beside computing, whose time depends on where they are issued.
+bool has_intervals(const RematProblem& problem) {
+  return llvm::any_of(problem.ops, [](const RematOp& op) { return !op.computes(); });
+}
+
+// Lower bound of the host bytes that a plan's values take: each lives from its producer to its last reload.
+int64_t host_bytes_of(const RematProblem& problem, const RematPlan& plan) {
+  if (plan.reloads.empty()) return 0;
+  std::vector<int32_t> last_reload(problem.value_bytes.size(), -1);
+  for (const Reload& reload : plan.reloads) last_reload[reload.value] = reload.before;
+  std::vector<int64_t> change(problem.ops.size() + 1, 0);
+  for (int32_t o = 0; o < problem.op_count(); ++o)
+    for (int32_t v : problem.ops[o].writes) {
+      const int32_t last = last_reload[v];
+      if (last < 0) continue;
+      change[o] += problem.value_bytes[v];
+      change[last] -= problem.value_bytes[v];
+    }
+  int64_t now = 0, most = 0;
+  for (int64_t bytes : change) most = std::max(most, now += bytes);
+  return most;
+}
+
+}  // namespace
+
+// Without copies and collectives nothing is faster than the plain order, so the search starts only once that has failed
+// to fit.
+void OffloadLevelSearch::start(FunctionSearch& function) {
+  const OrderVariant& plain = function.orders.front();
+  if (options_.recompute && !function.searched &&
+      (has_intervals(plain.sequence.problem) || plain.levels[0][0].plan.peak_bytes > allowance_))
+    search(function);
+  collect(function);
+}
+
+// Collects what may be tried within the allowance: of each list of levels, the lowest ones up to where these end.
+void OffloadLevelSearch::collect(FunctionSearch& function) {
+  function.options.clear();
+  const bool plain_only = options_.recompute && !function.searched;
+  for (OrderVariant& order :
+       llvm::MutableArrayRef<OrderVariant>(function.orders).take_front(plain_only ? 1 : function.orders.size()))
+    for (std::vector<Candidate>& levels : order.levels)
+      for (size_t c = levels.size(); c-- > 0;) {
+        const RematPlan& plan = levels[c].plan;
+        if (c + 1 < levels.size() && ends_levels(order.sequence.problem, plan, levels[c + 1].plan, allowance_)) break;
+        if (host_bytes_of(order.sequence.problem, plan) > order.host_room) continue;
+        push(function, {&order, &levels[c], levels[c].min_us});
+      }
+}
+
+// Of two with equal times, the one whose time is exact and no bound is tried first.
+bool OffloadLevelSearch::is_later(const Trial& a, const Trial& b) {
+  return a.us != b.us ? a.us > b.us : !a.overlap && b.overlap;
+}
+
+void OffloadLevelSearch::push(FunctionSearch& function, Trial option) {
+  function.options.push_back(option);
+  std::push_heap(function.options.begin(), function.options.end(), is_later);
+}
+
+// The intervals of a candidate's copies, as levels; where it hardly takes less than `too_long_us`, one of them.
+llvm::ArrayRef<Overlap> OffloadLevelSearch::overlaps_of(const OrderVariant& order, Candidate& candidate,
+                                                        double too_long_us) const {
+  if (candidate.overlaps.empty() || candidate.too_long_us < too_long_us) {
+    const int64_t highest = std::max(highest_allowance(), close_to(candidate.plan.peak_bytes));
+    candidate.overlaps = overlap_levels(apply_to_problem(order.sequence.problem, candidate.plan), highest, too_long_us);
+    candidate.too_long_us = too_long_us;
+    candidate.layouts.assign(candidate.overlaps.size(), {});
+    candidate.packed.clear();
+    candidate.packed.resize(candidate.overlaps.size());
+  }
+  return candidate.overlaps;
+}
+
+// Adds one trial for each level of intervals within the allowance, and always the one with the shortest intervals.
+void OffloadLevelSearch::push_overlaps(FunctionSearch& function, const Trial& option, double too_long_us) {
+  const llvm::ArrayRef<Overlap> overlaps = overlaps_of(*option.order, *option.candidate, too_long_us);
+  for (const Overlap& overlap : overlaps) {
+    if (&overlap != &overlaps.front() && overlap.limit_bytes > allowance_) break;
+    const bool at_bound = overlap.total_us <= option.candidate->min_us * (1 + time_rounding);
+    push(function, {option.order, option.candidate, at_bound ? option.candidate->min_us : overlap.total_us, &overlap});
+  }
+}
+
+bool OffloadLevelSearch::copies_or_collectives(const OrderVariant& order, const Candidate& candidate) {
+  return !candidate.plan.reloads.empty() || has_intervals(order.sequence.problem);
+}
+
+bool OffloadLevelSearch::is_bound(const Trial& option) {
+  return !option.overlap && copies_or_collectives(*option.order, *option.candidate);
+}
+
+OffloadLevelSearch::Trial OffloadLevelSearch::pop(FunctionSearch& function) {
+  std::pop_heap(function.options.begin(), function.options.end(), is_later);
+  const Trial option = function.options.back();
+  function.options.pop_back();
+  return option;
+}
+
+// Makes the bound's time that of the best bound known. False if it was.
+bool OffloadLevelSearch::bring_close(Trial& bound) const {
+  Candidate& candidate = *bound.candidate;
+  if (bound.is_close || !candidate.overlaps.empty()) return false;
+  const RematProblem applied = apply_to_problem(bound.order->sequence.problem, candidate.plan);
+  if (!candidate.is_close) candidate.min_us = std::max(candidate.min_us, min_total_us(applied));
+  candidate.is_close = bound.is_close = true;
+  bound.us = std::max(candidate.min_us, min_total_us_within(applied, allowance_));
+  return true;
+}
+
+// Takes the fastest trial; none where all take `too_long_us` or longer. Those whose times are only bounds go back with
+// their exact times, a few at once.
+std::optional<OffloadLevelSearch::Trial> OffloadLevelSearch::next(FunctionSearch& function, double too_long_us) {
+  while (!function.options.empty() && function.options.front().us < too_long_us) {
+    if (!is_bound(function.options.front())) return pop(function);
+    std::vector<Trial> bounds;
+    while (bounds.size() < bounds_at_once && !function.options.empty() && is_bound(function.options.front()) &&
+           function.options.front().us < too_long_us)
+      bounds.push_back(pop(function));
+    std::atomic<bool> come_closer = false;
+    parallel_for(bounds.size(), [&](size_t i) {
+      if (bring_close(bounds[i])) come_closer = true;
+    });
+    if (come_closer) {
+      for (const Trial& bound : bounds) push(function, bound);
+      continue;
+    }
+    parallel_for(bounds.size(), [&](size_t i) {
+      static_cast<void>(overlaps_of(*bounds[i].order, *bounds[i].candidate, too_long_us));
+    });
+    for (const Trial& bound : bounds) push_overlaps(function, bound, too_long_us);
+  }
+  return std::nullopt;
+}
+
+OffloadLevelSearch::TriedFunction OffloadLevelSearch::apply(const Trial& trial) {
+  TriedFunction tried{trial.order->graph, {}};
+  tried.draft.writers = trial.order->writers;
+  tried.draft.added = rematerialise(tried.graph, trial.candidate->plan, trial.order->sequence.values);
+  tried.draft.copies = issue_copies(tried.graph, trial.overlap ? llvm::ArrayRef<CopyInterval>(trial.overlap->intervals)
+                                                               : llvm::ArrayRef<CopyInterval>());
+  llvm::append_range(tried.draft.copies, transfers_in_flight(tried.graph, tried.draft.writers));
+  return tried;
+}
+
+// Measures what decides whether the trial is within the allowance, and nothing where its live bytes already say no.
+void OffloadLevelSearch::measure(const Trial& trial, int64_t allowance, LayoutSearch search) const {
+  Layout& layout = trial.layout();
+  if (layout.live_bytes > allowance || layout.is_searched) return;
+  if (layout.height_bytes >= 0 && layout.height_bytes <= allowance) return;
+  const TriedFunction tried = apply(trial);
+  const BufferAssignment assigned =
+      assign_buffers(tried.graph, tried.draft.writers, tried.draft.copies, *in_.draft.catalog);
+  PlacementOptions options;
+  options.alignment = in_.draft.device.alignment_bytes;
+  options.seconds = in_.placement_seconds;
+  const auto place = [&](MemorySpace space, PlacementSearch orders_or_whole) {
+    options.search = orders_or_whole;
+    return place_buffers(assigned.buffers, space, assigned.instructions, options);
+  };
+  layout.live_bytes = peak_bytes(assigned.buffers, MemorySpace::Device, assigned.instructions, options.alignment);
+  if (layout.live_bytes > allowance) return;
+  if (layout.host_bytes < 0 && in_.host_budget_bytes > 0)
+    layout.host_bytes = place(MemorySpace::Host, PlacementSearch::Whole).height_bytes;
+  if (trial.packed) {
+    layout.height_bytes = placement_of(trial.packed->copies, tried.graph, assigned, options.alignment).height_bytes;
+    layout.is_searched = true;
+    return;
+  }
+  if (layout.height_bytes < 0)
+    layout.height_bytes = place(MemorySpace::Device, PlacementSearch::GreedyOrders).height_bytes;
+  if (layout.height_bytes <= allowance || search == LayoutSearch::Greedy || packed(trial)) return;
+  if (search == LayoutSearch::Brief) {
+    options.seconds *= brief_share;
+    layout.brief_bytes = place(MemorySpace::Device, PlacementSearch::Whole).height_bytes;
+    return;
+  }
+  layout.placement = place(MemorySpace::Device, PlacementSearch::Whole);
+  layout.height_bytes = layout.placement->height_bytes;
+  layout.is_searched = true;
+}
+
+// The trial with intervals that its layout has room for, whatever the budget; none where they need not or cannot be
+// found.
+std::optional<OffloadLevelSearch::Trial> OffloadLevelSearch::packed(const Trial& trial) const {
+  if (!trial.overlap || trial.packed || meets_stages(trial.order->graph)) return std::nullopt;
+  Candidate& candidate = *trial.candidate;
+  const size_t level = static_cast<size_t>(trial.overlap - candidate.overlaps.data());
+  auto& [was_made, packed] = candidate.packed[level];
+  if (!was_made) {
+    was_made = true;
+    const TriedFunction in_place = apply({trial.order, trial.candidate, trial.us});
+    const RematProblem problem = apply_to_problem(trial.order->sequence.problem, candidate.plan);
+    PlacementOptions options;
+    options.alignment = in_.draft.device.alignment_bytes;
+    options.seconds = in_.placement_seconds;
+    std::optional<PackedCopies> copies =
+        pack_copies({in_place.graph, in_place.draft.writers, *in_.draft.catalog, problem}, *trial.overlap, options);
+    if (copies) {
+      packed = {std::move(*copies), {}};
+      measure({trial.order, trial.candidate, trial.us, &packed->copies.overlap, false, &*packed},
+              std::numeric_limits<int64_t>::max());
+    }
+  }
+  if (!packed) return std::nullopt;
+  const Overlap& overlap = packed->copies.overlap;
+  return Trial{trial.order, trial.candidate, std::max(trial.us, overlap.total_us), &overlap, false, &*packed};
+}
+
+bool OffloadLevelSearch::is_wasteful(const Layout& layout) {
+  return static_cast<double>(layout.height_bytes) > max_waste * static_cast<double>(layout.live_bytes);
+}
+
+bool OffloadLevelSearch::is_above_host(const Layout& layout) const {
+  return in_.host_budget_bytes > 0 && host_bytes_ + layout.host_bytes > in_.host_budget_bytes;
+}
+
+bool OffloadLevelSearch::fits(const Trial& trial) const {
+  measure(trial, allowance_);
+  const Layout& layout = trial.layout();
+  if (layout.live_bytes > allowance_ || layout.height_bytes > allowance_ || is_above_host(layout)) return false;
+  return !gives_way(trial);
+}
+
+// Whether the same copies take fewer bytes and hardly more time where their intervals give way to the layout.
+bool OffloadLevelSearch::gives_way(const Trial& trial) const {
+  if (!is_wasteful(trial.layout())) return false;
+  const std::optional<Trial> packed_trial = packed(trial);
+  return packed_trial && packed_trial->us <= trial.us * max_slowdown;
+}
+
+// Whether the bytes that are alive are within the allowance, once `fits` has said no.
+bool OffloadLevelSearch::is_only_too_high(const Trial& trial) const {
+  const Layout& layout = trial.layout();
+  return layout.live_bytes <= allowance_ && !is_above_host(layout);
+}
+
+// The trial that needs least, whatever the budget; none where all need `enough_bytes` or more.
+std::optional<OffloadLevelSearch::Trial> OffloadLevelSearch::least_of(FunctionSearch& function,
+                                                                      int64_t enough_bytes) const {
+  std::vector<Trial> trials;
+  for (OrderVariant& order : function.orders)
+    for (std::vector<Candidate>& levels : order.levels)
+      for (Candidate& candidate : levels) {
+        if (host_bytes_of(order.sequence.problem, candidate.plan) > order.host_room) continue;
+        if (!copies_or_collectives(order, candidate)) {
+          trials.push_back({&order, &candidate, candidate.min_us});
+          continue;
+        }
+        for (const Overlap& overlap : overlaps_of(order, candidate, std::numeric_limits<double>::infinity()))
+          trials.push_back({&order, &candidate, overlap.total_us, &overlap});
+      }
+  std::vector<int64_t> reckoned_bytes;
+  for (const Trial& trial : trials)
+    reckoned_bytes.push_back(trial.overlap ? trial.overlap->peak_bytes : trial.candidate->plan.peak_bytes);
+  const auto need = [&](const Trial& trial) {
+    return LayoutNeed{is_above_host(trial.layout()), trial.layout().compared_bytes()};
+  };
+  const auto live_bytes = [&](size_t i) {
+    measure(trials[i], 0);
+    return trials[i].layout().live_bytes;
+  };
+  const auto place = [&](size_t i) {
+    measure(trials[i], trials[i].layout().live_bytes, options_.is_short ? LayoutSearch::Greedy : LayoutSearch::Brief);
+    if (is_wasteful(trials[i].layout())) trials[i] = packed(trials[i]).value_or(trials[i]);
+    return need(trials[i]);
+  };
+  const auto finish = [&](size_t i) {
+    if (!options_.is_short) measure(trials[i], trials[i].layout().live_bytes);
+    return need(trials[i]);
+  };
+  const std::optional<size_t> least = least_layout(reckoned_bytes, enough_bytes, live_bytes, place, finish);
+  return least ? std::optional(trials[*least]) : std::nullopt;
+}
+
+// The fastest trial that fits; false where there is none that takes less than `enough_us` of a step.
+bool OffloadLevelSearch::choose(size_t f, double enough_us) {
+  FunctionSearch& function = functions_[f];
+  start(function);
+  for (;;) {
+    while (const std::optional<Trial> trial = next(function, enough_us / calls_of(f))) {
+      if (fits(*trial)) {
+        function.chosen = *trial;
+        return true;
+      }
+      if (is_only_too_high(*trial))
+        if (const std::optional<Trial> with_room = packed(*trial)) push(function, *with_room);
+    }
+    if (function.searched || !options_.recompute || !function.options.empty()) return false;
+    search(function);
+    collect(function);
+  }
+}
+
+}  // namespace plimsoll
