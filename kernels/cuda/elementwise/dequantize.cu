@@ -6,9 +6,9 @@
 #include <algorithm>
 
 // Traffic is that of the result, which is written once in words of 16 bytes, and of the codes, a quarter or half of it;
-// scales are read once for each run of elements and stay in the cache. A thread loads the codes and scales of its
-// next four runs before it makes the numbers of the four that it has. Tables lie in shared memory, and thread blocks
-// stay, since each makes them for itself: constants at an index of the thread arrive one after the other.
+// scales are read once for each run of elements and stay in the cache. A thread loads the codes and scales of four
+// runs before it uses the first. Tables lie in shared memory, and thread blocks stay, since each makes them for itself:
+// constants at an index of the thread arrive one after the other.
 
 namespace plimsoll::cuda {
 namespace {
@@ -60,40 +60,32 @@ struct Tables {
   }
 };
 
-// What a thread reads for its runs, of which those from number `runs` on do not exist.
-template <typename T, int bits, bool packs_scales>
-struct LoadedRuns {
-  CodeRun<bits, run_length<T>> codes[runs_per_thread];
-  ScaleParts<packs_scales> scales[runs_per_thread];
-
-  __device__ void load(const Dequantize& call, const Divider32& of_block, uint32_t first, uint32_t runs) {
-#pragma unroll
-    for (int r = 0; r < runs_per_thread; ++r) {
-      const uint32_t run = first + r * block_threads;
-      if (run >= runs) continue;
-      codes[r] = codes[r].load(call.codes + uint64_t{run} * codes[r].bytes);
-      scales[r].load(call, static_cast<uint32_t>(of_block.quotient(static_cast<int32_t>(run))));
-    }
-  }
-};
-
-template <CodeKind kind, typename T, int bits, bool packs_scales, typename Tables>
-__device__ void make_runs(const LoadedRuns<T, bits, packs_scales>& loaded, const Dequantize& call,
-                          IntegerCodes integers, float offset, const Tables& tables, uint32_t first, uint32_t runs,
-                          T* __restrict__ y) {
+// The runs of a thread, of which those from number `runs` on do not exist.
+template <typename T, int bits, CodeKind kind, bool packs_scales, bool is_whole, typename Tables>
+__device__ void make_runs(const Dequantize& call, const Divider32& of_block, IntegerCodes integers, float offset,
+                          const Tables& tables, uint32_t first, uint32_t runs, T* __restrict__ y) {
+  using Run = CodeRun<bits, run_length<T>>;
+  Run loaded[runs_per_thread];
+  ScaleParts<packs_scales> parts[runs_per_thread];
 #pragma unroll
   for (int r = 0; r < runs_per_thread; ++r) {
     const uint32_t run = first + r * block_threads;
-    if (run >= runs) continue;
-    const float scale = loaded.scales[r].scale(call, tables.map, offset);
+    if (!is_whole && run >= runs) continue;
+    loaded[r] = Run::load(call.codes + uint64_t{run} * Run::bytes);
+    parts[r].load(call, static_cast<uint32_t>(of_block.quotient(static_cast<int32_t>(run))));
+  }
+#pragma unroll
+  for (int r = 0; r < runs_per_thread; ++r) {
+    const uint32_t run = first + r * block_threads;
+    if (!is_whole && run >= runs) continue;
+    const float scale = parts[r].scale(call, tables.map, offset);
     float numbers[run_length<T>];
-    if constexpr (kind == CodeKind::Integer) integers.counted(loaded.codes[r], numbers);
+    if constexpr (kind == CodeKind::Integer) integers.counted(loaded[r], numbers);
     Vector<T, run_length<T>> results;
 #pragma unroll
     for (int k = 0; k < run_length<T>; ++k) {
-      const float number = kind == CodeKind::Integer
-                               ? numbers[k] - integers.zero_of(0)
-                               : tables.values[loaded.codes[r].template at</*high_first=*/true>(k)];
+      const float number = kind == CodeKind::Integer ? numbers[k] - integers.zero_of(0)
+                                                     : tables.values[loaded[r].template at</*high_first=*/true>(k)];
       results.at[k] = scaled<T, bits>(number, scale, call.factor);
     }
     store_vector(y + uint64_t{run} * run_length<T>, results);
@@ -110,16 +102,13 @@ __global__ void __launch_bounds__(block_threads)
   tables.fill(call);
   const float offset = packs_scales ? *call.offset : 0.0f;
   const auto runs = static_cast<uint32_t>(call.n / run_length<T>);
-  uint32_t first = blockIdx.x * chunk + threadIdx.x;
-  LoadedRuns<T, bits, packs_scales> loaded, next;
-  loaded.load(call, of_block, first, runs);
-  while (first < runs) {
-    const uint32_t after = first + gridDim.x * chunk;
-    next.load(call, of_block, after, runs);
-    make_runs<kind>(loaded, call, integers, offset, tables, first, runs, y);
-    loaded = next;
-    first = after;
-  }
+  for (uint32_t first = blockIdx.x * chunk; first < runs; first += gridDim.x * chunk)
+    if (first + chunk <= runs)
+      make_runs<T, bits, kind, packs_scales, true>(call, of_block, integers, offset, tables, first + threadIdx.x, runs,
+                                                   y);
+    else
+      make_runs<T, bits, kind, packs_scales, false>(call, of_block, integers, offset, tables, first + threadIdx.x, runs,
+                                                    y);
   const int64_t last = int64_t{runs} * run_length<T> + threadIdx.x;
   if (blockIdx.x > 0 || last >= call.n) return;
   ScaleParts<packs_scales> parts;
