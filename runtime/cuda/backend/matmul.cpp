@@ -6,9 +6,8 @@
 #include "runtime/kernels/reduce.h"
 
 // matmul, linear, linear's weight gradient, linear with gelu's gradient behind it and products of 8-bit floats, through
-// cuBLASLt. What the
-// library can do in a matmul's epilogue our own kernels can do after it: both are candidates, and which is faster is
-// measured.
+// cuBLASLt. What the library can do in a matmul's epilogue our own kernels can do after it: both are candidates, and
+// which is faster is measured.
 
 namespace plimsoll {
 namespace {

@@ -84,17 +84,19 @@ TEST_SUITE("unit") {
   }
 
   TEST_CASE("adapters: ranks along the data axis train as one rank does") {
-    for (double dropout : {0.0, 0.25}) {
-      const std::vector<double> alone = losses_on(adapted(dropout));
-      CHECK(alone[1] != alone[0]);
-      for (int zero : {0, 1, 2, 3}) {
+    for (llvm::StringRef model : {packed_blocks, gated_block})
+      for (double dropout : {0.0, 0.25}) {
         TrainingRequest request = adapted(dropout);
+        if (model == gated_block) request.adapters.rank = 1;
+        const std::vector<double> alone = losses_on(request, model);
+        CHECK(alone[1] != alone[0]);
         request.mesh[MeshAxis::Data] = 2;
-        request.zero = zero;
-        const std::vector<double> together = losses_on(request);
-        for (size_t i = 0; i < alone.size(); ++i) CHECK(together[i] == doctest::Approx(alone[i]).epsilon(1e-9));
+        for (int zero : {0, 1, 2, 3}) {
+          request.zero = zero;
+          const std::vector<double> together = losses_on(request, model);
+          for (size_t i = 0; i < alone.size(); ++i) CHECK(together[i] == doctest::Approx(alone[i]).epsilon(1e-9));
+        }
       }
-    }
   }
 
   TEST_CASE("adapters: parts of tensors train as one rank does") {
