@@ -1,8 +1,8 @@
 #pragma once
 
 // The counter-based random generator behind dropout and random_*: Philox4x32 (Salmon et al. 2011), with 10 rounds, or
-// with 7 for attention's dropout. An element's numbers depend on the seed, the step, the node's id and the element's
-// index alone, so that a recomputed or split node draws the same ones.
+// with 7 for dropout. An element's numbers depend on the seed, the step, the node's id and the element's index alone,
+// so that a recomputed or split node draws the same ones.
 
 #include <algorithm>
 #include <array>
@@ -27,26 +27,32 @@ PhiloxBlock philox(PhiloxBlock counter, uint32_t key_low, uint32_t key_high) {
   return counter;
 }
 
-// Attention's dropout gives each probability a number of `bits` bits, and drops those whose number is below `dropped`.
-// 32 neighbouring columns of a row share the blocks of Philox, one bit position each; a row begins with a block of its
-// own. The ratio is thus rounded: to 8 bits where these keep both it and what is left of 1 within 2 %, else to 16.
+// Dropout gives each element a number of `bits` bits, and drops those whose number is below `dropped`. The ratio is
+// thus rounded. Of elements numbers have 16 bits, and eight neighbours share a block of Philox, two a lane, the first
+// in the lower half. Of attention's probabilities they have 8 bits where these keep both the ratio and what is left of
+// 1 within 2 %, else 16; 32 neighbouring columns of a row share the blocks, one bit position each, and a row begins
+// with a block of its own.
 struct DropoutRule {
   static constexpr int rounds = 7;  // 7 rounds pass all tests of BigCrush (Salmon et al. 2011)
-  static constexpr int64_t columns_per_word = 32;
+  static constexpr int64_t elements_per_block = 8, columns_per_word = 32;
 
   int bits;
   uint32_t dropped;
 
-  static DropoutRule of(double ratio) {
+  static DropoutRule of_elements(double ratio) {
+    if (ratio <= 0 || ratio >= 1) return {16, ratio <= 0 ? 0u : 1u << 16};
+    return {16, static_cast<uint32_t>(std::clamp(std::round(ratio * 0x1p16), 1.0, 0x1p16 - 1))};
+  }
+  static DropoutRule of_probabilities(double ratio) {
     if (ratio >= 1) return {8, 1 << 8};
     const double of_8_bits = std::round(ratio * 0x1p8);
     if (std::abs(of_8_bits * 0x1p-8 - ratio) <= 0.02 * std::min(ratio, 1 - ratio))
       return {8, static_cast<uint32_t>(of_8_bits)};
-    return {16, static_cast<uint32_t>(std::clamp(std::round(ratio * 0x1p16), 1.0, 0x1p16 - 1))};
+    return of_elements(ratio);
   }
   int blocks() const { return bits / 4; }  // of Philox for 32 columns
   double kept_share() const { return 1 - std::ldexp(dropped, -bits); }
-  // Kept probabilities are multiplied with this, so that the mean stays.
+  // What is kept is multiplied with this, so that the mean stays.
   double factor() const { return kept_share() > 0 ? 1 / kept_share() : 0; }
   // The numbers of a stream that a row takes.
   static int64_t draws_of_row(int64_t columns) {
@@ -54,8 +60,8 @@ struct DropoutRule {
   }
 };
 
-// The stream of one node in one step, or from its draw `first` on, a multiple of 4: element i takes lane i % 4 of block
-// (first + i) / 4.
+// The stream of one node in one step, or from its draw `first` on, a multiple of 4. Element i takes lane i % 4 of block
+// (first + i) / 4, but for dropout.
 struct RandomStream {
   int64_t seed, step, id, first = 0;
 
@@ -64,8 +70,16 @@ struct RandomStream {
   // Uniform in [0, 1).
   double uniform(int64_t element) const { return block(element / 4)[element % 4] * 0x1p-32; }
 
-  // Whether dropout keeps an element of rows that have draws_of_row() numbers each; `first` is a multiple of 32.
+  // Whether dropout of elements keeps one.
   bool keeps(const DropoutRule& rule, int64_t element) const {
+    const int64_t at = first + element, place = at % DropoutRule::elements_per_block;
+    const PhiloxBlock lanes = numbered<DropoutRule::rounds>(at / DropoutRule::elements_per_block);
+    return (lanes[static_cast<size_t>(place / 2)] >> 16 * (place % 2) & 0xffff) >= rule.dropped;
+  }
+
+  // Whether attention's dropout keeps an element of rows that have draws_of_row() numbers each; `first` is a multiple
+  // of 32.
+  bool keeps_probability(const DropoutRule& rule, int64_t element) const {
     const int64_t at = first + element, word = at / DropoutRule::columns_per_word;
     uint32_t number = 0;
     for (int i = 0; i < rule.blocks(); ++i) {

@@ -116,7 +116,7 @@ Status launch_add_n(const CpuCall& k) {
 }
 
 Status launch_dropout(const CpuCall& k) {
-  cpu::dropout(random_stream(k), k.call.get_float("ratio"), k.out<float>("y"), k.in<float>("x"), k.elements());
+  cpu::dropout(random_stream(k), element_dropout(k.attrs()), k.out<float>("y"), k.in<float>("x"), k.elements());
   return Status::success();
 }
 

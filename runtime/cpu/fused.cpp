@@ -191,7 +191,7 @@ class ProgramMaker {
       step.from_type = scalar_of(call.operand(0).dtype);
     } else if (node.op->name == "dropout") {
       step.kind = BlockStep::Kind::Dropout;
-      step.ratio = call.get_float("ratio"), step.id = static_cast<uint32_t>(call.get_int("id"));
+      step.dropout = element_dropout(call.attrs), step.id = static_cast<uint32_t>(call.get_int("id"));
     } else if (is_body_reduction(*node.op)) {
       step.kind = BlockStep::Kind::Reduction;
     } else if (node.op->name == "add_n") {
@@ -324,11 +324,11 @@ Status launch_fused(const CpuCall& k) {
   auto& prepared = *static_cast<PreparedBody*>(k.prepared);
   for (size_t i = 0; i < k.operands.size(); ++i) prepared.operands[i] = k.operands[i].data;
   for (size_t i = 0; i < k.results.size(); ++i) prepared.results[i] = k.results[i].data;
-  const int64_t first_block = k.call.get_int("first_draw") / 4;
+  const int64_t first_draw = k.call.get_int("first_draw");
   if (prepared.program.reductions.each.empty())
-    cpu::run_blocks(prepared.program, first_block, prepared.operands.data(), prepared.results.data());
+    cpu::run_blocks(prepared.program, first_draw, prepared.operands.data(), prepared.results.data());
   else
-    cpu::run_reducing_blocks(prepared.program, first_block, prepared.operands.data(), prepared.results.data(),
+    cpu::run_reducing_blocks(prepared.program, first_draw, prepared.operands.data(), prepared.results.data(),
                              k.workspace);
   return Status::success();
 }

@@ -365,17 +365,17 @@ int64_t column_tiles_bytes(const OpCall& call, size_t mask) {
 }
 
 Dropout attention_dropout(const Attrs& attrs) {
-  static_assert(Dropout::rounds == DropoutRule::rounds);
+  static_assert(dropout_rounds == DropoutRule::rounds);
   const double ratio = attrs.get_float("dropout");
   if (ratio == 0) return {};
-  const DropoutRule rule = DropoutRule::of(ratio);
+  const DropoutRule rule = DropoutRule::of_probabilities(ratio);
   Dropout dropout{rule.blocks(), static_cast<float>(rule.kept_share()), static_cast<float>(rule.factor())};
   for (int i = 0; i < rule.bits; ++i) dropout.threshold_zeros[i] = (rule.dropped >> i & 1) - 1;
   return dropout;
 }
 
 int64_t first_dropout_block(const Attrs& attrs) {
-  const DropoutRule rule = DropoutRule::of(attrs.get_float("dropout"));
+  const DropoutRule rule = DropoutRule::of_probabilities(attrs.get_float("dropout"));
   return attrs.get_int("first_draw") / DropoutRule::columns_per_word * rule.blocks();
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "ir/support/philox.h"
+#include "kernels/dropout.h"
 #include "runtime/kernels/cuda_candidate.h"
 #include "runtime/kernels/kernel_call.h"
 
@@ -17,13 +19,11 @@ LoopNest<operands + 1> broadcast_call(const KernelCall& k) {
 
 inline bool is_tanh_form(const OpCall& call) { return call.get_string("approximate") == "tanh"; }
 
-// Which random numbers an op draws: those of stream {id} from block first_block on.
-struct RandomDraws {
-  uint32_t id;
-  int64_t first_block;
-  explicit RandomDraws(const Attrs& attrs)
-      : id(static_cast<uint32_t>(attrs.get_int("id"))), first_block(attrs.get_int("first_draw") / 4) {}
-};
+inline ElementDropout element_dropout(const Attrs& attrs) {
+  static_assert(ElementDropout::elements_per_block == DropoutRule::elements_per_block);
+  const DropoutRule rule = DropoutRule::of_elements(attrs.get_float("ratio"));
+  return {rule.dropped, rule.factor(), attrs.get_int("first_draw")};
+}
 
 // What codes of a dequantize or dequantize_linear stand for.
 struct CodeNumbers {

@@ -85,6 +85,10 @@ constexpr SourceHeader headers[] = {
 #include "kernels/cuda/elementwise/random.inc"
     },
     {
+        "kernels/dropout.h",
+#include "kernels/dropout.inc"
+    },
+    {
         "kernels/scalar.h",
 #include "kernels/scalar.inc"
     },

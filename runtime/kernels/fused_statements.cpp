@@ -135,7 +135,7 @@ std::string BodyStatements::draws(llvm::ArrayRef<NodeId> nodes, int64_t length, 
   std::string text;
   for (size_t i = 0; i < drops_.size(); ++i)
     if (llvm::is_contained(nodes, drops_[i]))
-      text += formatv("const Draws<{0}> draws{1}({2}_at, stream{1}, first_block, {3});\n", length, i,
+      text += formatv("const Draws<{0}> draws{1}(RandomStream{{{2}_at, stream{1}}, first_draw + {3});\n", length, i,
                       argument(body_.node(drops_[i]), 1), at)
                   .str();
   return text;
@@ -172,9 +172,9 @@ std::string BodyStatements::sum(const Node& node) const {
 }
 
 std::string BodyStatements::dropout(const Node& node, const OpCall& call) const {
-  const double ratio = call.get_float("ratio");
-  return formatv("draws{0}.keep(k, {1}, {2}ull, {3})", stream_of(node), argument(node, 0),
-                 static_cast<uint64_t>(std::ceil(ratio * 0x1p32)), float_literal(ratio < 1 ? 1 / (1 - ratio) : 0))
+  const ElementDropout dropout = element_dropout(call.attrs);
+  return formatv("draws{0}.keep(k, {1}, {2}u, {3})", stream_of(node), argument(node, 0), dropout.dropped,
+                 float_literal(dropout.factor))
       .str();
 }
 

@@ -103,7 +103,7 @@ std::string FusedWriter::pointers() const {
 }
 
 std::string FusedWriter::draw_parameters() const {
-  std::string text = source.streams.empty() ? "" : ", int64_t first_block";
+  std::string text = source.streams.empty() ? "" : ", int64_t first_draw";
   for (size_t i = 0; i < source.streams.size(); ++i) text += formatv(", uint32_t stream{0}", i).str();
   return text;
 }

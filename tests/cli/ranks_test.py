@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Starts plans of several ranks as launchers do. Needs Python's standard library alone; parts that need mpirun are left out where it is not installed.
 
-Usage: ranks_test.py PLIMSOLL [--cards N [--times 20]]
+Usage: ranks_test.py PLIMSOLL [--cards N [--times 20] [--at-once 1]]
 
 With --cards it only kills and stops one of N ranks on as many GPUs, at random moments.
 """
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -50,7 +51,8 @@ def lose_a_rank(case, plan, ranks, lost, stop, wait=0.0):
     """The others end soon after a rank is killed or stopped, one of them with a message that names it, and leave no file under its final name.
 
     Returns the seconds that took."""
-    port, saved, metrics = free_port(), case / "saved.safetensors", case / f"{plan.stem}.lost{lost}{stop}.jsonl"
+    port, saved = free_port(), case / "saved.safetensors"
+    metrics = case / f"lost.{port}.jsonl"
     command = words(case, plan, 1000000, "--save", saved, "--metrics", metrics, "--patience", PATIENCE)
     processes = [start(command, rank, ranks, port) for rank in range(ranks)]
     wait_for_steps(metrics, processes)
@@ -100,10 +102,13 @@ def suspend_all_ranks(case, plan, ranks):
 
 
 def lose_ranks_of_cards(case, cards, times):
-    """At random moments of a step, over the mesh's axes."""
+    """At random moments of a step, over the mesh's axes; several jobs share the cards."""
     draw, plans = random.Random(1), [compile_plan(case, f"{axis}={cards}") for axis in ("data", "stage")]
-    count = {False: times, True: max(1, times // 5)}
-    took = {stop: [lose_a_rank(case, plans[i % 2], cards, draw.randrange(cards), stop, draw.random()) for i in range(count[stop])] for stop in count}
+    count, took = {False: times, True: max(1, times // 5)}, {}
+    for stop in count:
+        jobs = [(case, plans[i % 2], cards, draw.randrange(cards), stop, draw.random()) for i in range(count[stop])]
+        with concurrent.futures.ThreadPoolExecutor(arguments.at_once) as pool:
+            took[stop] = list(pool.map(lambda job: lose_a_rank(*job), jobs))
     print(f"{count[False]} killed: the others ended within {max(took[False]):.1f} s; {count[True]} stopped: within {max(took[True]):.1f} s, of which {PATIENCE} s are patience")
 
 

@@ -18,6 +18,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("program")
 parser.add_argument("--cards", type=int)
 parser.add_argument("--times", type=int, default=20)
+parser.add_argument("--at-once", type=int, default=1)
 arguments = parser.parse_args()
 MODELS = pathlib.Path(__file__).resolve().parent / "models"
 PROGRAM, DEVICE = arguments.program, "auto" if arguments.cards else "cpu"

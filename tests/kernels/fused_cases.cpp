@@ -89,7 +89,7 @@ std::vector<KernelCase> fused_reduction_cases() {
   using namespace samples;
   std::vector<KernelCase> all;
   auto add = [&](const std::string& body, llvm::ArrayRef<SampleOperand> operands) {
-    Attrs attrs{{"body", "graph @body(" + body + " }"}, {"first_draw", int64_t{8}}};
+    Attrs attrs{{"body", "graph @body(" + body + " }"}, {"first_draw", int64_t{12}}};
     all.emplace_back("fused", attrs, operands, static_cast<uint32_t>(all.size() + 1));
   };
   const SampleOperand rng = values({2}, {1234567, 5}, DType::I64);

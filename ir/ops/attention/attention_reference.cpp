@@ -54,7 +54,7 @@ struct Operands {
       has_segments_of_samples = call["segments"].shape[0] > 1;
     }
     if (dropout == 0) return;
-    rule = DropoutRule::of(dropout);
+    rule = DropoutRule::of_probabilities(dropout);
     const TensorView& rng = call.in("rng");
     random = {rng.get_int(0), rng.get_int(1), call.get_int("id"), call.get_int("first_draw")};
   }
@@ -113,7 +113,7 @@ struct Operands {
   // Dropout multiplies a probability with this.
   double keep(Row w, int64_t c) const {
     if (dropout == 0) return 1;
-    return random.keeps(rule, draws_at(w) + c) ? rule.factor() : 0;
+    return random.keeps_probability(rule, draws_at(w) + c) ? rule.factor() : 0;
   }
 
   template <typename Visit>

@@ -187,7 +187,7 @@ std::vector<Sample> fused_samples() {
       "%v1 = add(%v0, %x2) : f32[] return %v1 }";
   const SampleOperand rng = values({2}, {1234567, 5}, DType::I64);
   Sample later = sample_of(dropped, {normal({3, 8}), rng, normal({8})});
-  later.attrs.set("first_draw", int64_t{16});
+  later.attrs.set("first_draw", int64_t{20});
   // A scale's gradient beside the gradient that it passes on; the mean of an image's pixels; rows as a norm has them.
   const char* scaled =
       "graph @body(%x0: bf16[6,5,8], %x1: bf16[6,5,8], %x2: f32[8]) { %v0 = mul(%x0, %x1) : bf16[6,5,8] "

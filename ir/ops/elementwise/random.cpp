@@ -29,10 +29,9 @@ Result<Types> infer_dropout(const OpCall& call) {
 
 void dropout_reference(const ReferenceCall& call) {
   const TensorView &x = call.in("x"), &y = call.out("y");
-  RandomStream stream = stream_of(call);
-  double ratio = call.get_float("ratio");
-  double scale = ratio < 1 ? 1 / (1 - ratio) : 0;
-  for (int64_t i = 0; i < y.elements(); ++i) y.set(i, stream.uniform(i) >= ratio ? x.get(i) * scale : 0);
+  const RandomStream stream = stream_of(call);
+  const DropoutRule rule = DropoutRule::of_elements(call.get_float("ratio"));
+  for (int64_t i = 0; i < y.elements(); ++i) y.set(i, stream.keeps(rule, i) ? x.get(i) * rule.factor() : 0);
 }
 
 // Linear in x: the same elements of dy are dropped.
@@ -67,8 +66,9 @@ std::vector<Sample> dropout_samples() {
           {{normal({2, 2}), rng_sample(7)}, {{"ratio", 1.0}, {"id", 1}}}};
 }
 
-double ten_integer_rounds(const OpCall&, llvm::ArrayRef<Type> results) {
-  return 10 * static_cast<double>(results[0].elements());
+// As many as the number's share of Philox's rounds.
+double dropout_flops(const OpCall&, llvm::ArrayRef<Type> results) {
+  return static_cast<double>(DropoutRule::rounds * results[0].elements());
 }
 
 // ---- random_uniform, random_normal ----
@@ -105,6 +105,10 @@ Sample random_sample(Ints shape, DType dtype, llvm::StringRef first, llvm::Strin
 
 constexpr AttrSpecs random_attrs{{"shape", AttrKind::Ints}, {"dtype", AttrKind::DType}, {"id", AttrKind::Int}};
 
+double ten_integer_rounds(const OpCall&, llvm::ArrayRef<Type> results) {
+  return 10 * static_cast<double>(results[0].elements());
+}
+
 constexpr OpDef random_op(llvm::StringLiteral name, llvm::StringLiteral summary, AttrSpec first, AttrSpec second,
                           ReferenceFn reference, SamplesFn samples) {
   return {.name = name,
@@ -123,15 +127,15 @@ constexpr OpDef random_op(llvm::StringLiteral name, llvm::StringLiteral summary,
 constinit const OpDef op_dropout{
     .name = "dropout",
     .summary =
-        "x / (1 - ratio) where the random number of {id} is at least {ratio}, else 0; rng = (seed, step); "
-        "of the node's numbers those from {first_draw} on",
+        "x / (1 - ratio) where the random number of {id} is at least {ratio}, rounded to 16 bits, else 0; "
+        "rng = (seed, step); of the node's numbers those from {first_draw} on",
     .operands = {"x", "rng"},
     .attrs =
         {{"ratio", AttrKind::Float}, {"id", AttrKind::Int}, first_draw_attr, draws_per_rank_attr, draws_per_part_attr},
     .infer = infer_dropout,
     .gradient = Gradient::rule(dropout_gradient),
     .in_place = {{"y", "x"}},
-    .flops = ten_integer_rounds,
+    .flops = dropout_flops,
     .chunk = dropout_chunk,
     .divide = dropout_divide,
     .linear = {"x"},

@@ -41,8 +41,14 @@ PLIMSOLL_INLINE void make_blocks(const RandomStream& stream, uint64_t first_bloc
 PLIMSOLL_VECTORISED void philox_tile(const RandomStream& stream, uint64_t first_block, uint32_t* words) {
   make_blocks<10, tile_blocks>(stream, first_block, words);
 }
+// Numbers of 16 bits, two a word, on little-endian machines in the order of their elements.
+PLIMSOLL_VECTORISED void dropout_tile(const RandomStream& stream, uint64_t first_block, uint16_t* numbers) {
+  uint32_t words[tile_words];
+  make_blocks<dropout_rounds, tile_blocks>(stream, first_block, words);
+  std::memcpy(numbers, words, sizeof words);
+}
 PLIMSOLL_VECTORISED void kept_tile(const RandomStream& stream, uint64_t first_block, uint32_t* words) {
-  make_blocks<Dropout::rounds, kept_tile_blocks>(stream, first_block, words);
+  make_blocks<dropout_rounds, kept_tile_blocks>(stream, first_block, words);
 }
 
 uint32_t kept_word(const Dropout& dropout, const uint32_t* lanes) {
@@ -52,10 +58,10 @@ uint32_t kept_word(const Dropout& dropout, const uint32_t* lanes) {
   return kept;
 }
 
-PLIMSOLL_VECTORISED void keep_or_drop(float* y, const float* x, const uint32_t* words, uint32_t last_dropped,
-                                      float factor, int64_t n) {
+PLIMSOLL_VECTORISED void keep_or_drop(float* y, const float* x, const uint16_t* numbers, uint32_t dropped, float factor,
+                                      int64_t n) {
 #pragma omp simd
-  for (int64_t i = 0; i < n; ++i) y[i] = words[i] > last_dropped ? x[i] * factor : 0.0f;
+  for (int64_t i = 0; i < n; ++i) y[i] = numbers[i] >= dropped ? x[i] * factor : 0.0f;
 }
 
 }  // namespace
@@ -82,24 +88,21 @@ void kept_words(const RandomStream& stream, const Dropout& dropout, int64_t firs
   }
 }
 
-void dropout(const RandomStream& stream, double ratio, float* y, const float* x, int64_t n) {
-  const auto threshold = static_cast<uint64_t>(std::ceil(ratio * 0x1p32));
-  if (threshold > UINT32_MAX) {
-    std::fill_n(y, n, 0.0f);
-    return;
-  }
-  if (threshold == 0) {
+void dropout(const RandomStream& stream, const ElementDropout& dropout, float* y, const float* x, int64_t n) {
+  if (dropout.dropped == 0) {
     if (y != x) std::copy_n(x, n, y);
     return;
   }
-  const auto factor = static_cast<float>(1 / (1 - ratio));
-  const auto last_dropped = static_cast<uint32_t>(threshold - 1);
+  constexpr int64_t tile_numbers = tile_blocks * ElementDropout::elements_per_block;
+  const auto factor = static_cast<float>(dropout.factor);
   parallel_ranges(n, 8, [&](int64_t begin, int64_t end) {
-    uint32_t words[tile_words];
-    for (int64_t at = begin; at < end; at += tile_words) {
-      const int64_t count = std::min(tile_words, end - at);
-      random_words(stream, at, count, words);
-      keep_or_drop(y + at, x + at, words, last_dropped, factor, count);
+    uint16_t numbers[tile_numbers];
+    for (int64_t at = begin; at < end;) {
+      const int64_t number = dropout.first_draw + at, skip = number % ElementDropout::elements_per_block;
+      const int64_t count = std::min(tile_numbers - skip, end - at);
+      dropout_tile(stream, static_cast<uint64_t>(number / ElementDropout::elements_per_block), numbers);
+      keep_or_drop(y + at, x + at, numbers + skip, dropout.dropped, factor, count);
+      at += count;
     }
   });
 }

@@ -1,7 +1,7 @@
 #pragma once
 
-// Random words by position: Philox4x32 (Salmon et al. 2011), with 10 rounds but for kept_words. Any piece of a stream
-// can be made anywhere, so threads share nothing and a mask is never stored.
+// Random words by position: Philox4x32 (Salmon et al. 2011), with 10 rounds, or with 7 for dropout. Any piece of a
+// stream can be made anywhere, so threads share nothing and a mask is never stored.
 
 #include "kernels/dropout.h"
 
@@ -22,7 +22,8 @@ void random_words(const RandomStream& stream, int64_t first, int64_t count, uint
 // first_block + (first + i) * dropout.blocks and those behind.
 void kept_words(const RandomStream& stream, const Dropout& dropout, int64_t first, int64_t count, uint32_t* words);
 
-// y = x / (1 - ratio) where an element's word * 2^-32 >= ratio, else 0; y may be x.
-void dropout(const RandomStream& stream, double ratio, float* y, const float* x, int64_t n);
+// y = x * factor where an element's number is kept, else 0; y may be x. Of the stream, whose first block is 0, element
+// i has number dropout.first_draw + i, which may be any here.
+void dropout(const RandomStream& stream, const ElementDropout& dropout, float* y, const float* x, int64_t n);
 
 }  // namespace plimsoll::cpu

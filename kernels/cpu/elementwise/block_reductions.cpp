@@ -34,12 +34,12 @@ double of_run(Kind kind, const float* x, int64_t n) {
 
 class Reducer {
  public:
-  Reducer(const BlockProgram& program, int64_t first_draw_block, const void* const* operands, void* const* results,
+  Reducer(const BlockProgram& program, int64_t first_draw, const void* const* operands, void* const* results,
           double* totals)
       : program_(program),
         reductions_(program.reductions),
         totals_(totals),
-        blocks_(program, first_draw_block, operands, results) {}
+        blocks_(program, first_draw, operands, results) {}
 
   // The task's totals: of reduction r they begin at r * inner.
   double* totals_of(int64_t task) const {
@@ -159,19 +159,19 @@ int64_t BlockReductions::workspace_bytes() const {
   return outer * parts() * static_cast<int64_t>(each.size()) * inner * static_cast<int64_t>(sizeof(double));
 }
 
-void run_reducing_blocks(const BlockProgram& program, int64_t first_draw_block, const void* const* operands,
+void run_reducing_blocks(const BlockProgram& program, int64_t first_draw, const void* const* operands,
                          void* const* results, void* workspace) {
   const BlockReductions& r = program.reductions;
   auto* totals = static_cast<double*>(workspace);
   const int64_t work = r.outer * r.length * r.inner * 4 * static_cast<int64_t>(program.steps.size() + 1);
   const int64_t tasks = r.outer * r.parts();
   parallel_rows(tasks, work / tasks, [&](int64_t begin, int64_t end) {
-    Reducer reducer(program, first_draw_block, operands, results, totals);
+    Reducer reducer(program, first_draw, operands, results, totals);
     for (int64_t task = begin; task < end; ++task) reducer.run_task(task);
   });
   if (r.passes.size() > 1) return;
   parallel_ranges(r.outer * r.inner, 4 * r.parts(), [&](int64_t begin, int64_t end) {
-    Reducer(program, first_draw_block, operands, results, totals).combine(begin, end);
+    Reducer(program, first_draw, operands, results, totals).combine(begin, end);
   });
 }
 

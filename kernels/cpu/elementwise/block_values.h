@@ -12,8 +12,8 @@ inline constexpr int64_t block_elements = 1024;
 
 class Blocks {
  public:
-  Blocks(const BlockProgram& program, int64_t first_draw_block, const void* const* operands, void* const* results)
-      : program_(program), first_draw_block_(first_draw_block), operands_(operands), results_(results) {}
+  Blocks(const BlockProgram& program, int64_t first_draw, const void* const* operands, void* const* results)
+      : program_(program), first_draw_(first_draw), operands_(operands), results_(results) {}
 
   // Elements `at` to `at + n`, block_elements at most.
   void load_all(int64_t at, int64_t n);
@@ -37,7 +37,7 @@ class Blocks {
   void fill_constant(const BlockStep& step, std::byte* y, int64_t n);
 
   const BlockProgram& program_;
-  int64_t first_draw_block_;
+  int64_t first_draw_;
   const void* const* operands_;
   void* const* results_;
   const void* values_[128] = {};

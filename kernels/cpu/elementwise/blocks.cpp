@@ -111,17 +111,11 @@ void Blocks::run(const BlockStep& step, int64_t at, int64_t n) {
   if (inside_block(step.type) != step.type) round_floats(step.type, reinterpret_cast<float*>(y), n);
 }
 
-// Draws come in blocks of four; a run may begin within one.
 void Blocks::drop(const BlockStep& step, float* y, const float* x, int64_t at, int64_t n) {
   const auto* counter = static_cast<const int64_t*>(operands_[step.operands[1]]);
-  const RandomStream stream{static_cast<uint64_t>(counter[0]), static_cast<uint32_t>(counter[1]), step.id,
-                            first_draw_block_ + at / 4};
-  const int64_t skipped = at % 4;
-  if (skipped == 0) return dropout(stream, step.ratio, y, x, n);
-  float from_border[block_elements + 4] = {};
-  std::copy_n(x, n, from_border + skipped);
-  dropout(stream, step.ratio, from_border, from_border, n + skipped);
-  std::copy_n(from_border + skipped, n, y);
+  ElementDropout of_block = step.dropout;
+  of_block.first_draw = first_draw_ + at;
+  dropout({static_cast<uint64_t>(counter[0]), static_cast<uint32_t>(counter[1]), step.id}, of_block, y, x, n);
 }
 
 void Blocks::fill_constant(const BlockStep& step, std::byte* y, int64_t n) {
@@ -141,12 +135,11 @@ void Blocks::store(size_t i, int64_t at, int64_t n) {
     cast_elements(to, type, from, Scalar::F32, n);
 }
 
-void run_blocks(const BlockProgram& program, int64_t first_draw_block, const void* const* operands,
-                void* const* results) {
+void run_blocks(const BlockProgram& program, int64_t first_draw, const void* const* operands, void* const* results) {
   int64_t n = 1;
   for (int64_t size : program.sizes) n *= size;
   parallel_ranges(n, 4 * static_cast<int64_t>(program.steps.size()), [&](int64_t begin, int64_t end) {
-    Blocks blocks(program, first_draw_block, operands, results);
+    Blocks blocks(program, first_draw, operands, results);
     for (int64_t at = begin; at < end; at += block_elements) {
       const int64_t count = std::min(block_elements, end - at);
       blocks.load_all(at, count);

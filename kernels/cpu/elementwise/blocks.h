@@ -4,6 +4,7 @@
 // a block of every operand is read, each function runs on whole blocks, and a block of every result is written.
 // 16-bit floats are f32 inside a block and rounded to their type behind every function that gives them.
 
+#include "kernels/dropout.h"
 #include "kernels/scalar.h"
 
 #include <cstdint>
@@ -23,7 +24,7 @@ struct BlockStep {
   int result = 0;
   Scalar type = Scalar::F32;       // of the result
   Scalar from_type = Scalar::F32;  // of a cast's operand
-  double ratio = 0;                // of a dropout, whose second operand is an operand of the program
+  ElementDropout dropout;          // of a dropout, whose second operand is an operand of the program
   uint32_t id = 0;
   float number = 0;     // of a constant float, and
   int64_t integer = 0;  // of any other constant
@@ -73,11 +74,10 @@ struct BlockProgram {
 inline constexpr int max_block_buffers = 40;
 
 // Results may be operands that are read at the place of every result's element.
-void run_blocks(const BlockProgram& program, int64_t first_draw_block, const void* const* operands,
-                void* const* results);
+void run_blocks(const BlockProgram& program, int64_t first_draw, const void* const* operands, void* const* results);
 
 // The same for a program with reductions. The workspace is of its workspace_bytes().
-void run_reducing_blocks(const BlockProgram& program, int64_t first_draw_block, const void* const* operands,
+void run_reducing_blocks(const BlockProgram& program, int64_t first_draw, const void* const* operands,
                          void* const* results, void* workspace);
 
 }  // namespace plimsoll::cpu

@@ -84,7 +84,7 @@ class KeptDraws {
     for (int i = 0; i < Dropout::max_bits; i += 8) {
       if (i == 4 * rule_.blocks) break;
       PhiloxBlock pair[2];
-      generator.blocks<Dropout::rounds>(pair, first + static_cast<unsigned>(i) / 4);
+      generator.blocks<dropout_rounds>(pair, first + static_cast<unsigned>(i) / 4);
 #pragma unroll
       for (int lane = 0; lane < 8; ++lane) {
         const uint32_t drawn = pair[lane / 4].lanes[lane % 4];

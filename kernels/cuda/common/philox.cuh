@@ -55,4 +55,41 @@ __device__ inline PhiloxBlock philox(const RandomStream& stream, int64_t index) 
   return made[0];
 }
 
+// Dropout's numbers of a run of elements, of a stream from its block 0 on.
+template <int length>
+struct Draws {
+  static constexpr int together = ElementDropout::elements_per_block, blocks = (length + together - 1) / together;
+  static constexpr int words = (length + 1) / 2;  // with two numbers each
+  static_assert(length % together == 0 || together % length == 0);
+  uint32_t word[words];
+
+  // `first`: the number of the run's first element, a multiple of the length or, where the run is longer than 4, of 4.
+  __device__ Draws(const RandomStream& stream, int64_t first) {
+    const Philox random(stream);
+    PhiloxBlock made[blocks];
+    const auto block = static_cast<uint64_t>(first / together);
+    random.blocks<dropout_rounds>(made, block);
+    const int place = static_cast<int>(first % together);
+    if constexpr (length < together) {
+      const auto& lanes = made[0].lanes;
+      word[0] = place & 4 ? (place & 2 ? lanes[3] : lanes[2]) : (place & 2 ? lanes[1] : lanes[0]);
+      if constexpr (length == 4) word[1] = place & 4 ? lanes[3] : lanes[1];
+      if constexpr (length == 1) word[0] >>= 16 * (place & 1);
+    } else {
+#pragma unroll
+      for (int i = 0; i < words; ++i) word[i] = made[i / 4].lanes[i % 4];
+      if (place == 0) return;  // as a rule; else half a block further, in the whole launch
+      PhiloxBlock last[1];
+      random.blocks<dropout_rounds>(last, block + blocks);
+#pragma unroll
+      for (int i = 0; i < words; ++i) word[i] = i + 2 < words ? word[i + 2] : last[0].lanes[i + 2 - words];
+    }
+  }
+
+  template <typename T>
+  __device__ T keep(int k, T x, uint32_t dropped, T factor) const {
+    return (word[k / 2] >> 16 * (k % 2) & 0xffff) >= dropped ? x * factor : T(0);
+  }
+};
+
 }  // namespace plimsoll::cuda

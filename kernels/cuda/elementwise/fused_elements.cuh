@@ -105,25 +105,4 @@ __device__ void store_run(T* to, const Run<T, length>& run, int count) {
     if (k < count) to[k] = run.at[k];
 }
 
-// The random numbers of a run that begins at element `at`, a multiple of its length.
-template <int length>
-struct Draws {
-  uint32_t lanes[length];
-
-  __device__ Draws(const int64_t* counter, uint32_t id, int64_t first_block, int64_t at) {
-    const RandomStream stream{counter, id, first_block};
-#pragma unroll
-    for (int k = 0; k < length; k += 4) {
-      const PhiloxBlock block = philox(stream, (at + k) / 4);
-#pragma unroll
-      for (int lane = 0; lane < (length < 4 ? length : 4); ++lane)
-        lanes[k + lane] = block.lanes[length < 4 ? (at + lane) % 4 : lane];
-    }
-  }
-
-  __device__ float keep(int k, float x, uint64_t threshold, float factor) const {
-    return lanes[k] >= threshold ? x * factor : 0.0f;
-  }
-};
-
 }  // namespace plimsoll::cuda

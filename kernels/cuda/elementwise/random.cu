@@ -11,24 +11,18 @@
 namespace plimsoll::cuda {
 namespace {
 
-// Kept is a word of at least `threshold`, which is 2^32 when nothing is.
 template <typename T>
 __global__ void __launch_bounds__(block_threads)
-    dropout_kernel(RandomStream stream, uint64_t threshold, Compute<T> factor, T* y, const T* x, int64_t n) {
+    dropout_kernel(RandomStream stream, int64_t first_draw, uint32_t dropped, Compute<T> factor, T* y, const T* x,
+                   int64_t n) {
   constexpr int length = sizeof(T) == 2 ? 8 : 4;
   const int64_t run = int64_t{blockIdx.x} * block_threads + threadIdx.x, at = run * length, left = n - at;
   if (left <= 0) return;
   const int count = left < length ? static_cast<int>(left) : length;
   Vector<T, length> values = load_run<length>(x + at, true, count);
+  const Draws<length> draws(stream, first_draw + at);
 #pragma unroll
-  for (int group = 0; group < length / 4; ++group) {
-    const PhiloxBlock block = philox(stream, at / 4 + group);
-#pragma unroll
-    for (int lane = 0; lane < 4; ++lane) {
-      T& value = values.at[4 * group + lane];
-      value = narrow<T>(block.lanes[lane] >= threshold ? widen(value) * factor : Compute<T>(0));
-    }
-  }
+  for (int k = 0; k < length; ++k) values.at[k] = narrow<T>(draws.keep(k, widen(values.at[k]), dropped, factor));
   store_run(y + at, values, count);
 }
 
@@ -72,15 +66,14 @@ cudaError_t fill(const RandomStream& stream, const Distribution& distribution, S
 
 }  // namespace
 
-cudaError_t dropout(const RandomStream& stream, double ratio, Scalar type, void* y, const void* x, int64_t n,
-                    cudaStream_t on) {
+cudaError_t dropout(const RandomStream& stream, const ElementDropout& dropout, Scalar type, void* y, const void* x,
+                    int64_t n, cudaStream_t on) {
   if (n == 0) return cudaSuccess;
-  const auto threshold = static_cast<uint64_t>(std::ceil(ratio * 0x1p32));
-  const double factor = ratio < 1 ? 1 / (1 - ratio) : 0;
   return with_float(type, [&]<typename T>(T*) {
     constexpr int length = sizeof(T) == 2 ? 8 : 4;
     dropout_kernel<<<blocks_for(n, int64_t{block_threads} * length), block_threads, 0, on>>>(
-        stream, threshold, static_cast<Compute<T>>(factor), static_cast<T*>(y), static_cast<const T*>(x), n);
+        stream, dropout.first_draw, dropout.dropped, static_cast<Compute<T>>(dropout.factor), static_cast<T*>(y),
+        static_cast<const T*>(x), n);
   });
 }
 

@@ -1,9 +1,10 @@
 #pragma once
 
-// Random numbers by position: Philox4x32-10 (Salmon et al. 2011), the same numbers on every backend. Element i takes
-// lane i % 4 of block first_block + i / 4 of its node's stream; nothing is stored, so a mask can be made again
-// anywhere.
+// Random numbers by position: Philox4x32 (Salmon et al. 2011), the same numbers on every backend. Element i takes lane
+// i % 4 of block first_block + i / 4 of its node's stream, and dropout 16 bits for each; nothing is stored, so a mask
+// can be made again anywhere.
 
+#include "kernels/dropout.h"
 #include "kernels/scalar.h"
 
 #include <cuda_runtime_api.h>
@@ -16,9 +17,9 @@ struct RandomStream {
   int64_t first_block = 0;
 };
 
-// y = x / (1 - ratio) where word * 2^-32 >= ratio, else 0; y may be x. Any float but F8.
-[[nodiscard]] cudaError_t dropout(const RandomStream& stream, double ratio, Scalar type, void* y, const void* x,
-                                  int64_t n, cudaStream_t on);
+// y = x * factor where an element's number is kept, else 0; y may be x. Any float but F8.
+[[nodiscard]] cudaError_t dropout(const RandomStream& stream, const ElementDropout& dropout, Scalar type, void* y,
+                                  const void* x, int64_t n, cudaStream_t on);
 
 // Uniform in [low, high).
 [[nodiscard]] cudaError_t random_uniform(const RandomStream& stream, double low, double high, Scalar type, void* y,

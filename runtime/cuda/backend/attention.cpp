@@ -12,6 +12,7 @@ static_assert(noted_columns == cuda::column_tile);
 cuda::AttentionShape shape_of(const CudaCall& k, size_t mask) {
   const Attrs& attrs = k.attrs();
   const AttentionSizes n(k.call);
+  const auto stream = static_cast<uint32_t>(attrs.get_int("id"));
   cuda::AttentionShape shape{.batch = n.batch,
                              .rows = n.rows,
                              .columns = n.columns,
@@ -27,7 +28,7 @@ cuda::AttentionShape shape_of(const CudaCall& k, size_t mask) {
                              .causal = attrs.get_int("causal") != 0,
                              .window = attrs.get_int("window"),
                              .dropout = attention_dropout(attrs),
-                             .random = {k.in<int64_t>(mask + 1), RandomDraws(attrs).id, first_dropout_block(attrs)},
+                             .random = {k.in<int64_t>(mask + 1), stream, first_dropout_block(attrs)},
                              .drawn_heads = n.drawn_heads,
                              .softcap = static_cast<float>(attrs.get_float("softcap"))};
   const size_t slopes = mask + attention_slopes, segments = mask + attention_segments;

@@ -181,12 +181,11 @@ Status launch_to_f8(const CudaCall& k) {
 // ---- Random numbers ----
 
 cuda::RandomStream stream_of(const CudaCall& k) {
-  const RandomDraws draws(k.attrs());
-  return {k.in<int64_t>("rng"), draws.id, draws.first_block};
+  return {k.in<int64_t>("rng"), static_cast<uint32_t>(k.call.get_int("id"))};
 }
 
 Status launch_dropout(const CudaCall& k) {
-  return launched(k, cuda::dropout(stream_of(k), k.call.get_float("ratio"), k.out_scalar("y"), k.out("y"), k.in("x"),
+  return launched(k, cuda::dropout(stream_of(k), element_dropout(k.attrs()), k.out_scalar("y"), k.out("y"), k.in("x"),
                                    k.elements(), k.stream));
 }
 

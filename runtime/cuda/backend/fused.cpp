@@ -46,7 +46,7 @@ struct PreparedFused : CudaPrepared {
   // Of the launch: pointers to results, operands and the workspace, and where random numbers begin.
   std::vector<void*> pointers;
   std::vector<void*> arguments;
-  int64_t first_block = 0;
+  int64_t first_draw = 0;
   llvm::SmallVector<uint32_t, 4> streams;
   // Of the second kernel, where there is one; its arguments are among the pointers.
   CUfunction combine = nullptr;
@@ -110,7 +110,7 @@ Result<std::unique_ptr<CudaPrepared>> prepare_fused(CudaLibraries& libraries, co
     prepared->combine_arguments.push_back(&prepared->pointers.back());
   }
   prepared->streams = source.streams;
-  if (!source.streams.empty()) prepared->arguments.push_back(&prepared->first_block);
+  if (!source.streams.empty()) prepared->arguments.push_back(&prepared->first_draw);
   for (uint32_t& stream : prepared->streams) prepared->arguments.push_back(&stream);
   return prepared;
 }
@@ -122,7 +122,7 @@ Status launch_fused(const CudaCall& k) {
   for (const TensorView& result : k.results) prepared.pointers[next++] = result.data;
   for (const TensorView& operand : k.operands) prepared.pointers[next++] = operand.data;
   if (prepared.combine) prepared.pointers.back() = k.workspace;
-  prepared.first_block = k.call.get_int("first_draw") / 4;
+  prepared.first_draw = k.call.get_int("first_draw");
   const auto launch = [&](CUfunction function, unsigned blocks, unsigned threads, std::vector<void*>& arguments) {
     return driver_status(
         driver()->launch(function, blocks, 1, 1, threads, 1, 1, 0, k.stream, arguments.data(), nullptr), "fused");

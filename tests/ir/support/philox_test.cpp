@@ -4,6 +4,7 @@
 #include "ir/support/philox.h"
 #include "kernels/cpu/common/philox.h"
 #include "runtime/kernels/attention.h"
+#include "runtime/kernels/elementwise.h"
 
 #include "doctest/doctest.h"
 
@@ -41,7 +42,7 @@ TEST_SUITE("ops") {
          {std::tuple(0.1, 8, 26), std::tuple(0.5, 8, 128), std::tuple(0.003, 16, 197), std::tuple(0.997, 16, 65339),
           std::tuple(1e-9, 16, 1), std::tuple(1.0, 8, 256)}) {
       CAPTURE(ratio);
-      const DropoutRule rule = DropoutRule::of(ratio);
+      const DropoutRule rule = DropoutRule::of_probabilities(ratio);
       CHECK(rule.bits == bits);
       CHECK(rule.dropped == static_cast<uint32_t>(dropped));
       CHECK(rule.factor() == (ratio == 1 ? 0 : 1 / (1 - dropped / std::ldexp(1.0, bits))));
@@ -52,7 +53,7 @@ TEST_SUITE("ops") {
   TEST_CASE("attention's dropout keeps its share, and the kernels keep what the reference does") {
     for (double ratio : {0.1, 0.5, 0.003, 0.9}) {
       CAPTURE(ratio);
-      const DropoutRule rule = DropoutRule::of(ratio);
+      const DropoutRule rule = DropoutRule::of_probabilities(ratio);
       const RandomStream reference{0x123456789abcdef, 41, 7, 96};
       const cpu::RandomStream kernel{0x123456789abcdef, 41, 7, 96 / 32 * rule.blocks()};
       const int64_t first = 5, count = 100000 / 32;
@@ -60,12 +61,36 @@ TEST_SUITE("ops") {
       cpu::kept_words(kernel, attention_dropout({{"dropout", ratio}}), first, count, words.data());
       int64_t kept = 0, unequal = 0;
       for (int64_t i = 0; i < 32 * count; ++i) {
-        const bool keeps = reference.keeps(rule, 32 * first + i);
+        const bool keeps = reference.keeps_probability(rule, 32 * first + i);
         kept += keeps;
         unequal += keeps != (words[static_cast<size_t>(i / 32)] >> i % 32 & 1);
       }
       CHECK(unequal == 0);
       CHECK(std::abs(static_cast<double>(kept) / (32.0 * count) - rule.kept_share()) < 0.006);
+    }
+  }
+
+  TEST_CASE(
+      "dropout of elements rounds its ratio to 16 bits and keeps its share, and the kernels what the reference does") {
+    for (auto [ratio, dropped] : {std::tuple(0.0, 0), std::tuple(1e-9, 1), std::tuple(0.1, 6554),
+                                  std::tuple(0.5, 32768), std::tuple(0.9999999, 65535), std::tuple(1.0, 65536)}) {
+      CAPTURE(ratio);
+      const DropoutRule rule = DropoutRule::of_elements(ratio);
+      CHECK(rule.dropped == static_cast<uint32_t>(dropped));
+      CHECK(rule.factor() == (ratio == 1 ? 0 : 1 / (1 - dropped * 0x1p-16)));
+      const RandomStream reference{0x123456789abcdef, 41, 7, 12};
+      const cpu::RandomStream kernel{0x123456789abcdef, 41, 7};
+      const int64_t count = 100003;
+      std::vector<float> x(count, 3.0f), y(count);
+      cpu::dropout(kernel, element_dropout({{"ratio", ratio}, {"first_draw", 12}}), y.data(), x.data(), count);
+      int64_t kept = 0, unequal = 0;
+      for (int64_t i = 0; i < count; ++i) {
+        const bool keeps = reference.keeps(rule, i);
+        kept += keeps;
+        unequal += y[static_cast<size_t>(i)] != (keeps ? 3.0f * static_cast<float>(rule.factor()) : 0);
+      }
+      CHECK(unequal == 0);
+      CHECK(std::abs(static_cast<double>(kept) / static_cast<double>(count) - rule.kept_share()) < 0.006);
     }
   }
 
