@@ -115,7 +115,9 @@ Status Session::watch_ranks(const ExecutorOptions& options) {
   if (!ranks_ || ranks_->ranks() == 1 || !ranks_->are_processes()) return Status::success();
   WatchOptions watch;
   watch.patience_s = options.patience_s > 0 ? options.patience_s : default_watch_patience_s(plan_.predicted_step_us);
-  watch.describe = [this](int32_t function, int32_t instruction) { return describe_place(function, instruction); };
+  watch.describe = [this](int64_t rank, int32_t function, int32_t instruction) {
+    return describe_place(rank, function, instruction);
+  };
   watch.interrupt = [this] {
     ranks_->interrupt();
     interrupt();
@@ -128,12 +130,17 @@ Status Session::watch_ranks(const ExecutorOptions& options) {
   return Status::success();
 }
 
-std::string Session::describe_place(int32_t function, int32_t instruction) const {
+std::string Session::describe_place(int64_t rank, int32_t function, int32_t instruction) const {
+  const int64_t stage = plan_.mesh.coordinate(rank, MeshAxis::Stage);
+  const bool has_this_plan = stage == plan_.mesh.coordinate(rank_, MeshAxis::Stage);
+  const std::string number = instruction < 0 ? "" : "instruction " + std::to_string(instruction) + " of ";
+  if (!has_this_plan) return number + "function " + std::to_string(function) + " of stage " + std::to_string(stage);
   const PlanFunction& at = plan_.functions[static_cast<size_t>(function)];
   if (instruction < 0) return at.name;
   const Instruction& found = at.instructions[static_cast<size_t>(instruction)];
-  return "instruction " + std::to_string(instruction) + " of " + at.name + ", " + found.op + " that makes %" +
-         plan_.slots[static_cast<size_t>(found.results.front())].name;
+  const std::string made =
+      found.results.empty() ? "" : " that makes %" + plan_.slots[static_cast<size_t>(found.results.front())].name;
+  return number + at.name + ", " + found.op + made;
 }
 
 Status Session::agreed(Status status) {

@@ -167,7 +167,7 @@ class Session {
   Status check_first_values() const;
   Status draw_weight(llvm::StringRef name, const TensorView& into, uint64_t seed, double deviation) const;
   Status watch_ranks(const ExecutorOptions& options);
-  std::string describe_place(int32_t function, int32_t instruction) const;
+  std::string describe_place(int64_t rank, int32_t function, int32_t instruction) const;
   Status start_step(BatchSource& data, const GradientSink* gradients);
   Result<StepMetrics> finish_step();
   // Of several ranks: a failure that a lost rank caused is named as that, and one of our own ends the others.

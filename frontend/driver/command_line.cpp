@@ -202,8 +202,10 @@ int run_program(int argc, char** argv) {
   if (!status) return console.was_stopped ? exit_code_stopped : 0;
   Diag diag = take_diag(std::move(status));
   if (!diag.text().empty()) print_error(diag.text());  // else another rank tells it
-  if (console.after_error) console.after_error();
-  return exit_code(diag.fault());
+  if (!console.after_error) return exit_code(diag.fault());
+  console.after_error();
+  llvm::sys::RunInterruptHandlers();  // takes unfinished files away
+  _exit(exit_code(diag.fault()));
 }
 
 }  // namespace plimsoll

@@ -18,7 +18,7 @@ struct Console {
   bool out_is_terminal = false;
   int columns = 100;
   int error_columns = 0;              // of the terminal that shows errors; 0: they go elsewhere, a line each
-  std::function<void()> after_error;  // called once an error of the command has been printed
+  std::function<void()> after_error;  // called once an error has been printed, and nothing is destroyed after
   bool was_stopped = false;           // by a signal, after which the command ended cleanly
 };
 

@@ -58,7 +58,7 @@ Status JobRanks::watch(double patience_s) {
   if (!are_several()) return Status::success();
   WatchOptions options;
   options.patience_s = patience_s;
-  options.describe = [](int32_t, int32_t) { return std::string("outside a step"); };
+  options.describe = [](int64_t, int32_t, int32_t) { return std::string("outside a step"); };
   options.interrupt = [this] { ranks_->interrupt(); };
   options.tell = teller();
   options.give_up = [] { give_up(); };

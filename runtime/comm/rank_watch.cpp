@@ -342,8 +342,8 @@ class SocketWatch : public RankWatch {
       case Kind::Failed: text += " has failed"; break;
       default: text += " has stood still for " + std::to_string(static_cast<int64_t>(options_.patience_s)) + " s";
     }
-    text += ", last seen " +
-            (sign.function >= 0 ? "at " + options_.describe(sign.function, sign.instruction) : "outside a step");
+    text += ", last seen " + (sign.function >= 0 ? "at " + options_.describe(sign.rank, sign.function, sign.instruction)
+                                                 : "outside a step");
     std::lock_guard lock(mutex_);
     failure_ = text;
     return true;

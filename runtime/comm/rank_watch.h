@@ -31,8 +31,9 @@ inline int32_t device_place(int32_t function, int32_t instruction) { return (fun
 
 struct WatchOptions {
   double patience_s = 0;  // without a sign of life, or of progress within a step
-  // Names an instruction for messages: "instruction 17 of train_step, %loss".
-  std::function<std::string(int32_t function, int32_t instruction)> describe;
+  // Names where a rank is for messages: "instruction 17 of train_step, add that makes %loss". Of the rank's own plan,
+  // which may be another than this rank's.
+  std::function<std::string(int64_t rank, int32_t function, int32_t instruction)> describe;
   // Called once, by the watch's thread, when a rank is lost: makes this rank's waiting end.
   std::function<void()> interrupt;
   // Called once, by the watch's thread, where this rank is the one that tells why the job ends; null: nobody is told.

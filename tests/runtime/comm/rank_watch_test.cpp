@@ -21,7 +21,7 @@ TEST_SUITE("unit") {
         std::atomic<bool> interrupted{false};
         WatchOptions options;
         options.patience_s = 1;
-        options.describe = [](int32_t function, int32_t instruction) {
+        options.describe = [](int64_t, int32_t function, int32_t instruction) {
           return "place " + std::to_string(function) + "." + std::to_string(instruction);
         };
         options.interrupt = [&] { interrupted = true; };
@@ -63,7 +63,7 @@ TEST_SUITE("unit") {
       const auto rank = static_cast<size_t>(own.rank());
       WatchOptions options;
       options.patience_s = 20;
-      options.describe = [](int32_t, int32_t) { return "a place"; };
+      options.describe = [](int64_t, int32_t, int32_t) { return "a place"; };
       std::atomic<bool> interrupted{false};
       options.interrupt = [&] { interrupted = true; };
       std::unique_ptr<RankWatch> watch = llvm::cantFail(RankWatch::start(own, progress[rank], std::move(options)));
