@@ -47,6 +47,10 @@ def wait_for_steps(metrics, processes, steps=3):
         time.sleep(0.1)
 
 
+def stages_of(plan):
+    return next((int(each.removeprefix("stage=")) for each in plan.stem.split(",") if each.startswith("stage=")), 1)
+
+
 def lose_a_rank(case, plan, ranks, lost, stop, wait=0.0):
     """The others end soon after a rank is killed or stopped, one of them with a message that names it, and leave no file under its final name.
 
@@ -71,6 +75,9 @@ def lose_a_rank(case, plan, ranks, lost, stop, wait=0.0):
         if rank == teller:
             check(any(said[:1] and f"plimsoll: error: rank {rank}: {what}, last seen {place}" in said[0] for place in places), f"rank {rank} says {errors}")
             check(len(said) == 1, f"rank {rank} says more than once: {errors}")
+            # Another stage has another plan, whose names this rank does not know.
+            stage, own_stage = (each * stages_of(plan) // ranks for each in (lost, rank))
+            check(stage == own_stage or "outside a step" in said[0] or said[0].endswith(f" of stage {stage}"), f"rank {rank} names a place of another stage: {errors}")
         else:
             check(said == ([f"plimsoll: error: rank {rank}: ends with rank 0"] if lost == 0 else []), f"rank {rank} says {errors}")
     took = time.monotonic() - begin

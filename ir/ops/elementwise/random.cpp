@@ -66,7 +66,7 @@ std::vector<Sample> dropout_samples() {
           {{normal({2, 2}), rng_sample(7)}, {{"ratio", 1.0}, {"id", 1}}}};
 }
 
-// As many as the number's share of Philox's rounds.
+// A round of Philox for each element counts as one.
 double dropout_flops(const OpCall&, llvm::ArrayRef<Type> results) {
   return static_cast<double>(DropoutRule::rounds * results[0].elements());
 }
