@@ -5,6 +5,7 @@
 
 #include "ir/awaited.h"
 #include "ir/builder.h"
+#include "ir/support/parallel.h"
 #include "ir/support/units.h"
 #include "passes/analysis/aliasing.h"
 #include "passes/analysis/cost_model.h"
@@ -26,6 +27,25 @@ namespace plimsoll {
 namespace {
 
 constexpr int64_t usual_micro_batches_per_stage = 4;
+
+// What `make` gives for each index, made beside each other; the first error where there are some.
+template <typename T>
+Result<std::vector<T>> results_of(size_t count, llvm::function_ref<Result<T>(size_t)> make) {
+  std::vector<std::optional<Result<T>>> made(count);
+  parallel_for(count, [&](size_t i) { made[i].emplace(make(i)); });
+  std::vector<T> results;
+  Status failed = Status::success();
+  for (std::optional<Result<T>>& each : made) {
+    if (*each)
+      results.push_back(std::move(**each));
+    else if (failed)
+      llvm::consumeError(each->takeError());
+    else
+      failed = each->takeError();
+  }
+  if (failed) return failed;
+  return results;
+}
 
 class StageDeriver {
  public:
@@ -59,9 +79,18 @@ class StageDeriver {
     if (!projected) return projected.takeError();
 
     result.pipeline = {split_.micro_batches, name_of(split_.runs)};
+    const auto schedule = [&](size_t stage) {
+      return schedule_program(std::move((*projected)[stage]), devices_.device(stage), devices_.catalog(stage), passes);
+    };
+    // Hooks see one stage after the other, but those of meshes that are compared see nothing.
+    if (request_.is_one_of_many) {
+      Result<std::vector<Derived>> scheduled = results_of<Derived>(stages_, schedule);
+      if (!scheduled) return scheduled.takeError();
+      result.stages = std::move(*scheduled);
+      return result;
+    }
     for (size_t stage = 0; stage < stages_; ++stage) {
-      Result<Derived> derived =
-          schedule_program(std::move((*projected)[stage]), devices_.device(stage), devices_.catalog(stage), passes);
+      Result<Derived> derived = schedule(stage);
       if (!derived) return derived.takeError();
       result.stages.push_back(std::move(*derived));
     }
@@ -189,28 +218,31 @@ class StageDeriver {
   // What stands between cuts, for each kind of device. Each micro-batch adds what a second one does: sums of gradients,
   // smaller kernels.
   Status measure_blocks() {
-    Result<std::vector<Program>> whole = programs_of_blocks(1);
-    if (!whole) return whole.takeError();
     int64_t few = std::min<int64_t>(2, split_.micro_batches);
     while (split_.micro_batches % few != 0) ++few;
-    Result<std::vector<Program>> split = few == 1 ? std::vector<Program>() : programs_of_blocks(few);
-    if (!split) return split.takeError();
+    Result<std::vector<std::vector<Program>>> programs = results_of<std::vector<Program>>(
+        few == 1 ? 1 : 2, [&](size_t i) { return programs_of_blocks(i == 0 ? 1 : few); });
+    if (!programs) return programs.takeError();
+    const std::vector<Program>& whole = programs->front();
     const double more = few == 1 ? 0 : static_cast<double>(split_.micro_batches - 1) / static_cast<double>(few - 1);
-    const std::vector<Type> parameters = types_of_parameters(*whole);
+    const std::vector<Type> parameters = types_of_parameters(whole);
     blocks_.resize(stages_);
     for (size_t stage = 0; stage < stages_; ++stage) {
       if (first_alike(stage) < stage) continue;
-      for (size_t i = 0; i < whole->size(); ++i) {
-        Result<StageBlock> block = measure_block((*whole)[i], parameters, stage);
-        if (!block) return block.takeError();
-        if (few > 1) {
-          Result<double> in_few_us = work_us((*split)[i], stage);
-          if (!in_few_us) return in_few_us.takeError();
-          block->us += more * std::max(0.0, *in_few_us - block->us);
-        }
-        if (i < cuts_.size()) block->border_us = transfers_us(graph_.type(cuts_[i].value), stage);
-        blocks_[stage].push_back(std::move(*block));
-      }
+      Result<std::vector<StageBlock>> blocks =
+          results_of<StageBlock>(whole.size(), [&](size_t i) -> Result<StageBlock> {
+            Result<StageBlock> block = measure_block(whole[i], parameters, stage);
+            if (!block) return block;
+            if (few > 1) {
+              Result<double> in_few_us = work_us(programs->back()[i], stage);
+              if (!in_few_us) return in_few_us.takeError();
+              block->us += more * std::max(0.0, *in_few_us - block->us);
+            }
+            if (i < cuts_.size()) block->border_us = transfers_us(graph_.type(cuts_[i].value), stage);
+            return block;
+          });
+      if (!blocks) return blocks.takeError();
+      blocks_[stage] = std::move(*blocks);
     }
     return Status::success();
   }
