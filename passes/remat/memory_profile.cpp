@@ -5,7 +5,8 @@
 #include <limits>
 
 // A segment tree over positions. Additions stay at the nodes where they were made; a leaf holds the few points of its
-// position in a sorted list.
+// position in a sorted list. Most changes come several at once, and many are taken back before anybody asks for a
+// maximum, so what nodes know of those below them is brought up to date when it is asked for.
 
 namespace plimsoll::remat {
 namespace {
@@ -23,6 +24,7 @@ auto find(Events& events, int32_t op) {
 MemoryProfile::MemoryProfile(int32_t positions) : events_(static_cast<size_t>(positions)) {
   for (; size_ < events_.size(); size_ *= 2) ++depth_;
   nodes_.assign(2 * size_, {nothing, -nothing, 0, 0, 0});
+  is_stale_.assign(2 * size_, false);
   for (int32_t s = 0; s < positions; ++s) {
     events_[s].push_back({s, 0});
     nodes_[leaf(s)] = {0, 0, 0, 0, 1};
@@ -51,7 +53,7 @@ int64_t MemoryProfile::added_above(size_t node) const {
 }
 
 // All but the nodes above it.
-void MemoryProfile::refresh_leaf(int32_t position) {
+void MemoryProfile::refresh_leaf(int32_t position) const {
   Node& node = nodes_[leaf(position)];
   const int64_t add = node.add;
   node = {nothing, -nothing, 0, 0, static_cast<int64_t>(events_[position].size())};
@@ -63,32 +65,39 @@ void MemoryProfile::refresh_leaf(int32_t position) {
   node.raise(add);
 }
 
-void MemoryProfile::refresh(size_t node) {
+void MemoryProfile::refresh(size_t node) const {
   const Node &left = nodes_[2 * node], &right = nodes_[2 * node + 1];
   const int64_t points = left.points + right.points, add = nodes_[node].add;
   nodes_[node] = {std::max(left.max, right.max) + add, std::min(left.min, right.min) + add,
                   left.sum + right.sum + points * add, add, points};
 }
 
-void MemoryProfile::refresh_above(size_t node) {
-  for (node /= 2; node > 0; node /= 2) {
-    ++steps_;
-    refresh(node);
-  }
+// Nodes above a stale one are always stale, so the way up ends at the first that is.
+void MemoryProfile::mark_stale(size_t node) {
+  for (; node > 0 && !is_stale_[node]; node /= 2) is_stale_[node] = true;
+}
+
+void MemoryProfile::settle(size_t node) const {
+  if (!is_stale_[node]) return;
+  is_stale_[node] = false;
+  if (node >= size_) return refresh_leaf(static_cast<int32_t>(node - size_));
+  settle(2 * node);
+  settle(2 * node + 1);
+  refresh(node);
 }
 
 void MemoryProfile::insert(ProgramPoint at, int64_t live) {
   auto& events = events_[at.position];
   events.insert(find(events, at.op), {at.op, live - added_above(leaf(at.position))});
-  refresh_leaf(at.position);
-  refresh_above(leaf(at.position));
+  mark_stale(leaf(at.position));
+  count_steps(depth_);
 }
 
 void MemoryProfile::erase(ProgramPoint at) {
   auto& events = events_[at.position];
   events.erase(find(events, at.op));
-  refresh_leaf(at.position);
-  refresh_above(leaf(at.position));
+  mark_stale(leaf(at.position));
+  count_steps(depth_);
 }
 
 int64_t MemoryProfile::live(ProgramPoint at) const {
@@ -96,7 +105,7 @@ int64_t MemoryProfile::live(ProgramPoint at) const {
   return find(events, at.op)->live + added_above(leaf(at.position));
 }
 
-// Returns whether there is such a point. The nodes above the leaf stay as they are.
+// Returns whether there is such a point.
 bool MemoryProfile::add_within(int32_t position, int32_t first_op, int32_t last_op, int64_t bytes) {
   bool any = false;
   for (Event& event : events_[position])
@@ -104,14 +113,14 @@ bool MemoryProfile::add_within(int32_t position, int32_t first_op, int32_t last_
       event.live += bytes;
       any = true;
     }
-  if (any) refresh_leaf(position);
+  if (any) mark_stale(leaf(position));
   return any;
 }
 
 void MemoryProfile::add(ProgramPoint first, ProgramPoint last, int64_t bytes) {
   if (first > last || bytes == 0) return;
   if (first.position == last.position) {
-    if (add_within(first.position, first.op, last.op, bytes)) refresh_above(leaf(first.position));
+    if (add_within(first.position, first.op, last.op, bytes)) count_steps(depth_);
     return;
   }
   const bool at_first = add_within(first.position, first.op, std::numeric_limits<int32_t>::max(), bytes);
@@ -119,12 +128,12 @@ void MemoryProfile::add(ProgramPoint first, ProgramPoint last, int64_t bytes) {
   count_steps((at_first + at_last) * depth_ + steps_between(leaf(first.position), leaf(last.position)));
   // Everything between the two leaves is below nodes that stand beside the paths from these to where they meet.
   size_t left = leaf(first.position), right = leaf(last.position);
-  for (; left / 2 != right / 2; refresh(left), refresh(right)) {
+  for (; left / 2 != right / 2; left /= 2, right /= 2) {
     if (left % 2 == 0) nodes_[left + 1].raise(bytes);
     if (right % 2 == 1) nodes_[right - 1].raise(bytes);
-    left /= 2, right /= 2;
   }
-  for (left /= 2; left > 0; left /= 2) refresh(left);
+  mark_stale(leaf(first.position) / 2);
+  mark_stale(leaf(last.position) / 2);
 }
 
 // A stretch between two leaves counts as if its nodes were found first, and the way to the root went on from its ends.
@@ -136,6 +145,7 @@ int64_t MemoryProfile::steps_between(size_t before, size_t after) const {
 }
 
 ProgramPoint MemoryProfile::peak_point() const {
+  settle(1);
   size_t node = 1;
   while (node < size_) {
     const int64_t below = nodes_[node].max - nodes_[node].add;
@@ -148,7 +158,15 @@ ProgramPoint MemoryProfile::peak_point() const {
   return {position, top->op};
 }
 
-int64_t MemoryProfile::excess(int64_t limit) const { return excess_below(1, limit); }
+int64_t MemoryProfile::peak() const {
+  settle(1);
+  return nodes_[1].max;
+}
+
+int64_t MemoryProfile::excess(int64_t limit) const {
+  settle(1);
+  return excess_below(1, limit);
+}
 
 // `limit` is relative to what the ancestors of `node` add.
 int64_t MemoryProfile::excess_below(size_t node, int64_t limit) const {
@@ -164,6 +182,7 @@ int64_t MemoryProfile::excess_below(size_t node, int64_t limit) const {
 }
 
 void MemoryProfile::each_above(int64_t limit, llvm::function_ref<bool(ProgramPoint, int64_t)> take) const {
+  settle(1);
   each_below(1, limit, 0, take);
 }
 

@@ -34,7 +34,7 @@ class MemoryProfile {
   // Adds to every point from first to last; to none when first > last.
   void add(ProgramPoint first, ProgramPoint last, int64_t bytes);
 
-  int64_t peak() const { return nodes_[1].max; }
+  int64_t peak() const;
   ProgramPoint peak_point() const;  // the first at the peak
   // The sum over all points of their bytes above the limit.
   int64_t excess(int64_t limit) const;
@@ -64,16 +64,18 @@ class MemoryProfile {
   int64_t added_above(size_t node) const;  // the sum over the node and its ancestors
   bool add_within(int32_t position, int32_t first_op, int32_t last_op, int64_t bytes);
   int64_t steps_between(size_t before, size_t after) const;
-  void refresh_leaf(int32_t position);
-  void refresh(size_t node);
-  void refresh_above(size_t node);
+  void refresh_leaf(int32_t position) const;
+  void refresh(size_t node) const;
+  void mark_stale(size_t node);
+  void settle(size_t node) const;  // `node` and all below it
   int64_t excess_below(size_t node, int64_t limit) const;
   bool each_below(size_t node, int64_t limit, int64_t added,
                   llvm::function_ref<bool(ProgramPoint, int64_t)> take) const;
 
   size_t size_ = 1;
-  int64_t depth_ = 0;  // of the tree
-  std::vector<Node> nodes_;
+  int64_t depth_ = 0;                // of the tree
+  mutable std::vector<Node> nodes_;  // of one that is stale, only `add` is up to date
+  mutable std::vector<char> is_stale_;
   std::vector<llvm::SmallVector<Event, 1>> events_;  // by position, by op
   mutable int64_t steps_ = 0;
 };
