@@ -176,30 +176,43 @@ void OffloadLevelSearch::measure(const Trial& trial, int64_t allowance, LayoutSe
   PlacementOptions options;
   options.alignment = in_.draft.device.alignment_bytes;
   options.seconds = in_.placement_seconds;
-  const auto place = [&](MemorySpace space, PlacementSearch orders_or_whole) {
-    options.search = orders_or_whole;
+  const auto place = [&](MemorySpace space) {
     return place_buffers(assigned.buffers, space, assigned.instructions, options);
   };
   layout.live_bytes = peak_bytes(assigned.buffers, MemorySpace::Device, assigned.instructions, options.alignment);
   if (layout.live_bytes > allowance) return;
-  if (layout.host_bytes < 0 && in_.host_budget_bytes > 0)
-    layout.host_bytes = place(MemorySpace::Host, PlacementSearch::Whole).height_bytes;
+  if (layout.host_bytes < 0 && in_.host_budget_bytes > 0) layout.host_bytes = place(MemorySpace::Host).height_bytes;
   if (trial.packed) {
     layout.height_bytes = placement_of(trial.packed->copies, tried.graph, assigned, options.alignment).height_bytes;
     layout.is_searched = true;
     return;
   }
-  if (layout.height_bytes < 0)
-    layout.height_bytes = place(MemorySpace::Device, PlacementSearch::GreedyOrders).height_bytes;
-  if (layout.height_bytes <= allowance || search == LayoutSearch::Greedy || packed(trial)) return;
+  const auto is_searched_on = [&] {
+    return layout.height_bytes > allowance && search != LayoutSearch::Greedy && !packed(trial);
+  };
+  const auto keep = [&](BufferPlacement placement) {
+    layout.height_bytes = placement.height_bytes;
+    layout.placement = std::move(placement);
+    layout.is_searched = true;
+  };
+  if (layout.height_bytes < 0) {
+    bool goes_on = false;
+    const auto ask = [&](int64_t height_bytes) {
+      layout.height_bytes = height_bytes;
+      return goes_on = search == LayoutSearch::Whole && is_searched_on();
+    };
+    options.goes_on = ask;
+    BufferPlacement placement = place(MemorySpace::Device);
+    if (goes_on) return keep(std::move(placement));
+  }
+  if (!is_searched_on()) return;
+  options.goes_on = nullptr;
   if (search == LayoutSearch::Brief) {
     options.seconds *= brief_share;
-    layout.brief_bytes = place(MemorySpace::Device, PlacementSearch::Whole).height_bytes;
+    layout.brief_bytes = place(MemorySpace::Device).height_bytes;
     return;
   }
-  layout.placement = place(MemorySpace::Device, PlacementSearch::Whole);
-  layout.height_bytes = layout.placement->height_bytes;
-  layout.is_searched = true;
+  keep(place(MemorySpace::Device));
 }
 
 // The trial with intervals that its layout has room for, whatever the budget; none where they need not or cannot be

@@ -164,11 +164,12 @@ Placement place_intervals(llvm::ArrayRef<Interval> intervals, const PlacementOpt
     try_static_orders(part.piece, close_target(part.piece, enough_bytes - part.base), effort, packings[p]);
     enough_bytes = std::max(enough_bytes, part.base + packings[p].height);
   }
+  const bool goes_on = !options.goes_on || options.goes_on(enough_bytes);
   for (size_t p = 0; p < parts.size(); ++p) {
     const Part& part = parts[p];
     Packing& packing = packings[p];
     const int64_t enough = std::max(result.lower_bound_bytes, result.height_bytes) - part.base;
-    if (options.search == PlacementSearch::Whole) improve(part.piece, enough, effort, packing);
+    if (goes_on) improve(part.piece, enough, effort, packing);
     for (size_t i = 0; i < part.members.size(); ++i) result.offsets[part.members[i]] = part.base + packing.offsets[i];
     if (part.base + packing.height <= result.height_bytes) continue;
     result.height_bytes = part.base + packing.height;

@@ -5,6 +5,7 @@
 // the arena as low as it can (the dynamic storage allocation problem).
 
 #include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/STLFunctionalExtras.h"
 
 #include <cstdint>
 #include <string>
@@ -19,13 +20,12 @@ struct Interval {
   int32_t last = 0;  // last >= first
 };
 
-// Greedy orders alone give a height that the whole search never exceeds. Arenas of many buffers get no more than these.
-enum class PlacementSearch : uint8_t { GreedyOrders, Whole };
-
 struct PlacementOptions {
   int64_t alignment = 256;  // every offset is a multiple
   double seconds = 2.0;     // of search, see ir/support/search_effort.h
-  PlacementSearch search = PlacementSearch::Whole;
+  // Asked once greedy orders are through, with the height they come to, which the search never exceeds: whether it goes
+  // on from there. Arenas of many buffers get no more than these orders.
+  llvm::function_ref<bool(int64_t height_bytes)> goes_on = nullptr;
 };
 
 struct Placement {
