@@ -201,13 +201,24 @@ class Profiler {
 
   Result<ModelProfile> run() {
     prepare_undivided_models();
-    Result<Sample> one = sample(1, 1);
-    if (!one) return one.takeError();
-    profile_.batch = one->batch;
-    profile_.stages = std::move(one->stages);
+    const bool tries_sizes = tensor_.most > 1 && !tensor_.is_given;
+    std::optional<Result<Sample>> one;
+    std::vector<std::optional<Sample>> first;  // of the first size of the tensor axis that is tried
+    parallel_for(tries_sizes ? 2 : 1, [&](size_t i) {
+      if (i == 0)
+        one.emplace(sample(1, 1));
+      else
+        first = samples(std::pair(tensor_sizes_to_try().front(), int64_t{1}));
+    });
+    if (!*one) return one->takeError();
+    profile_.batch = (*one)->batch;
+    profile_.stages = std::move((*one)->stages);
     const std::vector<int64_t> data = data_sizes();
-    add_work(1, std::move(*one));
-    if (Status s = tensor_.is_given ? add_given_size() : add_tensor_sizes()) return s;
+    add_work(1, std::move(**one));
+    if (tries_sizes)
+      add_tensor_sizes(std::move(first));
+    else if (Status s = add_given_size())
+      return s;
     add_sizes_of_batch(data);
     for (auto& [tensor, profile] : profile_.with)
       llvm::sort(profile.work, [](const RankWork& a, const RankWork& b) { return a.rows < b.rows; });
@@ -289,30 +300,37 @@ class Profiler {
     return Status::success();
   }
 
-  // At the largest batch of a rank's; what no smaller size makes shorter is left out.
-  Status add_tensor_sizes() {
+  std::vector<int64_t> tensor_sizes_to_try() const {
+    std::vector<int64_t> sizes = axis_sizes(std::min(tensor_.most, max_tensor_ranks), tensor_bits);
+    sizes.erase(sizes.begin());  // one rank
+    return sizes;
+  }
+
+  // At the largest batch of a rank's; what no smaller size makes shorter is left out. `found` is of the first size.
+  void add_tensor_sizes(std::vector<std::optional<Sample>> found) {
     double least_us = profile_.with.at(1).work.front().matmul_us;
     int useless = 0;
-    const std::vector<int64_t> sizes = axis_sizes(std::min(tensor_.most, max_tensor_ranks), tensor_bits);
-    llvm::ArrayRef<int64_t> left = llvm::ArrayRef<int64_t>(sizes).drop_front();
-    while (!left.empty() && useless < max_useless_sizes) {
-      std::vector<std::pair<int64_t, int64_t>> some;
-      for (int64_t tensor : left.take_front(sizes_at_once)) some.push_back({tensor, 1});
-      left = left.drop_front(some.size());
-      for (std::optional<Sample>& found : samples(some)) {
-        if (!found || useless == max_useless_sizes) continue;
-        const double us = found->profile.work.front().matmul_us;
+    const std::vector<int64_t> sizes = tensor_sizes_to_try();
+    llvm::ArrayRef<int64_t> left = llvm::ArrayRef<int64_t>(sizes).drop_front(found.size());
+    for (;;) {
+      for (std::optional<Sample>& each : found) {
+        if (!each || useless == max_useless_sizes) continue;
+        const double us = each->profile.work.front().matmul_us;
         if (us >= min_less_work * least_us) {
           ++useless;
           continue;
         }
         useless = 0;
         least_us = us;
-        const int64_t tensor = found->profile.tensor_ranks;
-        add_work(tensor, std::move(*found));
+        const int64_t tensor = each->profile.tensor_ranks;
+        add_work(tensor, std::move(*each));
       }
+      if (left.empty() || useless == max_useless_sizes) return;
+      std::vector<std::pair<int64_t, int64_t>> some;
+      for (int64_t tensor : left.take_front(sizes_at_once)) some.push_back({tensor, 1});
+      left = left.drop_front(some.size());
+      found = samples(some);
     }
-    return Status::success();
   }
 
   void add_sizes_of_batch(llvm::ArrayRef<int64_t> data) {
