@@ -18,9 +18,9 @@ import tempfile
 
 from check_golden import FOLDER, LIMITS, OPTIMIZER_OPTIONS, execute, load_floats, relative, unpack
 
-CASES = ["llama_gqa", "gpt2", "unet", "dora_llama", "dora_gpt2", "quantised", "peft_llama", "peft_llama_dropout", "peft_net", "peft_net_torchscript", "peft_net_folded"]
+CASES = ["llama_gqa", "gpt2", "unet", "dora_llama", "dora_gpt2", "quantised", "peft_llama", "peft_llama_dropout", "peft_net", "peft_net_torchscript", "peft_net_folded", "diffusion"]
 # Archives of cases that have a model of their own.
-ARCHIVES = {"quantised": "quantised", **{case: "peft_exports" for case in CASES if case.startswith("peft_")}}
+ARCHIVES = {"quantised": "quantised", "diffusion": "diffusion", **{case: "peft_exports" for case in CASES if case.startswith("peft_")}}
 MODELS = {"dora_llama": "llama_gqa", "dora_gpt2": "gpt2"}  # of other cases
 GRADIENT_LIMIT, LOSS_LIMIT = LIMITS["fp32"][:2]
 LAST_DIGITS = 2e-6  # of f32 losses whose sums run in another order
@@ -178,8 +178,32 @@ def check_merged(case):
     return [("merged", first_loss_differs(case.run(1, model=merged, plan=plan), case.expected["losses"][0]), LOSS_LIMIT)]
 
 
+def check_diffusers(case):
+    """The loss that diffusers computes with the adapter that was saved here, in the two formats that its pipelines read."""
+    try:
+        import torch
+        from diffusers import StableDiffusionPipeline
+        from make_adapters import load_weights
+        from make_diffusion import NoiseLoss, unet
+        from safetensors.torch import load_file
+    except ImportError:
+        return []
+    differences = []
+    for format in ["diffusers", "kohya"]:
+        model = NoiseLoss(unet())
+        load_weights(model, case.model, "")
+        state, alphas, *metadata = StableDiffusionPipeline.lora_state_dict(case.base / f"{format}.safetensors", unet_config=model.unet.config, return_lora_metadata=True)
+        StableDiffusionPipeline.load_lora_into_unet(state, alphas, model.unet, metadata=metadata[0])
+        with torch.no_grad():
+            loss = model(**load_file(case.base / "batch.safetensors")).item()
+        differences.append(first_loss_differs(case.run(1, "--adapter", case.trained), loss))
+    return [("loaded by diffusers", max(differences), LOSS_LIMIT)]
+
+
 def check_peft(case, name):
     """The loss that PEFT computes with the adapter that was saved here."""
+    if name == "diffusion":
+        return check_diffusers(case)
     if "exported" in case.expected:
         return []  # its base weights are not at hand
     try:

@@ -204,14 +204,14 @@ def export(model, batch, path, exporter, opset):
                           dynamic_axes={n: {0: "batch"} for n in names}, verbose=False)
 
 
-def settle(path, state):
+def settle(path, state, packages=(torch,)):
     """Restores batch-norm statistics that tracing changed, and removes folders of this machine from the file."""
     model = onnx.load(path)
     for tensor in model.graph.initializer:
         if tensor.name in state:
             tensor.CopyFrom(onnx.numpy_helper.from_array(state[tensor.name].numpy(), tensor.name))
-    roots = [os.path.dirname(os.path.abspath(__file__)) + os.sep,
-             os.path.dirname(os.path.dirname(os.path.abspath(torch.__file__))) + os.sep]
+    roots = [os.path.dirname(os.path.abspath(__file__)) + os.sep]
+    roots += [os.path.dirname(os.path.dirname(os.path.abspath(package.__file__))) + os.sep for package in packages]
     for part in (model, model.graph, *model.graph.node, *model.graph.initializer):
         for root in roots:
             part.doc_string = part.doc_string.replace(root, "")
