@@ -55,6 +55,8 @@ std::string forward_pipeline(const TrainingRequest& request, const KernelPrefere
     if (request.precision == "fp8") mark = "mark-f8{rules=" + option_text(rules) + "}, ";
   }
   text += narrowed == Narrowed::Trained ? "narrow-frozen{trained=1}, " : "narrow-frozen, ";
+  // 8-bit products read weights as they are stored, and ranks that divide tensors know parts of whole weights.
+  if (mark.empty() && request.mesh[MeshAxis::Tensor] == 1) text += "split-products, ";
   text += mark + "join-narrow, dce, ";
   if (pads) text += "pad-products, ";
   return text + "fuse-batch-norms";

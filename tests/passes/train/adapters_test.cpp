@@ -33,6 +33,25 @@ graph @gated(%ids: i64[4,3], %labels: i64[12]) state(
 }
 )";
 
+// The same with gate and values in one product, whose parts are wide enough for products of their own.
+constexpr llvm::StringLiteral gated_at_once = R"(
+graph @gated(%ids: i64[4,3], %labels: i64[12]) state(
+    %table: f64[30,8] parameter trained, %both: f64[512,8] parameter trained, %down: f64[8,256] parameter trained
+) {
+  %x = gather(%table, %ids) {axis=0} : f64[4,3,8]
+  %whole = linear(%x, %both) {transpose_w=1} : f64[4,3,512]
+  %u, %g0 = split(%whole) {axis=2, sizes=[256,256]} : f64[4,3,256], f64[4,3,256]
+  %g = silu(%g0) : f64[4,3,256]
+  %m = mul(%g, %u) : f64[4,3,256]
+  %d = linear(%m, %down) {transpose_w=1} : f64[4,3,8]
+  %y = add(%x, %d) : f64[4,3,8]
+  %logits = linear(%y, %table) {transpose_w=1} : f64[4,3,30]
+  %rows = reshape(%logits) {shape=[12,30]} : f64[12,30]
+  %loss, %l, %weight = cross_entropy(%rows, %labels) {reduction="mean"} : f64[], f64[12], f64[]
+  return loss=%loss
+}
+)";
+
 TrainingRequest adapted(double dropout) {
   TrainingRequest request;
   request.adapters.rank = 2;
@@ -175,6 +194,31 @@ TEST_SUITE("e2e") {
     for (int64_t chunks : {1, 2}) {
       request.split = chunks;
       const std::vector<double> got = losses_of(*started(planned(request, gated_block), values), values, 3);
+      CHECK(got[2] != got[0]);
+      for (size_t i = 0; i < want.size(); ++i) CHECK(got[i] == doctest::Approx(want[i]).epsilon(1e-9));
+    }
+  }
+
+  TEST_CASE("adapters: a product that is split is made in parts, and trains as the whole does") {
+    RandomValues values;
+    values.add_for(parsed(gated_at_once));
+    TrainingRequest request = adapted(0);
+    request.adapters.rank = 1;
+    CompileHooks at_once;
+    at_once.pipeline.skip = {"split-products"};
+    const Plan parts = planned(request, gated_at_once), whole = planned(request, gated_at_once, at_once);
+    const auto wide_products = [](const Plan& plan) {
+      return llvm::count_if(plan.functions.front().instructions, [&](const Instruction& instruction) {
+        return instruction.op == "linear" &&
+               plan.slots[static_cast<size_t>(instruction.results[0])].type.shape.back() == 512;
+      });
+    };
+    CHECK(wide_products(whole) == 2);  // the layer's and its adapter's
+    CHECK(wide_products(parts) == 0);
+    const std::vector<double> want = losses_of(*started(whole, values), values, 3);
+    for (int64_t chunks : {1, 2}) {
+      request.split = chunks;
+      const std::vector<double> got = losses_of(*started(planned(request, gated_at_once), values), values, 3);
       CHECK(got[2] != got[0]);
       for (size_t i = 0; i < want.size(); ++i) CHECK(got[i] == doctest::Approx(want[i]).epsilon(1e-9));
     }
