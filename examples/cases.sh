@@ -36,3 +36,10 @@ ask mistral_7b_opset23.onnx --device h200 --budget 24GiB "${lora[@]}" --dim batc
 ask mistral_7b_opset23.onnx --device rtx4090 "${lora[@]}" --dim batch=6
 ask mistral_7b_opset23.onnx --device rtx4090 "${lora[@]}" --dim batch=6 --quantize nf4
 ask mistral_7b_opset23.onnx --device h200 --budget 12GiB "${lora[@]}" --dim batch=6 --quantize nf4
+
+lora=(--budget 18GiB --precision bf16 --lora-rank 4 --lora-alpha 4 --lora-targets to_q --lora-targets to_k --lora-targets to_v --lora-targets to_out.0)
+for device in h200 rtx4090; do
+  for batch in 1 16 64; do ask sd15_unet_opset20.onnx --device $device "${lora[@]}" --dim batch=$batch; done
+  ask sd15_unet_opset20.onnx --device $device "${lora[@]}" --max-batch --recompute off --offload off
+  ask sd15_unet_opset20.onnx --device $device "${lora[@]}" --max-batch
+done
