@@ -24,11 +24,11 @@ bool updates_buffers(const Plan& plan) {
   return false;
 }
 
-// A regular expression for exactly these names.
-std::string any_of(llvm::ArrayRef<std::string> names) {
-  std::string text = "^(";
-  for (const std::string& name : names) text += (&name == names.data() ? "" : "|") + llvm::Regex::escape(name);
-  return text + ")$";
+// Regular expressions for exactly these names. One for all of them would have more parts than an expression may have.
+std::vector<std::string> exactly(llvm::ArrayRef<std::string> names) {
+  std::vector<std::string> patterns;
+  for (const std::string& name : names) patterns.push_back("^" + llvm::Regex::escape(name) + "$");
+  return patterns;
 }
 
 double hyperparameter(const TrainingSummary& training, llvm::StringRef name, double otherwise) {
@@ -134,7 +134,7 @@ static QuantizeRequest request_of(llvm::ArrayRef<PackedWeight> weights, const Pl
   for (const PlanState& state : plan.states)
     if (state.role == StateRole::Parameter && !packed.contains(state.init.source))
       others.push_back(plan.slots[static_cast<size_t>(state.slot)].name);
-  request.skip = {any_of(others)};
+  request.skip = exactly(others);
   return request;
 }
 
@@ -145,8 +145,8 @@ TrainingRequest request_of(const Plan& plan) {
   for (const PlanState& state : plan.states)
     if (state.role == StateRole::Parameter || state.role == StateRole::Buffer)
       (state.trained ? trained : frozen).push_back(plan.slots[static_cast<size_t>(state.slot)].name);
-  request.train = {any_of(trained)};
-  if (!frozen.empty()) request.freeze = {any_of(frozen)};
+  request.train = exactly(trained);
+  request.freeze = exactly(frozen);
   request.quantize = request_of(packed_weights_of(plan), plan);
   if (const std::optional<PlannedAdapters> adapters = adapters_of(plan); adapters && !adapters->from_export)
     request.adapters = request_of(*adapters);

@@ -198,13 +198,18 @@ Result<ValueId> choose_loss(Graph& graph, llvm::StringRef loss) {
                      "); name the output that is the loss, or attach one such as cross-entropy:LOGITS:LABELS");
 }
 
-Result<bool> matches_any(llvm::ArrayRef<std::string> patterns, llvm::StringRef name) {
+Result<std::vector<llvm::Regex>> parse_all(llvm::ArrayRef<std::string> patterns) {
+  std::vector<llvm::Regex> parsed;
   for (const std::string& pattern : patterns) {
     Result<llvm::Regex> regex = parse_regex(pattern);
     if (!regex) return regex.takeError();
-    if (regex->match(name)) return true;
+    parsed.push_back(std::move(*regex));
   }
-  return false;
+  return parsed;
+}
+
+bool matches_any(llvm::ArrayRef<llvm::Regex> patterns, llvm::StringRef name) {
+  return llvm::any_of(patterns, [&](const llvm::Regex& pattern) { return pattern.match(name); });
 }
 
 }  // namespace
@@ -231,6 +236,10 @@ static Status refuse_codes(const Graph& graph, llvm::ArrayRef<ValueId> codes) {
 }
 
 Status select_trained(Graph& graph, llvm::ArrayRef<std::string> train, llvm::ArrayRef<std::string> freeze) {
+  Result<std::vector<llvm::Regex>> asked_names = parse_all(train);
+  if (!asked_names) return asked_names.takeError();
+  Result<std::vector<llvm::Regex>> frozen_names = parse_all(freeze);
+  if (!frozen_names) return frozen_names.takeError();
   const auto is_adapter = [](const State& state) { return parse_adapter_weight(state.init.source).has_value(); };
   const bool has_adapters = llvm::any_of(graph.states, is_adapter);
   // With adapters of its own a model trains what its author trained, unless the user names something else.
@@ -241,16 +250,13 @@ Status select_trained(Graph& graph, llvm::ArrayRef<std::string> train, llvm::Arr
   for (State& state : graph.states) {
     if (state.role != StateRole::Parameter && state.role != StateRole::Buffer) continue;
     llvm::StringRef name = graph.value(state.value).name;
-    Result<bool> asked = matches_any(train, name);
-    if (!asked) return asked.takeError();
-    Result<bool> frozen = matches_any(freeze, name);
-    if (!frozen) return frozen.takeError();
+    const bool asked = matches_any(*asked_names, name), frozen = matches_any(*frozen_names, name);
     bool by_default = train.empty() && state.role == StateRole::Parameter;
     if (has_own)
       by_default &= is_from_export(graph, state) && state.trained;
     else if (has_adapters)
       by_default = is_adapter(state);
-    state.trained = (*asked || by_default) && !*frozen;
+    state.trained = (asked || by_default) && !frozen;
     if (const auto part = parts.find(state.value); part != parts.end()) {
       if (state.trained && part->second != ValueId::None) asked_codes.push_back(state.value);
       state.trained = false;

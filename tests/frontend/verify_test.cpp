@@ -2,6 +2,7 @@
 
 #include "ir/builder.h"
 #include "passes/budget/budget_report.h"
+#include "passes/train/training_step.h"
 #include "runtime/cpu/cpu_catalog.h"
 #include "tests/support/small_training.h"
 
@@ -109,6 +110,22 @@ TEST_SUITE("unit") {
     request.precision = "fp16";
     request.first_loss_scale = 1024;
     CHECK(request_of(compiled(request)).first_loss_scale == 1024);
+  }
+
+  TEST_CASE("a plan's job names all of its weights, however long their names are together") {
+    const std::string prefix(6000, 'a');
+    std::string named = model.str();
+    for (const char* weight : {"%w1", "%b1", "%w2"})
+      for (size_t at = 0; (at = named.find(weight, at)) != std::string::npos;) named.insert(at + 1, prefix);
+    CpuCatalog catalog;
+    TrainingRequest request;
+    request.freeze = {"b1$"};
+    const Plan plan = llvm::cantFail(fitting_plan(compile_training(parsed(named), request, cpu_device(), catalog)));
+    const TrainingRequest recorded = request_of(plan);
+    Graph graph = parsed(named);
+    llvm::cantFail(select_trained(graph, recorded.train, recorded.freeze));
+    for (const State& state : graph.states)
+      CHECK(state.trained == llvm::StringRef(graph.value(state.value).name).contains("w"));
   }
 
   TEST_CASE("verify tells gradients that differ from updates that differ") {
