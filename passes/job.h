@@ -115,9 +115,11 @@ struct TrainingRequest {
   // Chunks of the batch for all that follows `split_from`; 0: where the budget asks for it, 1: never.
   int64_t split = 0;
   std::string split_from;  // a value of the model; empty: the one that takes least time
-  // With `split` 0, where another job found chunks; then the search is short. None: chunks are tried where they may
-  // pay.
-  std::optional<std::vector<std::string>> split_regions;
+  // With `split` 0, which of the values behind which chunks may pay are tried, by their place in the graph; a place
+  // behind the last means the last. None: all.
+  std::optional<std::vector<size_t>> split_regions;
+  // Only what the job would roughly need. A usual search for the same job tries these plans, too.
+  bool is_short = false;
   bool offload = true;  // let states and values wait in host memory where the budget asks for it
   EvaluationRequest evaluation;
   // Plans that take so long or longer are of no use, and what bounds show to be so is not searched.
@@ -176,7 +178,7 @@ struct CompileResult {
   int64_t host_budget_bytes = 0;              // as asked; 0: not limited
   std::vector<Plan> frontier;                 // plans of smaller budgets, where these were asked for
   std::vector<StageNeed> stages;              // of a pipeline that does not fit, by stage, as it was cut
-  std::vector<std::string> split_regions;     // of a job that does not fit: values behind which chunks may pay
+  std::vector<size_t> split_regions;          // of a job that does not fit: those worth a look in a job like it
   std::shared_ptr<PreparedProgram> prepared;  // where the request asked to keep it
 
   std::vector<Plan*> plans() {

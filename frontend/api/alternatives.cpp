@@ -7,6 +7,7 @@
 #include "ir/support/strings.h"
 #include "ir/support/units.h"
 #include "passes/budget/budget_report.h"
+#include "passes/budget/split_search.h"
 #include "passes/train/optimizer_settings.h"
 #include "passes/train/update_rules.h"
 
@@ -21,9 +22,7 @@ namespace plimsoll {
 namespace {
 
 constexpr size_t planned_instructions = 2500;  // a larger job takes too long to plan several times over
-constexpr double planning_effort = 0.05;
-constexpr double search_margin = 0.02;  // of a floor's arena: GPT-2's was 0.6 % lower than that of the whole search
-constexpr int64_t usual_rank = 8;       // of adapters that nobody has described
+constexpr int64_t usual_rank = 8;              // of adapters that nobody has described
 constexpr int64_t max_cards = 64, max_planned_cards = 8;
 
 double samples_of(const Plan& plan) {
@@ -35,12 +34,12 @@ using Change = Alternative::Change;
 class Alternatives {
  public:
   Alternatives(const Job& job, const TrainingRequest& training, const Plan& smallest,
-               llvm::ArrayRef<std::string> split_regions)
+               llvm::ArrayRef<size_t> split_regions)
       : job_(job), training_(training), smallest_(smallest) {
-    training_.effort = planning_effort;
+    training_.effort = short_effort;
+    training_.is_short = training_.mesh[MeshAxis::Stage] == 1;
     training_.frontier = false;
-    if (training_.split < 1 && training_.mesh[MeshAxis::Stage] == 1)
-      training_.split_regions = smallest.fit.chunks > 1 ? std::vector{smallest.fit.chunks_from} : split_regions.vec();
+    if (training_.split < 1 && training_.mesh[MeshAxis::Stage] == 1) training_.split_regions = split_regions.vec();
     size_t instructions = 0;
     for (const PlanFunction& function : smallest.functions) instructions += function.instructions.size();
     plans_ = instructions <= planned_instructions;
@@ -81,13 +80,37 @@ class Alternatives {
   // The job as it was asked for, of which an alternative changes one thing.
   Alternative changed(Change change) const { return {.change = change, .request = job_.request()}; }
 
+  struct Planned {
+    Plan plan;
+    bool fits;
+    int64_t needs_bytes;  // the job is accepted within so many
+  };
+
   // What fits, or the plan that needs least. A job that cannot be done, such as a batch that cannot be followed, has
   // none and is no alternative.
-  static std::optional<CompileResult> planned(const Job& job, const TrainingRequest& request) {
+  static std::optional<Planned> planned(const Job& job, TrainingRequest request) {
+    request.keeps_program = request.mesh[MeshAxis::Stage] == 1;
     Result<CompileResult> result = job.compile(request);
-    if (result) return std::move(*result);
-    consumeError(result.takeError());
-    return std::nullopt;
+    if (!result) {
+      consumeError(result.takeError());
+      return std::nullopt;
+    }
+    const int64_t needs_bytes = accepted_bytes(job, request, *result);
+    return Planned{std::move(result->plan), result->fits, needs_bytes};
+  }
+
+  // A search within what the plan needs looks at fewer plans than one within the budget, and may miss the plan where
+  // its copies gave way to the layout. Then the budget is what the job needs.
+  static int64_t accepted_bytes(const Job& job, const TrainingRequest& request, const CompileResult& result) {
+    const int64_t bytes = result.plan.promised_bytes(), budget_bytes = result.plan.arenas.front().budget_bytes;
+    TrainingRequest close = request;
+    close.budget_bytes = round_up_readable(bytes);
+    if (!result.fits || close.budget_bytes >= budget_bytes || request.mesh[MeshAxis::Stage] > 1) return bytes;
+    close.prepared = result.prepared;
+    Result<CompileResult> again = job.compile(close);
+    if (again && again->fits) return bytes;
+    if (!again) consumeError(again.takeError());
+    return budget_bytes;
   }
 
   void add(Alternative alternative, int64_t needs_bytes, double step_us, double samples) {
@@ -96,17 +119,17 @@ class Alternatives {
     alternative.sample_us = step_us / samples;
     found_.push_back(std::move(alternative));
   }
-  void add(Alternative alternative, const CompileResult& result) {
-    const Plan& plan = result.plan;
-    add(std::move(alternative), plan.promised_bytes(), plan.predicted_step_us, samples_of(plan));
+  void add(Alternative alternative, const Planned& planned) {
+    const Plan& plan = planned.plan;
+    add(std::move(alternative), planned.needs_bytes, plan.predicted_step_us, samples_of(plan));
     const bool within_host = plan.host.budget_bytes == 0 || most_on_a_host(plan) <= plan.host.budget_bytes;
-    found_.back().fits = result.fits || (found_.back().fits && within_host && is_within_host_budget(plan));
+    found_.back().fits = planned.fits || (found_.back().fits && within_host && is_within_host_budget(plan));
   }
 
   // Plans the alternative as `training` of `job`. Returns false where that would take too long or cannot be done.
   bool plan(const Alternative& alternative, const Job& job, const TrainingRequest& training) {
     if (!plans_) return false;
-    const std::optional<CompileResult> result = planned(job, training);
+    const std::optional<Planned> result = planned(job, training);
     if (result) add(alternative, *result);
     return result.has_value();
   }
@@ -179,11 +202,8 @@ class Alternatives {
       if (batch % size == 0) sizes.push_back(size);
     if (sizes.empty() || !plan_micro_batches(sizes.front(), 1)) return;
     Alternative& least = found_.back();
-    // A whole search ends at another plan, which may need a little more.
-    const int64_t searched_bytes = least.needs_bytes - smallest_.device.reserve_bytes();
-    least.needs_bytes += static_cast<int64_t>(search_margin * static_cast<double>(searched_bytes));
     const int64_t least_bytes = least.least_bytes = least.needs_bytes;
-    if (!(least.fits &= least.needs_bytes <= budget())) return;
+    if (!least.fits) return;
     size_t fits = 0, above = sizes.size();
     while (above - fits > 1) {
       const size_t middle = fits + (above - fits) / 2;
@@ -302,7 +322,7 @@ class Alternatives {
     if (!trains_all() || training.adapters.wanted()) return;
     Alternative lora = changed(Change::Adapters);
     lora.request.training.adapters.rank = training.adapters.rank = usual_rank;
-    if (const std::optional<CompileResult> result = planned(job_, training)) add(std::move(lora), *result);
+    if (const std::optional<Planned> result = planned(job_, training)) add(std::move(lora), *result);
   }
 
   void quantised_weights() {
@@ -314,7 +334,7 @@ class Alternatives {
     training.quantize.format = WeightFormat::NF4;
     packed.request.training.adapters = training.adapters;
     packed.request.training.quantize = training.quantize;
-    if (const std::optional<CompileResult> result = planned(job_, training)) add(std::move(packed), *result);
+    if (const std::optional<Planned> result = planned(job_, training)) add(std::move(packed), *result);
   }
 
   bool trains_all() const { return training_.train.empty() && training_.freeze.empty(); }
@@ -336,7 +356,7 @@ class Alternatives {
     TrainingRequest training = training_;
     training.offload = true;
     training.host_budget_bytes = 0;
-    std::optional<CompileResult> result = planned(job_, training);
+    std::optional<Planned> result = planned(job_, training);
     if (!result || result->plan.arenas.size() == 1) return;
     Alternative more = changed(Change::HostMemory);
     more.number = round_up_readable(host_budget_for(result->plan));
@@ -353,7 +373,7 @@ class Alternatives {
     if (training_.split != 1 || !plans_) return;
     TrainingRequest training = training_;
     training.split = 0;
-    const std::optional<CompileResult> result = planned(job_, training);
+    const std::optional<Planned> result = planned(job_, training);
     if (!result || !is_better(result->plan, smallest_) || result->plan.fit.chunks <= 1) return;
     Alternative chunks = changed(Change::Chunks);
     chunks.request.training.split = 0;
@@ -425,7 +445,8 @@ class Alternatives {
     shared.request.training.mesh = training.mesh;
     shared.request.training.zero = with_mesh_of(result->plan, training).zero;
     if (!result->fits && 2 * cards <= max_planned_cards) return false;
-    add(shared, *result);
+    const int64_t needs_bytes = accepted_bytes(job_, with_mesh_of(result->plan, training), *result);
+    add(shared, Planned{std::move(result->plan), result->fits, needs_bytes});
     return true;
   }
 
@@ -438,8 +459,8 @@ class Alternatives {
 
 }  // namespace
 
-std::vector<Alternative> find_alternatives(const Plan& smallest, llvm::ArrayRef<std::string> split_regions,
-                                           const Job& job, const TrainingRequest& training) {
+std::vector<Alternative> find_alternatives(const Plan& smallest, llvm::ArrayRef<size_t> split_regions, const Job& job,
+                                           const TrainingRequest& training) {
   return Alternatives(job, training, smallest, split_regions).all();
 }
 

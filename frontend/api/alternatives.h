@@ -34,11 +34,11 @@ struct Alternative {
   bool fits = false;
 };
 
-// Alternatives to a job for which `smallest` is the plan that needs least, `split_regions` are the values behind which
-// its search found chunks, and `training` is the request with all choices made. Each is planned with a short search
-// where that is a matter of seconds, else estimated. Those that fit come first, then those with the least time per
-// sample.
-std::vector<Alternative> find_alternatives(const Plan& smallest, llvm::ArrayRef<std::string> split_regions,
-                                           const Job& job, const TrainingRequest& training);
+// Alternatives to a job for which `smallest` is the plan that needs least, `split_regions` say where its search found
+// chunks, and `training` is the request with all choices made. Each is planned with a short search where that is a
+// matter of seconds, else estimated. Compiled within the bytes that a planned one names, it fits. Those that fit come
+// first, then those with the least time per sample.
+std::vector<Alternative> find_alternatives(const Plan& smallest, llvm::ArrayRef<size_t> split_regions, const Job& job,
+                                           const TrainingRequest& training);
 
 }  // namespace plimsoll

@@ -116,7 +116,7 @@ Compiled to_public(CompileResult result, const CompileRequest& request) {
   return {plimsoll::to_public(std::move(result.plan)), result.fits, std::move(why), {}};
 }
 
-std::vector<Alternative> alternatives_to(const plimsoll::Plan& smallest, llvm::ArrayRef<std::string> split_regions,
+std::vector<Alternative> alternatives_to(const plimsoll::Plan& smallest, llvm::ArrayRef<size_t> split_regions,
                                          const Job& job, const TrainingRequest& training, const CompileOptions& asked) {
   std::vector<Alternative> all;
   if (!asked.alternatives) return all;
@@ -162,7 +162,7 @@ Expected<Compiled> compile(const CompileOptions& options) noexcept {
   if (!job) return plimsoll::to_public(job.takeError());
   Result<CompileResult> result = choose_plan(*job, job->request().training, hooks_of(options));
   if (!result) return plimsoll::to_public(result.takeError());
-  const std::vector<std::string> split_regions = result->split_regions;
+  const std::vector<size_t> split_regions = result->split_regions;
   Compiled compiled = to_public(std::move(*result), job->request());
   if (compiled.fits) return compiled;
   const plimsoll::Plan& smallest = compiled.plan.impl().plan;

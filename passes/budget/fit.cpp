@@ -193,7 +193,7 @@ Result<std::optional<Plan>> BudgetFitter::smallest(int64_t budget_bytes, int64_t
 // Only for the plan that is returned, where anyone reads its reasons: the bound among them takes as long as some
 // searches.
 Plan BudgetFitter::explained(Plan plan, size_t level) {
-  if (options_.is_short) return plan;
+  if (!options_.explains) return plan;
   plan = search_of(level).explained(std::move(plan));
   if (levels_[level].states > 0)
     plan.decisions.push_back(

@@ -22,7 +22,8 @@ struct FitOptions {
   double min_share = 0;           // lowest peak to search for, as a share of the plain peak without states
   double search_seconds = 4;      // work for each function that does not fit, see RematOptions
   double spacing = 1;             // of the limits that are searched for, see RematOptions
-  bool is_short = false;          // of a job that a refusal names with roughly what it needs: explains nothing
+  bool is_short = false;          // looks for roughly what the job needs
+  bool explains = true;           // records the reasons for what a plan does
   bool both_orders = true;        // also the one in which updates run early
   bool is_one_of_many = false;    // see RematOptions
   std::function<bool()> is_given_up = nullptr;  // asked now and then: whether nobody wants the plan any more

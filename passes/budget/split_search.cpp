@@ -22,10 +22,11 @@ namespace {
 
 constexpr int regions_tried = 5;
 constexpr int64_t chunk_counts_tried[] = {2, 4, 8, 16};
-constexpr double split_effort = 0.1;        // search work of a candidate, as a share of the whole batch's
-constexpr double min_saving = 0.1;          // share of its bytes that a slower candidate must save to be kept
-constexpr double max_nodes = 12000;         // deriving a longer program takes seconds,
-constexpr double max_nodes_of_many = 6000;  // which meshes that are compared do not have
+constexpr double split_effort = 0.1;           // search work of a candidate, as a share of the whole batch's
+constexpr double min_saving = 0.1;             // share of its bytes that a slower candidate must save to be kept
+constexpr double max_nodes = 12000;            // deriving a longer program takes seconds,
+constexpr double max_slowdown_of_usual = 1.5;  // of a plan that fits, up to which no short searches are tried besides
+constexpr double max_nodes_of_many = 6000;     // which meshes that are compared do not have
 
 // For each cut, the bytes that forward makes after it.
 std::vector<int64_t> bytes_behind(const Graph& graph, llvm::ArrayRef<ValueId> cuts) {
@@ -82,12 +83,13 @@ double share_behind(const Graph& graph, ValueId value) {
 
 // A program, as it is or with a region split, and its plans.
 struct Candidate {
-  std::string from;  // the value behind which it is split; empty: as it is
+  std::string from;   // the value behind which it is split; empty: as it is
+  size_t region = 0;  // its place among the values that are tried
   int64_t chunks = 1;
   bool is_long = false;                  // too long for states on the host
   std::unique_ptr<LeanCatalog> catalog;  // null: that of the search
   size_t lean_calls = 0;                 // different ones with less workspace
-  std::optional<Derived> derived;        // its device has a reserve for what the program's graphs take
+  std::shared_ptr<Derived> derived;      // its device has a reserve for what the program's graphs take
   FitOptions options;
   std::optional<LoweringInput> input;
   std::unique_ptr<BudgetFitter> plans;
@@ -98,21 +100,27 @@ using Candidates = std::vector<std::unique_ptr<Candidate>>;
 
 // Sorts candidates by time and keeps those worth a search: each needs noticeably fewer bytes than the whole batch and
 // than every faster candidate. Short ones are compared with short ones alone, so that which of them are kept does not
-// follow from whether the budget leaves room for long ones.
-void keep_worthwhile(Candidates& candidates, int64_t whole_bytes) {
+// follow from whether the budget leaves room for long ones. Returns the others.
+Candidates keep_worthwhile(Candidates& candidates, int64_t whole_bytes) {
   std::stable_sort(candidates.begin(), candidates.end(), [](const auto& a, const auto& b) {
     return std::pair(a->plain().predicted_step_us, a->plain().promised_bytes()) <
            std::pair(b->plain().predicted_step_us, b->plain().promised_bytes());
   });
   auto most = static_cast<double>(whole_bytes), most_of_short = most;
-  llvm::erase_if(candidates, [&](const auto& candidate) {
+  Candidates kept, others;
+  for (std::unique_ptr<Candidate>& candidate : candidates) {
     const auto bytes = static_cast<double>(candidate->plain().promised_bytes());
     const double enough = candidate->is_long ? most : most_of_short;
-    if (bytes > enough * (1 - min_saving)) return true;
+    if (bytes > enough * (1 - min_saving)) {
+      others.push_back(std::move(candidate));
+      continue;
+    }
     most = std::min(most, bytes);
     if (!candidate->is_long) most_of_short = bytes;
-    return false;
-  });
+    kept.push_back(std::move(candidate));
+  }
+  candidates = std::move(kept);
+  return others;
 }
 
 // Gives about a dozen plans from `plain`, which takes least time, down to the one that needs least: the rows of
@@ -168,16 +176,20 @@ class SplitSearch {
     result.fits = is_within_budget(**plan);
     result.plan = std::move(**plan);
     result.host_budget_bytes = request_.host_budget_of_rank();
-    if (!result.fits) result.split_regions = regions_for_others();
+    if (!result.fits) result.split_regions = regions_for_others(result.plan.fit);
     return result;
   }
 
  private:
-  // The values behind which chunks are worth a search, or might be in a job whose program is shorter.
-  std::vector<std::string> regions_for_others() const {
-    std::vector<std::string> regions = long_regions_;
-    for (const std::unique_ptr<Candidate>& split : splits_)
-      if (!llvm::is_contained(regions, split->from)) regions.push_back(split->from);
+  // The regions in which a search for a job like this one looks for chunks: that of the plan that needs least, or where
+  // it has no chunks all that are worth a search, or might be in a job whose program is shorter.
+  std::vector<size_t> regions_for_others(const FitSummary& smallest) const {
+    std::vector<size_t> regions = long_regions_;
+    for (const Candidates* splits : {&splits_, &other_splits_})
+      for (const std::unique_ptr<Candidate>& split : *splits) {
+        if (smallest.chunks > 1 && split->from == smallest.chunks_from) return {split->region};
+        if (splits == &splits_ && !llvm::is_contained(regions, split->region)) regions.push_back(split->region);
+      }
     return regions;
   }
 
@@ -215,10 +227,72 @@ class SplitSearch {
     return best;
   }
 
+  // A refusal of another job may name this one with what a short search found for it. Where the usual search found a
+  // plan that takes little more than the plain one, it hardly missed what a short one finds.
+  bool is_short_search_worth_it(const std::optional<Plan>& best, int64_t budget_bytes) const {
+    if (request_.is_short || request_.effort != 1 || request_.is_one_of_many) return false;
+    const Plan& plain = whole_->plain();
+    if (plain.promised_bytes() <= budget_bytes) return false;
+    return !best || best->predicted_step_us > max_slowdown_of_usual * plain.predicted_step_us;
+  }
+
+  // `best`, if any a plan within the budget, becomes what short searches of the programs that were looked at find where
+  // that is better. Where nothing is within the budget, it becomes the plan of these that needs least.
+  Status consider_short(int64_t budget_bytes, std::optional<Plan>& best) {
+    Result<const Candidate*> lean = whole_for(budget_bytes);
+    if (!lean) return lean.takeError();
+    std::vector<const Candidate*> usual, candidates;
+    if (request_.split <= 1) usual.push_back(*lean);
+    if (request_.split <= 1 && *lean != whole_.get()) usual.push_back(whole_.get());
+    for (const Candidates* splits : {&splits_, &other_splits_})
+      for (const std::unique_ptr<Candidate>& split : *splits) usual.push_back(split.get());
+    for (const Candidate* candidate : usual) {
+      if ((candidate->is_long && tries_many_programs()) || !may_be_better(*candidate, best)) continue;
+      std::unique_ptr<Candidate>& made = short_[candidate];
+      if (!made) {
+        Result<std::unique_ptr<Candidate>> searched_shortly = short_candidate(*candidate);
+        if (!searched_shortly) return searched_shortly.takeError();
+        made = std::move(*searched_shortly);
+      }
+      candidates.push_back(made.get());
+    }
+    for (const Candidate* candidate : candidates)
+      if (Status s = consider(*candidate, budget_bytes, best)) return s;
+    if (best || !wants_smallest()) return Status::success();
+    return consider_smallest(std::move(candidates), budget_bytes, best);
+  }
+
+  bool wants_smallest() const { return request_.enough_us == std::numeric_limits<double>::infinity(); }
+
+  // The same program with the work of a short search.
+  Result<std::unique_ptr<Candidate>> short_candidate(const Candidate& usual) const {
+    auto made = std::make_unique<Candidate>();
+    made->from = usual.from;
+    made->chunks = usual.chunks;
+    made->lean_calls = usual.lean_calls;
+    made->derived = usual.derived;
+    made->options = usual.options;
+    made->options.search_seconds *= short_effort;
+    made->options.is_short = tries_many_programs();
+    made->input.emplace(*usual.input);
+    made->input->placement_seconds *= short_effort;
+    if (Status s = make_plans(*made)) return s;
+    return made;
+  }
+
+  // Then a short search tries less of each.
+  bool tries_many_programs() const { return request_.split < 1; }
+
+  // Whether any plan of the program may be. None takes less time than without remats and copies, unless ranks wait for
+  // each other.
+  bool may_be_better(const Candidate& candidate, const std::optional<Plan>& best) const {
+    return !best || request_.mesh.ranks() > 1 || candidate.plain().predicted_step_us < best->predicted_step_us;
+  }
+
   // Whether a program that is too long for states on the host may be within the bytes. Short searches do without.
   bool may_be_long(int64_t bytes) const {
     if (request_.split > 1 || request_.frontier || !request_.offload) return true;
-    if (is_short()) return false;
+    if (request_.is_short) return false;
     const Plan& plain = whole_->plain();
     int64_t states = 0;
     for (const PlanState& state : plain.states)
@@ -247,11 +321,13 @@ class SplitSearch {
   }
 
   // `best` becomes the plan of a candidate that is better. Where none is within the budget, the plan that needs least
-  // is looked for where bounds show that it may be.
-  Status consider_all(std::vector<const Candidate*> candidates, int64_t budget_bytes, std::optional<Plan>& best) const {
+  // is looked for where bounds, and what short searches found, show that it may be.
+  Status consider_all(std::vector<const Candidate*> candidates, int64_t budget_bytes, std::optional<Plan>& best) {
     for (const Candidate* candidate : candidates)
       if (Status s = consider(*candidate, budget_bytes, best)) return s;
-    if (best || request_.enough_us < std::numeric_limits<double>::infinity()) return Status::success();
+    if (is_short_search_worth_it(best, budget_bytes))
+      if (Status s = consider_short(budget_bytes, best)) return s;
+    if ((best && is_within_budget(*best)) || !wants_smallest()) return Status::success();
     return consider_smallest(std::move(candidates), budget_bytes, best);
   }
 
@@ -301,7 +377,9 @@ class SplitSearch {
   Status derive_splits(bool with_long) {
     if (derived_ == Splits::All || (derived_ == Splits::Short && !with_long)) return Status::success();
     derived_ = with_long ? Splits::All : Splits::Short;
+    short_.clear();
     splits_.clear();
+    other_splits_.clear();
     long_regions_.clear();
     if (request_.split > 1 && !request_.split_from.empty()) {
       const ValueId from = forward_.graph.find_value(request_.split_from);
@@ -313,25 +391,31 @@ class SplitSearch {
       return Status::success();
     }
     const std::vector<ValueId> regions =
-        request_.split == 0 && request_.split_regions ? named_regions() : regions_to_try(forward_.graph);
+        request_.split == 0 && request_.split_regions ? chosen_regions() : regions_to_try(forward_.graph);
     std::vector<Candidates> of_region(regions.size());
     parallel_for(regions.size(), [&](size_t i) { of_region[i] = split_behind(regions[i], with_long); });
-    for (Candidates& some : of_region) {
-      if (!with_long && !some.empty() && some.front()->is_long) long_regions_.push_back(some.front()->from);
+    for (size_t i = 0; i < regions.size(); ++i) {
+      Candidates& some = of_region[i];
+      for (const std::unique_ptr<Candidate>& split : some) split->region = i;
+      if (!with_long && !some.empty() && some.front()->is_long) long_regions_.push_back(i);
       llvm::erase_if(some, [&](const auto& candidate) { return candidate->is_long && !with_long; });
       std::move(some.begin(), some.end(), std::back_inserter(splits_));
     }
     // Chunks that the caller asked for are kept whatever they need.
-    keep_worthwhile(splits_,
-                    request_.split > 1 ? std::numeric_limits<int64_t>::max() : whole_->plain().promised_bytes());
+    other_splits_ = keep_worthwhile(
+        splits_, request_.split > 1 ? std::numeric_limits<int64_t>::max() : whole_->plain().promised_bytes());
     return Status::success();
   }
 
-  std::vector<ValueId> named_regions() const {
-    std::vector<ValueId> regions;
-    for (const std::string& name : *request_.split_regions)
-      if (const ValueId from = forward_.graph.find_value(name); from != ValueId::None) regions.push_back(from);
-    return regions;
+  std::vector<ValueId> chosen_regions() const {
+    const std::vector<ValueId> all = regions_to_try(forward_.graph);
+    std::vector<ValueId> chosen;
+    for (size_t place : *request_.split_regions) {
+      if (all.empty()) break;
+      const ValueId from = all[std::min(place, all.size() - 1)];
+      if (!llvm::is_contained(chosen, from)) chosen.push_back(from);
+    }
+    return chosen;
   }
 
   // One candidate per chunk count that is not too long; none where an op behind the value wants the whole batch. More
@@ -365,13 +449,10 @@ class SplitSearch {
     return saved * chunks / (chunks - 1) >= min_saving * whole;
   }
 
-  // A search whose regions another job's search found: what that job would need with one change.
-  bool is_short() const { return request_.split_regions.has_value(); }
-
   // Programs that are too long to put states on the host seldom need less than the whole batch does with states there.
   double most_nodes() const {
     if (request_.is_one_of_many) return max_nodes_of_many;
-    return is_short() && request_.offload ? max_nodes_searched_whole : max_nodes;
+    return request_.is_short && request_.offload ? max_nodes_searched_whole : max_nodes;
   }
 
   Result<std::unique_ptr<Candidate>> split_candidate(const SplitChoice& choice) const {
@@ -392,14 +473,15 @@ class SplitSearch {
     derived->draft.catalog = &catalog;  // that of what is known may be gone
     if (choice.chunks > 1) made->from = forward_.graph.value(choice.from).name;
     made->chunks = choice.chunks;
-    made->derived.emplace(std::move(*derived));
+    made->derived = std::make_shared<Derived>(std::move(*derived));
     PlanDraft& draft = made->derived->draft;
     draft.device = with_reserves(device_, draft.program, request_.mesh);
     made->options.recompute = request_.recompute;
     made->options.offload = request_.offload;
     made->options.search_seconds *= request_.effort * effort;
     made->options.is_one_of_many = request_.is_one_of_many;
-    made->options.is_short = is_short();
+    made->options.is_short = request_.is_short && tries_many_programs();
+    made->options.explains = !request_.is_short;
     made->is_long = choice.chunks > 1 && nodes_of(draft.program) > max_nodes_searched_whole;
     if (made->is_long) {
       made->options.min_share = long_min_share;
@@ -410,12 +492,17 @@ class SplitSearch {
         draft, request_.budget_bytes,
         budget_of_host_arena(request_, draft.program, draft.device, held_for_snapshot(request_, &draft.program))});
     made->input->placement_seconds *= request_.effort * effort;
-    Result<Plan> plain = plain_plan(*made->input, made->options);
+    if (Status s = make_plans(*made)) return s;
+    return made;
+  }
+
+  Status make_plans(Candidate& candidate) const {
+    Result<Plan> plain = plain_plan(*candidate.input, candidate.options);
     if (!plain) return plain.takeError();
     const int64_t budget = plain->arenas.front().budget_bytes,
                   highest = request_.frontier ? std::max(budget, plain->promised_bytes()) : budget;
-    made->plans = std::make_unique<BudgetFitter>(*made->input, made->options, std::move(*plain), highest);
-    return made;
+    candidate.plans = std::make_unique<BudgetFitter>(*candidate.input, candidate.options, std::move(*plain), highest);
+    return Status::success();
   }
 
   Plan plain_of(const Candidate& candidate, int64_t budget_bytes) const {
@@ -450,11 +537,12 @@ class SplitSearch {
   const KernelCatalog& catalog_;
   const CompileHooks& hooks_;
   std::unique_ptr<Candidate> whole_;
-  std::map<CallKeys, std::unique_ptr<Candidate>> lean_;  // the whole batch with less workspace for some calls
-  Candidates splits_;                                    // by the time they take
+  std::map<CallKeys, std::unique_ptr<Candidate>> lean_;           // the whole batch with less workspace for some calls
+  Candidates splits_, other_splits_;                              // by the time they take; not worth a search
+  std::map<const Candidate*, std::unique_ptr<Candidate>> short_;  // with a short search, by the usual one
   enum class Splits : uint8_t { None, Short, All };
-  Splits derived_ = Splits::None;          // which were made for splits_
-  std::vector<std::string> long_regions_;  // where even the fewest chunks are too long for states on the host
+  Splits derived_ = Splits::None;     // which were made for splits_
+  std::vector<size_t> long_regions_;  // where even the fewest chunks are too long for states on the host
 };
 
 }  // namespace

@@ -7,6 +7,9 @@
 
 namespace plimsoll {
 
+// Search work of a short search, as a share of the usual.
+inline constexpr double short_effort = 0.05;
+
 // Errors: the model has no value to split behind as the request asks.
 Result<CompileResult> search_splits(const ForwardModel& forward, const TrainingRequest& request,
                                     const DeviceDescription& device, const KernelCatalog& catalog,

@@ -14,6 +14,7 @@ import pickle
 import pty
 import re
 import resource
+import shlex
 import signal
 import socket
 import struct
@@ -543,14 +544,40 @@ def test_refusals_name_changes_of_the_job_that_do_what_they_say(folder):
     succeed(*job[:2], *re.search(r"would fit: .*?(--dim batch=32 --accumulate 2) ", text).group(1).split(), *job[4:], "--split", "off", "--budget", "650MiB")
 
 
-def test_refusals_find_the_last_blocks_in_names_with_several_numbers(folder):
-    width, names = 256, [f"m.layer_{i}.mlp.3.weight" for i in range(12)]
+def write_blocks(path, width, rows):
+    """Writes a model of twelve blocks, a product and a square each."""
+    names = [f"m.layer_{i}.mlp.3.weight" for i in range(12)]
     weights = [onnx.tensor(name, [width, width], [0.01] * width ** 2) for name in names]
-    nodes = [onnx.node("MatMul", f"v{i} {name}", f"v{i + 1}") for i, name in enumerate(names)]
+    nodes = []
+    for i, name in enumerate(names):
+        nodes.append(onnx.node("MatMul", f"v{i} {name}", f"p{i}"))
+        nodes.append(onnx.node("Mul", f"p{i} p{i}", f"v{i + 1}"))
     nodes.append(onnx.node("SoftmaxCrossEntropyLoss", "v12 labels", "loss"))
-    inputs = [onnx.value("v0", onnx.FLOAT, 4, width), onnx.value("labels", onnx.INT64, 4)]
-    path = folder / "blocks.onnx"
+    inputs = [onnx.value("v0", onnx.FLOAT, rows, width), onnx.value("labels", onnx.INT64, rows)]
     path.write_bytes(onnx.model(nodes, inputs, [onnx.value("loss", onnx.FLOAT)], weights, (), 20))
+    return path
+
+
+def test_ways_out_are_accepted_when_typed(folder):
+    """Each way that was planned fits into the bytes it names. What only needs about so much is an estimate."""
+    gpt, blocks = QUICKSTART / "small_gpt.onnx", write_blocks(folder / "blocks.onnx", 64, 4096)
+    jobs = [([gpt, "--device", "h200"], ["--dim", "batch=64"], "620MiB"),
+            ([gpt, "--device", "h200", "--split", "off"], ["--dim", "batch=64"], "650MiB"),
+            ([blocks, "--device", "rtx4090", "--precision", "fp16"], [], "580MiB")]
+    for job, batch, budget in jobs:
+        text = run("compile", *job, *batch, "-o", folder / "p.plan", "--budget", budget).stderr.splitlines()[-1]
+        ways = re.findall(r"(--(?:'[^']*'|[^',(])+?)\)? (?:\(\d+ chunks from \S+\) )?([\d.]+ \w+) \(", text)
+        expect(len(ways) > 3, text)
+        for way, needs in ways:
+            options = shlex.split(way)
+            kept = job[:3] if options[0] == "--split" else job
+            typed = [*kept, *([] if options[0] in ("--dim", "--batch") else batch), *options]
+            done = run("compile", *typed, "-o", folder / "p.plan", "--budget", needs)
+            expect(done.returncode == DONE, f"{way} {needs}: {done.stderr.strip()[-300:]}")
+
+
+def test_refusals_find_the_last_blocks_in_names_with_several_numbers(folder):
+    path = write_blocks(folder / "blocks.onnx", 256, 4)
     refuse(BUDGET, [r"--train '^m\.layer_(9|10|11)\.'"], "compile", path, "-o", folder / "p.plan", "--device", "cpu", "--budget", "1KiB")
 
 
