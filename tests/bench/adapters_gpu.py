@@ -11,7 +11,8 @@ smallest on until one does not fit, and shows the fastest; --batches replaces th
 
 PyTorch trains with AdamW (fused), adapters of PEFT on all linear layers of the blocks, in 16 bits (no autocast) or in f32 under autocast. "layers" compiles each block by itself,
 which takes seconds where "compile", the whole model, takes minutes; "checkpoint" recomputes each block, "budgetN" is torch.compile's activation_memory_budget of N %.
-Needs torch, transformers and peft for PyTorch's rows.
+Needs torch, transformers and peft for PyTorch's rows; "unsloth" rows need unsloth as well, and read a model that the first of them writes to --scratch (14 GiB). They train
+under autocast as Unsloth's trainer does, with its kernels, its loss and, with "checkpoint", its own checkpoints; "qlora" has a base in NF4.
 """
 import argparse
 import json
@@ -62,6 +63,13 @@ PYTORCH = {
     "torch-compile-budget20": ("compile", "budget20", "bf16", 8, 0, [16]),
     "torch-layers-r32": ("layers", "", "bf16", 32, 0, [2, 3, 4]),
     "torch-layers-dropout": ("layers", "", "bf16", 8, 0.05, [2, 3, 4]),
+}
+# name: (base in NF4, checkpoints, batches)
+UNSLOTH = {
+    "unsloth": (False, False, [1, 2, 3, 4, 5]),
+    "unsloth-checkpoint": (False, True, [4, 8, 16, 24, 32]),
+    "unsloth-qlora": (True, False, [2, 4, 6]),
+    "unsloth-qlora-checkpoint": (True, True, [6, 16, 32]),
 }
 
 
@@ -115,8 +123,7 @@ def run_ours(args, name):
 
 # -- PyTorch ----------------------------------------------------------------------------------------------------------
 
-def build_peft(args, dtype, rank, dropout, device):
-    import peft
+def build_base(args, device):
     import torch
     import transformers
 
@@ -128,6 +135,13 @@ def build_peft(args, dtype, rank, dropout, device):
     with torch.device(device):
         model = transformers.MistralForCausalLM(config)
     torch.set_default_dtype(before)
+    return model
+
+
+def build_peft(args, dtype, rank, dropout, device):
+    import peft
+
+    model = build_base(args, device)
     lora = peft.LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=dropout, target_modules="all-linear", task_type="CAUSAL_LM")
     return peft.get_peft_model(model, lora, autocast_adapter_dtype=dtype == "f32").to(device).train()
 
@@ -136,8 +150,31 @@ def layers_of(model):
     return next(module for name, module in model.named_modules() if name.endswith("model.layers"))
 
 
-def train_peft(args, name, say):
+def time_batches(args, batches, device, optimizer, loss_of, say):
     """Says a result for each batch size that fits."""
+    import torch
+
+    on_gpu = device != "cpu"
+    for batch in args.batches or batches:
+        ids = torch.randint(0, args.vocabulary, (batch, args.sequence + 1), device=device, generator=torch.Generator(device).manual_seed(1))
+        begin, times = time.perf_counter(), []
+        try:
+            for _ in range(WARM_UP + args.steps):
+                with timed(device, times):
+                    optimizer.zero_grad(set_to_none=True)
+                    loss = loss_of(ids)
+                    loss.backward()
+                    optimizer.step()
+        except torch.OutOfMemoryError:
+            break
+        say({"batch": batch, "step_ms": statistics.median(times[WARM_UP:]), "loss": loss.item(), "bytes": process_bytes() or (torch.cuda.max_memory_reserved() if on_gpu else None),
+             "seconds": time.perf_counter() - begin})
+        del loss
+        if on_gpu:
+            torch.cuda.empty_cache()
+
+
+def train_peft(args, name, say):
     import torch
 
     compiled, saving, dtype, rank, dropout, batches = PYTORCH[name]
@@ -164,30 +201,61 @@ def train_peft(args, name, say):
         return torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
 
     run = torch.compile(loss_of, dynamic=False) if compiled == "compile" else loss_of
-    for batch in args.batches or batches:
-        ids = torch.randint(0, args.vocabulary, (batch, args.sequence + 1), device=device, generator=torch.Generator(device).manual_seed(1))
-        begin, times = time.perf_counter(), []
-        try:
-            for _ in range(WARM_UP + args.steps):
-                with timed(device, times):
-                    optimizer.zero_grad(set_to_none=True)
-                    with torch.autocast(device, dtype=torch.bfloat16, enabled=dtype == "f32"):
-                        loss = run(ids)
-                    loss.backward()
-                    optimizer.step()
-        except torch.OutOfMemoryError:
-            break
-        say({"batch": batch, "step_ms": statistics.median(times[WARM_UP:]), "loss": loss.item(), "bytes": process_bytes() or (torch.cuda.max_memory_reserved() if on_gpu else None),
-             "seconds": time.perf_counter() - begin})
-        del loss
-        if on_gpu:
-            torch.cuda.empty_cache()
+
+    def autocast_loss_of(ids):
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=dtype == "f32"):
+            return run(ids)
+
+    time_batches(args, batches, device, optimizer, autocast_loss_of, say)
+
+
+def base_folder(args):
+    return args.scratch / f"mistral-{args.layers}-{args.hidden}"
+
+
+def write_base(args):
+    """A model of drawn weights as from_pretrained reads it, with a tokenizer of numbers, without which Unsloth loads none."""
+    import tokenizers
+    import transformers
+
+    folder = base_folder(args)
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({f"w{word}": word for word in range(args.vocabulary)}, unk_token="w0"))
+    special = {"unk_token": "w0", "bos_token": "w1", "eos_token": "w2", "pad_token": "w3"}
+    transformers.PreTrainedTokenizerFast(tokenizer_object=words, **special).save_pretrained(folder)
+    build_base(args, "cpu" if args.device == "cpu" else "cuda").save_pretrained(folder)
+
+
+def train_unsloth(args, name, say):
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    quantised, checkpoint, batches = UNSLOTH[name]
+    import unsloth  # ahead of what it changes
+    import torch
+
+    cap_memory(int(args.cap * 2**30))
+    saving = "unsloth" if checkpoint else False
+    model, _ = unsloth.FastLanguageModel.from_pretrained(str(base_folder(args)), max_seq_length=args.sequence, dtype=torch.bfloat16, load_in_4bit=quantised, local_files_only=True,
+                                                         use_gradient_checkpointing=saving)
+    targets = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+    model = unsloth.FastLanguageModel.get_peft_model(model, r=8, lora_alpha=16, lora_dropout=0, bias="none", target_modules=targets, use_gradient_checkpointing=saving).train()
+    optimizer = torch.optim.AdamW([parameter for parameter in model.parameters() if parameter.requires_grad], lr=2e-4, fused=True)
+
+    def loss_of(ids):
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            return model(input_ids=ids[:, :-1].contiguous(), labels=ids[:, :-1].contiguous()).loss
+
+    time_batches(args, batches, "cuda", optimizer, loss_of, say)
 
 
 def run_pytorch(args, name):
-    command = [sys.executable, os.path.abspath(__file__), args.program, args.folder, name, "--part", "--device", args.device, "--cap", str(args.cap), "--steps", str(args.steps)]
+    base = [sys.executable, os.path.abspath(__file__), args.program, args.folder]
+    options = ["--part", "--device", args.device, "--cap", str(args.cap), "--steps", str(args.steps), "--scratch", args.scratch]
     for size in SIZES:
-        command += ["--" + size, str(getattr(args, size.replace("-", "_")))]
+        options += ["--" + size, str(getattr(args, size.replace("-", "_")))]
+    if name in UNSLOTH and not (base_folder(args) / "config.json").exists():
+        done = subprocess.run([*base, "base", *options], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise RuntimeError((done.stderr.strip().splitlines() or ["no message"])[-1])
+    command = [*base, name, *options]
     if args.batches:
         command += ["--batches", *map(str, args.batches)]
     try:
@@ -211,7 +279,7 @@ def row_text(args, name, result, seconds):
 
 
 def rows_named(args, parser):
-    every = [*OURS, *PYTORCH]
+    every = [*OURS, *PYTORCH, *UNSLOTH]
     chosen = [name for name in every if not args.rows or any(name == row if row in every else name.startswith(row) for row in args.rows)]
     for row in args.rows:
         if not any(name.startswith(row) for name in every):
@@ -233,15 +301,21 @@ def main():
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--batches", type=int, nargs="+", help="of PyTorch's rows")
     parser.add_argument("--limit", type=float, default=300, help="seconds of a row of PyTorch")
+    parser.add_argument("--scratch", type=pathlib.Path, default="/tmp", help="folder of the model that Unsloth reads")
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--part", action="store_true", help=argparse.SUPPRESS)
     for name, size in SIZES.items():
         parser.add_argument(f"--{name}", type=int, default=size)
     args = parser.parse_args()
-    rows = rows_named(args, parser)
     if args.part:
-        train_peft(args, args.rows[0], lambda result: print(json.dumps(result), flush=True))
+        name = args.rows[0]
+        if name == "base":
+            write_base(args)
+        else:
+            train = train_unsloth if name in UNSLOTH else train_peft
+            train(args, name, lambda result: print(json.dumps(result), flush=True))
         return
+    rows = rows_named(args, parser)
     if args.list:
         print("\n".join(rows))
         return
