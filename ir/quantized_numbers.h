@@ -26,12 +26,29 @@ inline constexpr std::array<uint32_t, 16> fp4_bits{
     0x00000000, 0x3baaaaab, 0x3f2aaaab, 0x3f800000, 0x3eaaaaab, 0x3f000000, 0x3e2aaaab, 0x3e800000,
     0x00000000, 0xbbaaaaab, 0xbf2aaaab, 0xbf800000, 0xbeaaaaab, 0xbf000000, 0xbe2aaaab, 0xbe800000};
 
+// Whole numbers from -7 to 7, of which the largest size of a block is 7. Code 0 would be -8, which no number becomes.
+inline std::array<float, 16> int4_values() {
+  std::array<float, 16> values{};
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = (static_cast<float>(i) - 8) / 7;
+  return values;
+}
+// In the middle between neighbours.
+inline std::array<float, 15> int4_thresholds() {
+  std::array<float, 15> values{};
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = (static_cast<float>(i) - 7.5F) / 7;
+  return values;
+}
+
 inline std::array<float, 16> floats_of(const std::array<uint32_t, 16>& bits) {
   std::array<float, 16> values{};
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = std::bit_cast<float>(bits[i]);
   return values;
 }
 inline std::array<float, 16> nf4_values() { return floats_of(nf4_bits); }
+// Of a format whose 4-bit codes have a book: nf4, fp4 or int4.
+inline std::array<float, 16> code_book(llvm::StringRef format) {
+  return format == "int4" ? int4_values() : floats_of(format == "fp4" ? fp4_bits : nf4_bits);
+}
 inline std::array<float, 15> nf4_thresholds() {
   std::array<float, 15> values{};
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = std::bit_cast<float>(nf4_threshold_bits[i]);

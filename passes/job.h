@@ -63,10 +63,11 @@ enum class WeightFormat : uint8_t {
   AsTrained,  // in the type in which they are read
   NF4,        // 4 bits, whose scales are quantised too (Dettmers et al. 2023)
   NF4Single,  // 4 bits with f32 scales
+  Int4,       // whole numbers of 4 bits with f32 scales
   Int8,
   FP8,
 };
-inline constexpr llvm::StringLiteral weight_formats[] = {"as-trained", "nf4", "nf4-single", "int8", "fp8"};
+inline constexpr llvm::StringLiteral weight_formats[] = {"as-trained", "nf4", "nf4-single", "int4", "int8", "fp8"};
 inline llvm::StringRef format_name(WeightFormat format) { return weight_formats[static_cast<size_t>(format)]; }
 struct QuantizeRequest {
   WeightFormat format = WeightFormat::AsTrained;

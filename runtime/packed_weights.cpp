@@ -83,6 +83,7 @@ std::vector<PackedWeight> packed_weights_of(const Plan& plan) {
         }
         weight.format = instruction.attrs.get_string("format").str();
         weight.block = instruction.attrs.get_int("block");
+        weight.dtype = instruction.attrs.get_dtype("dtype");
         const llvm::ArrayRef<int64_t> shape = instruction.attrs.get_ints("shape");
         weight.shape.assign(shape.begin(), shape.end());
         weight.transposed = instruction.attrs.get_int("transposed", 0) != 0;

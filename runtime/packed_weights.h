@@ -18,6 +18,7 @@ struct PackedWeight {
   std::string scales, scale_scales, offset;         // names that loaders are asked for; the latter two may be empty
   Type codes_type, scales_type, scale_scales_type;  // of the whole states
   std::string format;                               // of the op
+  DType dtype = DType::BF16;                        // of the numbers that it makes
   int64_t block = 0;
   Shape shape;              // [outputs, inputs]
   bool transposed = false;  // the model's weight is [inputs, outputs]

@@ -159,7 +159,7 @@ enum class AdapterFormat { Peft, Diffusers, Kohya };
 
 // How frozen matrices of linear layers are stored: in the type in which they are read, in 4 bits with scales in 8 bits
 // or in f32, or in 8 bits with a scale for each row.
-enum class WeightFormat { AsTrained, NF4, NF4Single, Int8, FP8 };
+enum class WeightFormat { AsTrained, NF4, NF4Single, Int4, Int8, FP8 };
 
 // A training job. docs/command_line.md tells about each option under the same name.
 struct CompileOptions {

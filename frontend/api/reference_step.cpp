@@ -124,7 +124,8 @@ static QuantizeRequest request_of(llvm::ArrayRef<PackedWeight> weights, const Pl
   QuantizeRequest request;
   if (weights.empty()) return request;
   const PackedWeight& first = weights.front();
-  request.format = first.format == "int8"       ? WeightFormat::Int8
+  request.format = first.format == "int4"       ? WeightFormat::Int4
+                   : first.format == "int8"     ? WeightFormat::Int8
                    : first.format == "fp8"      ? WeightFormat::FP8
                    : first.scale_scales.empty() ? WeightFormat::NF4Single
                                                 : WeightFormat::NF4;

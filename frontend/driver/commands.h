@@ -159,6 +159,7 @@ struct RunOptions {
   std::string adapter;       // whose adapters the run goes on from; empty: fresh ones
   std::string save_adapter;  // a folder or a file; empty: none is saved
   std::string adapter_format = "peft";
+  std::string save_quantized;  // a file of the frozen weights as they are stored; empty: none is saved
   CheckpointOptions checkpoints;
   EvaluationOptions evaluation;
   std::string on_bad_loss = "stop";  // or "continue"

@@ -1,4 +1,5 @@
 #include "frontend/api/adapters.h"
+#include "frontend/api/save_quantized.h"
 #include "frontend/api/save_states.h"
 #include "frontend/driver/checkpoints.h"
 #include "frontend/driver/host_memory.h"
@@ -112,6 +113,10 @@ class Run {
     if (!options_.save_adapter.empty()) {
       console_.progress.phase("save");
       if (Status s = save_adapter(*session_, options_.save_adapter, adapter_format_)) return s;
+    }
+    if (!options_.save_quantized.empty()) {
+      console_.progress.phase("save");
+      if (Status s = save_quantized(*session_, options_.save_quantized)) return s;
     }
     for (const std::string& path : options_.save_ema)
       if (Status s = save_states(*session_, path, save_sources(), SavedWeights::Mean)) return s;
@@ -256,6 +261,10 @@ Status Run::check_saves(const Plan& plan) {
   const bool has_adapters = adapters_of(plan).has_value();  // whose weights --save does not write
   for (const auto* paths : {&options_.save, &options_.save_ema})
     if (Status s = has_adapters ? Status::success() : check_save_sources(*paths, save_sources(), plan)) return s;
+  if (!options_.save_quantized.empty())
+    if (Status s =
+            check_quantized_target(options_.save_quantized, plan, {options_.plan, options_.weights, options_.model}))
+      return s;
   if (Status s = checkpoints_.open_folder()) return s;
   std::vector<DiskNeed> needs;
   if (std::optional<DiskNeed> checkpoints = checkpoints_.disk_need(snapshot_bytes_of(plan)))
@@ -265,6 +274,7 @@ Status Run::check_saves(const Plan& plan) {
     if (is_weight(state)) weight_bytes += state.type.bytes();
   for (const auto* paths : {&options_.save, &options_.save_ema})
     for (const std::string& path : *paths) needs.push_back({path, path, weight_bytes});
+  if (const std::string& path = options_.save_quantized; !path.empty()) needs.push_back({path, path, weight_bytes});
   return check_disk(needs);
 }
 
@@ -467,7 +477,8 @@ std::string Run::describe(const StepMetrics& metrics, double items_per_s) const 
 void Run::report() const {
   for (const auto* paths : {&options_.save, &options_.save_ema})
     for (const std::string& path : *paths) console_.out << "saved " << path << "\n";
-  if (!options_.save_adapter.empty()) console_.out << "saved " << options_.save_adapter << "\n";
+  for (const std::string& path : {options_.save_adapter, options_.save_quantized})
+    if (!path.empty()) console_.out << "saved " << path << "\n";
   if (step_ms_.empty()) return;  // --steps 0 only loads the first values, to save or to check them
   const double typical_ms = median_of(step_ms_);
   console_.out << step_ms_.size() << (step_ms_.size() == 1 ? " step, " : " steps, ")

@@ -144,6 +144,8 @@ void add_training(CLI::App& command, RunOptions& run) {
   add_setting(command, "--adapter-format", run.adapter_format, "NAME",
               "for which programs: peft, diffusers or kohya; the latter two may be saved as a .safetensors file")
       ->needs(save_adapter);
+  add_option(command, "--save-quantized", run.save_quantized, "FILE",
+             "save the base of a plan that was compiled with --quantize nf4 as bitsandbytes' .safetensors");
   add_option(command, "--dump-gradients", run.dump_gradients, "FILE",
              "write the gradients of the first step as .safetensors");
   add_logs(command, run.log);

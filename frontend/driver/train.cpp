@@ -92,7 +92,8 @@ Result<RunOptions> one_step_of(RunOptions run, ScratchFiles& scratch) {
   run.dump_gradients.clear();
   for (auto* paths : {&run.save, &run.save_ema})
     for (std::string& path : *paths) path = scratch.beside(path);
-  if (!run.save_adapter.empty()) run.save_adapter = scratch.beside(run.save_adapter);
+  for (std::string* path : {&run.save_adapter, &run.save_quantized})
+    if (!path->empty()) *path = scratch.beside(*path);
   for (std::string* path : {&run.log.json_lines, &run.log.csv, &run.log.events, &run.log.folder})
     if (!path->empty()) *path = scratch.beside(*path);
   CheckpointOptions& checkpoints = run.checkpoints;
@@ -108,7 +109,8 @@ Result<RunOptions> one_step_of(RunOptions run, ScratchFiles& scratch) {
 
 // What was gone through, and what the job has none of.
 std::string describe_dry_run(const RunOptions& once, bool evaluated) {
-  const size_t saves = once.save.size() + once.save_ema.size() + (once.save_adapter.empty() ? 0 : 1);
+  const size_t saves = once.save.size() + once.save_ema.size() + (once.save_adapter.empty() ? 0 : 1) +
+                       (once.save_quantized.empty() ? 0 : 1);
   std::string done = "dry run: compiled, loaded, one step", lacks;
   const auto add = [&](bool is_there, const std::string& what, const char* plural) {
     is_there ? done += ", " + what : lacks += (lacks.empty() ? "; the job has no " : ", no ") + std::string(plural);

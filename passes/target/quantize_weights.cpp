@@ -19,7 +19,7 @@
 namespace plimsoll {
 namespace {
 
-constexpr int64_t nf4_block = 64;
+constexpr int64_t block_of_4_bits = 64;
 
 struct Format {
   std::string name;  // of the op
@@ -66,9 +66,9 @@ class Quantizer {
     const bool transposed = graph_.node(graph_.value(weight).users.front()).attrs.get_int("transpose_w") == 0;
     Shape shape = type.shape;
     if (transposed) std::swap(shape[0], shape[1]);
-    const bool is_nf4 = format_.name == "nf4";
+    const bool has_4_bits = format_.name == "nf4" || format_.name == "int4";
     const int64_t count = element_count(shape),
-                  block = is_nf4                  ? nf4_block
+                  block = has_4_bits              ? block_of_4_bits
                           : format_.has_one_scale ? count
                                                   : shape[1],
                   blocks = (count + block - 1) / block;
@@ -88,8 +88,8 @@ class Quantizer {
     } else {
       operands.push_back(part(".absmax", Type(DType::F32, {blocks})));
     }
-    const Type codes = is_nf4 ? Type(DType::U8, {(count + 1) / 2, 1})
-                              : Type(format_.name == "int8" ? DType::I8 : DType::F8E4M3, shape);
+    const Type codes = has_4_bits ? Type(DType::U8, {(count + 1) / 2, 1})
+                                  : Type(format_.name == "int8" ? DType::I8 : DType::F8E4M3, shape);
     graph_.set_type(weight, codes);
     bytes_after += codes.bytes(), bytes_before += type.bytes(), numbers += count, ++weights;
 
@@ -116,8 +116,8 @@ Result<bool> run(Graph& graph, PassContext& context) {
   std::string name = context.text("format");
   const bool single = name == "nf4-single";
   if (single) name = "nf4";
-  if (name != "nf4" && name != "int8" && name != "fp8")
-    return usage_error("format=" + name + ": expected nf4, nf4-single, int8 or fp8");
+  if (name != "nf4" && name != "int4" && name != "int8" && name != "fp8")
+    return usage_error("format=" + name + ": expected nf4, nf4-single, int4, int8 or fp8");
   std::vector<llvm::Regex> skip;
   llvm::SmallVector<llvm::StringRef, 4> patterns;
   const std::string text = context.text("skip");
@@ -143,7 +143,8 @@ Result<bool> run(Graph& graph, PassContext& context) {
 }
 
 constexpr PassOption options[] = {
-    {"format", "nf4", "nf4 (4 bits, scales in 8), nf4-single (scales in f32), int8 or fp8 (a scale for each row)"},
+    {"format", "nf4",
+     "nf4 (4 bits, scales in 8), nf4-single (scales in f32), int4, int8 or fp8 (a scale for each row)"},
     {"one-scale", int64_t{0}, "1: of fp8, a scale for a whole weight, so that products of 8-bit floats read its codes",
      0, 1},
     {"skip", "", "regular expressions over names of weights that stay as they are, with spaces between"},

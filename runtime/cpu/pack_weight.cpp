@@ -36,6 +36,9 @@ Packed pack(const PackedWeight& weight, const TensorView& numbers, FloatBuffer& 
   if (weight.format == "nf4")
     cpu::quantize_4_bits(x, count, weight.block, nf4_thresholds().data(), packed.codes.view().as<uint8_t>(),
                          scales.view().as<float>());
+  else if (weight.format == "int4")
+    cpu::quantize_4_bits(x, count, weight.block, int4_thresholds().data(), packed.codes.view().as<uint8_t>(),
+                         scales.view().as<float>());
   else if (weight.format == "int8")
     cpu::quantize_int8(x, rows, columns, packed.codes.view().as<int8_t>(), scales.view().as<float>());
   else

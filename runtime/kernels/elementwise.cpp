@@ -93,9 +93,9 @@ constexpr CudaCandidate candidates[] = {
 }  // namespace
 
 static CodeNumbers make_code_numbers(llvm::StringRef format) {
-  if (format == "nf4" || format == "fp4") {
+  if (format == "nf4" || format == "fp4" || format == "int4") {
     CodeNumbers numbers;
-    const std::array<float, 16> values = floats_of(format == "nf4" ? nf4_bits : fp4_bits);
+    const std::array<float, 16> values = code_book(format);
     std::copy(values.begin(), values.end(), numbers.values.begin());
     return numbers;
   }
@@ -118,7 +118,7 @@ static CodeNumbers make_code_numbers(llvm::StringRef format) {
 const CodeNumbers& code_numbers(llvm::StringRef format) {
   static const std::map<std::string, CodeNumbers> numbers = [] {
     std::map<std::string, CodeNumbers> all;
-    for (llvm::StringRef name : {"nf4", "fp4", "int8", "fp8"}) all[name.str()] = make_code_numbers(name);
+    for (llvm::StringRef name : {"nf4", "fp4", "int4", "int8", "fp8"}) all[name.str()] = make_code_numbers(name);
     for (llvm::StringRef name : linear_formats) all[name.str()] = make_code_numbers(name);
     return all;
   }();

@@ -3,8 +3,9 @@
 
 Usage: saving_test.py PLIMSOLL [TEST ...]
 
-Needs Python's standard library alone.
+Needs Python's standard library alone; with bitsandbytes installed, it reads a quantised base as well.
 """
+import json
 import pathlib
 import sys
 
@@ -55,6 +56,55 @@ def test_quantised_weights_need_their_file(folder):
         job = ["run", plan, "--model", model, "--data", data, "--steps", "1", "--save", saved]
         refuse(USAGE, ["--save", saved.name, "'first' quantised", "--weights"], *job, "--init", "1")
         succeed(*job, "--weights", model)
+
+
+def load_in_bitsandbytes(saved, numbers):
+    """What bitsandbytes reads of the file, and codes that it makes of the numbers itself; none where it is not installed."""
+    try:
+        import bitsandbytes
+        import safetensors.torch
+        import torch
+    except ImportError:
+        return None
+    tensors = safetensors.torch.load_file(saved)
+    settings = {name: value for name, value in tensors.items() if name.startswith("first.")}
+    state = bitsandbytes.functional.QuantState.from_dict(settings, device=torch.device("cpu"))
+    own, own_state = bitsandbytes.functional.quantize_4bit(torch.tensor(numbers).reshape(64, 64).T.contiguous(), blocksize=64, quant_type="nf4", compress_statistics=True)
+    read = bitsandbytes.functional.dequantize_4bit(tensors["first"], state)
+    return read, bitsandbytes.functional.dequantize_4bit(own, own_state), tensors["first"].flatten().tolist() == own.flatten().tolist()
+
+
+def test_a_quantised_base_is_saved_as_bitsandbytes_has_it(folder):
+    """The file is a base that another run starts from as from the model, and that bitsandbytes reads."""
+    model, plan, saved = folder / "model.onnx", folder / "quantised.plan", folder / "base.safetensors"
+    numbers = [0.01 * (i % 97) - 0.4 for i in range(4096)]
+    weights = [onnx.tensor("first", [64, 64], numbers), onnx.tensor("second", [64, 2], [0.001 * i for i in range(128)])]
+    model.write_bytes(onnx.model(
+        [onnx.node("MatMul", "x first", "h"), onnx.node("MatMul", "h second", "logits"), onnx.node("SoftmaxCrossEntropyLoss", "logits labels", "loss")],
+        [onnx.value("x", onnx.FLOAT, 4, 64), onnx.value("labels", onnx.INT64, 4)], [onnx.value("loss", onnx.FLOAT)], weights))
+    data = write_safetensors(folder / "batch.safetensors", {"x": ("F32", [4, 64], "f", [0.01 * (i % 13) for i in range(256)]), "labels": LABELS})
+    job = ["compile", model, "-o", plan, "--device", "cpu", "--freeze", "first"]
+    for form, nested in (("nf4", True), ("nf4-single", False)):
+        succeed(*job, "--quantize", form)
+        losses = []
+        for source in (model, saved):
+            metrics = folder / "losses.jsonl"
+            metrics.unlink(missing_ok=True)
+            succeed("run", plan, "--weights", source, "--data", data, "--steps", "0", "--save-quantized", saved if source == model else folder / "again.safetensors")
+            succeed("run", plan, "--weights", source, "--data", data, "--steps", "3", "--metrics", metrics)
+            losses.append([json.loads(line).get("loss") for line in metrics.read_text().splitlines()])
+        expect(losses[0] == losses[1], f"losses from the model and from the saved base: {losses}")
+        expect(saved.read_bytes() == (folder / "again.safetensors").read_bytes(), "codes go through unchanged")
+        tensors = read_safetensors(saved)
+        expect(tensors["first"] == ("U8", [2048, 1]) and tensors["second"] == ("F32", [64, 2]), f"{tensors}")
+        expect(("first.nested_absmax" in tensors) == nested and "first.quant_map" in tensors and "first.nested_offset" not in tensors, f"{list(tensors)}")
+        if nested and (read := load_in_bitsandbytes(saved, numbers)):
+            expect(read[2] and (read[0] - read[1]).abs().max() < 1e-6, "bitsandbytes reads what it would have made")
+    for form in ("int4", "int8"):
+        succeed(*job, "--quantize", form)
+        refuse(USAGE, ["--save-quantized", "'first' is in " + form, "nf4"], "run", plan, "--weights", model, "--data", data, "--save-quantized", saved)
+    succeed(*job)
+    refuse(USAGE, ["--save-quantized", "no quantised weights"], "run", plan, "--weights", model, "--data", data, "--save-quantized", saved)
 
 
 def test_weights_that_are_not_beside_the_model(folder):

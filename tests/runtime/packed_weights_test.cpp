@@ -101,7 +101,13 @@ TEST_SUITE("unit") {
     CHECK(above[255] == 1);
     CHECK(std::is_sorted(map.begin(), map.end()));
     // Thresholds of 4-bit codes lie in the middle between neighbours.
-    for (size_t i = 0; i < 15; ++i) CHECK(nf4_thresholds()[i] == (nf4_values()[i] + nf4_values()[i + 1]) / 2);
+    for (size_t i = 0; i < 15; ++i) {
+      CHECK(nf4_thresholds()[i] == (nf4_values()[i] + nf4_values()[i + 1]) / 2);
+      CHECK(int4_thresholds()[i] == doctest::Approx((int4_values()[i] + int4_values()[i + 1]) / 2));
+    }
+    CHECK(int4_values()[1] == -1);
+    CHECK(int4_values()[8] == 0);
+    CHECK(int4_values()[15] == 1);
   }
 
   TEST_CASE("packed weights: codes and scales are bitsandbytes' own") {
@@ -142,6 +148,17 @@ TEST_SUITE("unit") {
     const Tensor& normal = values.tensors.at("x");
     PackedWeight rows = nf4_weight(64, 512, true);
     CHECK(relative_error(unpacked(rows, packed_of(rows, normal)), normal) == doctest::Approx(0.092).epsilon(0.02));
+    PackedWeight whole = nf4_weight(64, 512, false);
+    whole.format = "int4";
+    CHECK(relative_error(unpacked(whole, packed_of(whole, normal)), normal) == doctest::Approx(0.1).epsilon(0.1));
+    Tensor sevenths(Type(DType::F32, {1, 64}));
+    for (int64_t i = 0; i < 64; ++i) sevenths.view().set(i, static_cast<double>(i % 15) - 7);
+    const PackedWeight row = [&] {
+      PackedWeight made = nf4_weight(1, 64, false);
+      made.format = "int4";
+      return made;
+    }();
+    CHECK(unpacked(row, packed_of(row, sevenths)) == sevenths);
     rows.scale_scales.clear(), rows.offset.clear();
     rows.block = 512, rows.scales_type = Type(DType::F32, {64});
     rows.format = "int8", rows.codes_type = Type(DType::I8, {64, 512});
@@ -265,7 +282,8 @@ TEST_SUITE("e2e") {
     };
     for (const auto& [precision, dora] :
          {std::pair<std::string, bool>("exported", false), {"bf16", false}, {"exported", true}, {"bf16", true}})
-      for (WeightFormat format : {WeightFormat::NF4, WeightFormat::NF4Single, WeightFormat::Int8, WeightFormat::FP8}) {
+      for (WeightFormat format :
+           {WeightFormat::NF4, WeightFormat::NF4Single, WeightFormat::Int4, WeightFormat::Int8, WeightFormat::FP8}) {
         const Plan plan = planned(request_of(format, precision, dora));
         const std::vector<PackedWeight> weights = packed_weights_of(plan);
         REQUIRE(weights.size() == 2);

@@ -10,16 +10,17 @@
 namespace plimsoll {
 namespace {
 
-enum class Format : uint8_t { NF4, FP4, Int8, FP8 };
+enum class Format : uint8_t { NF4, FP4, Int4, Int8, FP8 };
 
 std::optional<Format> format_of(llvm::StringRef name) {
   if (name == "nf4") return Format::NF4;
   if (name == "fp4") return Format::FP4;
+  if (name == "int4") return Format::Int4;
   if (name == "int8") return Format::Int8;
   return name == "fp8" ? std::optional(Format::FP8) : std::nullopt;
 }
 
-bool has_4_bits(Format format) { return format == Format::NF4 || format == Format::FP4; }
+bool has_4_bits(Format format) { return format == Format::NF4 || format == Format::FP4 || format == Format::Int4; }
 
 // Only scales that the model itself has are 16-bit floats.
 Status need_scales(const OpCall& call, int64_t blocks) {
@@ -35,7 +36,7 @@ Status need_scales(const OpCall& call, int64_t blocks) {
 }
 
 Result<Types> infer_dequantize(const OpCall& call) {
-  if (Status s = need_choice(call.attrs, "format", {"nf4", "fp4", "int8", "fp8"})) return s;
+  if (Status s = need_choice(call.attrs, "format", {"nf4", "fp4", "int4", "int8", "fp8"})) return s;
   const llvm::ArrayRef<int64_t> shape = call.get_ints("shape");
   const int64_t block = call.get_int("block"), count = element_count(shape);
   if (shape.size() != 2 || shape[0] < 1 || shape[1] < 1)
@@ -59,7 +60,7 @@ void dequantize_reference(const ReferenceCall& call) {
   const TensorView &codes = call.in("codes"), &scales = call.in("scales"), &y = call.out("y");
   const Format format = *format_of(call.get_string("format"));
   const int64_t block = call.get_int("block");
-  const std::array<float, 16> numbers = floats_of(format == Format::FP4 ? fp4_bits : nf4_bits);
+  const std::array<float, 16> numbers = code_book(call.get_string("format"));
   const auto scale_of = [&](int64_t at) {
     if (!call.has("scale_scales")) return static_cast<float>(scales.get(at));
     const float own = dynamic_map(true)[static_cast<size_t>(scales.get_int(at))],
@@ -94,6 +95,7 @@ std::vector<Sample> dequantize_samples() {
       {{codes(2080), integers({260}, 0, 255, DType::U8), fixed(positive({2})), values({1}, {0.5})},
        attrs("nf4", 16, {65, 64}, DType::F16)},
       {{codes(48), fixed(positive({6}))}, attrs("fp4", 16, {2, 48}, DType::F32)},
+      {{codes(80), fixed(positive({3}))}, attrs("int4", 64, {2, 80}, DType::BF16)},
       {{integers({1, 23}, 0, 255, DType::U8), fixed(positive({3}, DType::F16))},
        Attrs{
            {"format", std::string("nf4")}, {"block", 16}, {"shape", Ints{5, 9}}, {"dtype", DType::F16}, {"given", 1}}},
@@ -111,8 +113,9 @@ constinit const OpDef op_dequantize{
     .name = "dequantize",
     .summary =
         "the weight of {shape} and {dtype} that codes stand for: each {block} of them in a row has a scale, which with "
-        "scale_scales and an offset is an 8-bit code itself. {format} nf4 and fp4: two 4-bit codes a byte; int8: "
-        "steps of a 127th of the scale; fp8: e4m3, whose scale may be the whole weight's. {transposed} says that the "
+        "scale_scales and an offset is an 8-bit code itself. {format} nf4, fp4 and int4: two 4-bit codes a "
+        "byte, of int4 steps of a 7th of the scale; int8: steps of a 127th of the scale; fp8: e4m3, whose scale may be "
+        "the whole weight's. {transposed} says that the "
         "model's weight is the transpose, {given} "
         "that the model has the codes themselves",
     .operands = {"codes", "scales", "scale_scales?", "offset?"},

@@ -27,6 +27,8 @@ TEST_CASE("codes: numbers of blocks of any length, with one level of scales and 
         const int64_t n = shape[0] * shape[1], scales = (n + block - 1) / block;
         const Attrs nf4 = dequantize_attrs("nf4", block, shape, dtype);
         check_bytes(KernelCase("dequantize", nf4, {bytes({(n + 1) / 2, 1}), samples::positive({scales})}, 1));
+        check_bytes(KernelCase("dequantize", dequantize_attrs("int4", block, shape, dtype),
+                               {bytes({(n + 1) / 2, 1}), samples::positive({scales})}, 1));
         check_bytes(KernelCase("dequantize", nf4,
                                {bytes({(n + 1) / 2, 1}), bytes({scales}), samples::positive({(scales + 255) / 256}),
                                 samples::values({1}, {0.75})},
