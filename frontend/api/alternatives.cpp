@@ -56,6 +56,7 @@ class Alternatives {
                                      &Alternatives::small_moments,
                                      &Alternatives::adapters,
                                      &Alternatives::quantised_weights,
+                                     &Alternatives::eight_bit_floats,
                                      &Alternatives::host_memory,
                                      &Alternatives::chunks_of_batch,
                                      &Alternatives::micro_batches,
@@ -325,15 +326,25 @@ class Alternatives {
     if (const std::optional<Planned> result = planned(job_, training)) add(std::move(lora), *result);
   }
 
-  void quantised_weights() {
+  void quantised_weights() { quantised(WeightFormat::NF4, training_.precision); }
+
+  // Where the device multiplies 8-bit floats faster, a base in them is less and faster.
+  void eight_bit_floats() {
+    const DeviceDescription& device = smallest_.device;
+    const bool is_faster = device.matmul_tflops_for(DType::F8E4M3) > device.matmul_tflops_for(DType::BF16);
+    if (training_.precision == "bf16" && is_faster) quantised(WeightFormat::FP8, "fp8");
+  }
+
+  void quantised(WeightFormat format, const std::string& precision) {
     TrainingRequest training = training_;
     if (training.quantize.format != WeightFormat::AsTrained) return;
     if (!training.adapters.wanted() && !trains_all()) return;
     Alternative packed = changed(Change::Quantize);
     if (!training.adapters.wanted()) training.adapters.rank = usual_rank;
-    training.quantize.format = WeightFormat::NF4;
+    training.quantize.format = format;
     packed.request.training.adapters = training.adapters;
     packed.request.training.quantize = training.quantize;
+    packed.request.training.precision = training.precision = precision;
     if (const std::optional<Planned> result = planned(job_, training)) add(std::move(packed), *result);
   }
 

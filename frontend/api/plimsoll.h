@@ -278,7 +278,7 @@ struct Alternative {
     MicroBatches,    // smaller ones, of which `accumulate` make an update of as many samples
     Moments,         // in 8 bits
     Adapters,        // `adapters` of rank 8 are trained, and nothing else
-    Quantize         // the same over weights in 4 bits
+    Quantize         // the same over weights in 4 bits, or in 8-bit floats with products of these
   };
   Change change = Change::Precision;
   CompileOptions options;  // the job with the change, to be compiled; Cards that were estimated: unchanged

@@ -44,7 +44,8 @@ std::string options_of(const Alternative& alternative, const CompileRequest& ref
     case Change::Adapters: return "--lora-rank " + std::to_string(training.adapters.rank);
     case Change::Quantize:
       return (refused.training.adapters.wanted() ? "" : "--lora-rank " + std::to_string(training.adapters.rank) + " ") +
-             "--quantize " + format_name(training.quantize.format).str();
+             "--quantize " + format_name(training.quantize.format).str() +
+             (training.precision == refused.training.precision ? "" : " --precision " + training.precision);
     case Change::HostMemory:
       return (refused.training.offload ? "--host-budget " : "--offload auto --host-budget ") +
              typed(alternative.number);

@@ -603,6 +603,13 @@ def test_refusals_name_cards_that_are_enough(folder):
         succeed(*job, "--dim", "batch=1", *way.split(), "--budget", needs.group(1))
     text = run(*job, "--dim", "batch=1", "--budget", "5MiB", "--lora-rank", "8").stderr.splitlines()[-1]
     expect(" --quantize nf4 " in text and "--lora-rank" not in text and "--moments" in text, text)
+    # A device that multiplies 8-bit floats faster has a base in them too.
+    card["matmul_tflops"] = {"f32": 10, "bf16": 100, "f8e4m3": 200, "f8e5m2": 200}
+    (folder / "card.json").write_text(json.dumps({"devices": [card]}))
+    text = run(*job, "--dim", "batch=1", "--budget", "9MiB", "--precision", "bf16").stderr.splitlines()[-1]
+    found = re.search(r"[:,] --lora-rank 8 --quantize fp8 --precision fp8 ([\d.]+ \w+) \(", text)
+    expect(found, text)
+    succeed(*job, "--dim", "batch=1", "--lora-rank", "8", "--quantize", "fp8", "--precision", "fp8", "--budget", found.group(1))
     # Muon reads whole matrices, so more cards hold no less each.
     text = run(*job, "--dim", "batch=1", "--budget", "10MiB", "--optimizer", "muon").stderr.splitlines()[-1]
     expect("needs" in text and "--mesh" not in text and "cards" not in text, text)
