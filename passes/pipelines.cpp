@@ -15,7 +15,8 @@ const llvm::StringLiteral clean_pipeline =
     "dce, recover-linear, dce, recover-rotary, recover-attention, dce";
 const llvm::StringLiteral fixpoint_pipeline = "move-transposes, simplify, dce";
 const llvm::StringLiteral finish_pipeline =
-    "recover-linear, recover-attention, recover-losses, simplify, recover-split, pack-attention, cse, dce";
+    "recover-linear, recover-dora, recover-attention, recover-losses, simplify, recover-split, pack-attention, cse, "
+    "dce";
 
 const llvm::StringLiteral inference_pipeline = "inference-mode, dce";
 
