@@ -1,11 +1,9 @@
 #include "frontend/onnx/exported_adapters.h"
 
-#include "frontend/onnx/tensor.h"
+#include "frontend/onnx/scoped_graph.h"
 #include "ir/adapter_names.h"
-#include "ir/support/strings.h"
 
 #include "llvm/ADT/STLExtras.h"
-#include "llvm/ADT/StringSet.h"
 
 #include <set>
 
@@ -18,10 +16,9 @@ namespace {
 
 constexpr llvm::StringLiteral base_layer = ".base_layer", saved_module = ".modules_to_save.";
 
-struct Stored {
-  const onnx::TensorProto* tensor = nullptr;
-  bool transposed = false;  // the node reads the transpose
-};
+using Stored = ScopedGraph::Stored;
+
+bool is_matmul(const onnx::NodeProto& node) { return node.op_type() == "MatMul" || node.op_type() == "Gemm"; }
 
 // "X" of "X.lora_A.default" and of "X.lora_A.default.weight".
 llvm::StringRef module_of_matrix(llvm::StringRef path) {
@@ -41,24 +38,19 @@ llvm::StringRef adapter_of_matrix(llvm::StringRef path) {
 
 class Finder {
  public:
-  explicit Finder(const onnx::GraphProto& graph) : graph_(graph) {
-    for (const onnx::TensorProto& tensor : graph.initializer()) {
-      initializers_[tensor.name()] = &tensor;
-      const auto [before, behind] = llvm::StringRef(tensor.name()).split(adapter_prefix);
+  explicit Finder(const onnx::GraphProto& proto) : graph_(proto) {
+    for (const auto& [name, tensor] : graph_.initializers()) {
+      const auto [before, behind] = llvm::StringRef(name).split(adapter_prefix);
       if (!behind.empty()) found_.prefix = before.str();
     }
-    for (const onnx::NodeProto& node : graph.node()) {
-      for (const std::string& output : node.output()) producers_[output] = &node;
-      const std::string scope = origin_of(node).module;
-      if (llvm::StringRef module = scope; module.consume_back(base_layer)) adapted_.insert(module);
-      scopes_[&node] = scope;
-    }
+    for (const onnx::NodeProto& node : proto.node())
+      if (llvm::StringRef module = graph_.scope(node); module.consume_back(base_layer)) adapted_.insert(module);
   }
 
   Result<ExportedAdapters> find() {
     if (adapted_.empty()) return std::move(found_);
     if (Status s = refuse_magnitudes()) return s;
-    for (const onnx::NodeProto& node : graph_.node())
+    for (const onnx::NodeProto& node : graph_.proto().node())
       if (Status s = visit(node)) return s;
     if (found_.empty()) return std::move(found_);
     if (names_.size() > 1)
@@ -75,45 +67,24 @@ class Finder {
                          "' is a magnitude of DoRA, which is not recognised in exports; export the model without "
                          "adapters, and compile it with --dora and its adapter");
     };
-    for (const auto& [name, tensor] : initializers_)
+    for (const auto& [name, tensor] : graph_.initializers())
       if (llvm::StringRef(name).contains(".lora_magnitude_vector")) return refuse(name);
-    for (const std::string& name : ExportSignature::read(graph_).parameters())
+    for (const std::string& name : ExportSignature::read(graph_.proto()).parameters())
       if (llvm::StringRef(name).contains(".lora_magnitude_vector")) return refuse(name);
     return Status::success();
   }
 
-  const onnx::NodeProto* producer(const std::string& value) const {
-    const auto found = producers_.find(value);
-    return found == producers_.end() ? nullptr : found->second;
-  }
-
-  // The initializer behind an input: itself, or behind a transpose.
-  Stored stored(const onnx::NodeProto& node, int input) const {
-    if (input >= node.input_size()) return {};
-    Stored stored;
-    std::string name = node.input(input);
-    if (const onnx::NodeProto* maker = producer(name); maker && maker->op_type() == "Transpose") {
-      name = maker->input(0);
-      stored.transposed = true;
-    }
-    const auto found = initializers_.find(name);
-    if (found == initializers_.end()) return {};
-    stored.tensor = found->second;
-    if (stored.transposed && stored.tensor->dims_size() != 2) return {};
-    return stored;
-  }
-
   // Which module a layer with that weight is a half of an adapter of; empty: of none.
   std::string module_of(const onnx::NodeProto& node, const onnx::TensorProto& weight) {
-    const llvm::StringRef scope = scopes_[&node];
-    if (ends_with(scope, base_layer)) return "";
+    llvm::StringRef scope = graph_.scope(node);
+    if (scope.contains(base_layer)) return "";
     for (llvm::StringRef path : {scope, llvm::StringRef(weight.name())})
       if (const llvm::StringRef module = module_of_matrix(path); !module.empty()) {
         names_.insert(adapter_of_matrix(path).str());
         return module_path(module);
       }
-    for (llvm::StringRef module : {scope, scope.rsplit('.').first})
-      if (adapted_.contains(module)) return module_path(module);
+    for (; !scope.empty(); scope = scope.contains('.') ? scope.rsplit('.').first : "")
+      if (adapted_.contains(scope)) return module_path(scope);
     return "";
   }
 
@@ -127,16 +98,13 @@ class Finder {
   }
 
   Status visit(const onnx::NodeProto& second) {
-    const auto is_layer = [](const onnx::NodeProto& node) {
-      return node.op_type() == "MatMul" || node.op_type() == "Gemm" || node.op_type() == "Conv";
-    };
-    if (!is_layer(second) || second.input_size() < 2) return Status::success();
-    const onnx::NodeProto* first = producer(second.input(0));
-    while (first && first->op_type() == "Cast") first = producer(first->input(0));
+    const auto is_layer = [](const onnx::NodeProto& node) { return is_matmul(node) || node.op_type() == "Conv"; };
+    if (!is_layer(second) || second.input_size() < 2 || second.output_size() != 1) return Status::success();
+    const onnx::NodeProto* first = graph_.producer_past(second.input(0), {"Cast"});
     if (!first) return Status::success();
     const bool looks_up = first->op_type() == "Gather";
     if (!looks_up && !is_layer(*first)) return Status::success();
-    const Stored a = stored(*first, looks_up ? 0 : 1), b = stored(second, 1);
+    const Stored a = graph_.stored(*first, looks_up ? 0 : 1), b = graph_.stored(second, 1);
     if (!a.tensor || !b.tensor) return Status::success();
     const std::string module = module_of(*first, *a.tensor);
     if (module.empty() || module != module_of(second, *b.tensor)) return Status::success();
@@ -153,6 +121,7 @@ class Finder {
   Status add_parameter(const onnx::NodeProto& node, int input, const Stored& read, const std::string& key) {
     Result<Type> type = stored_type_from_onnx(*read.tensor);
     if (!type) return type.takeError();
+    if (type->rank() < 2) return model_error(key + " is " + to_string(*type) + ", which is no matrix");
     const bool transposed = read.transposed != reads_transpose(node);
     if (transposed) std::swap(type->shape[0], type->shape[1]);
     ExportedParameter parameter{key, read.tensor->name(), *type, transposed};
@@ -167,7 +136,7 @@ class Finder {
   // Modules that are trained whole: by the names of their parameters, or, where the exporter has renamed a matrix, by
   // the scope of the layer that reads it.
   void find_saved_modules() {
-    for (const auto& [name, tensor] : initializers_) {
+    for (const auto& [name, tensor] : graph_.initializers()) {
       const auto [module, rest] = llvm::StringRef(name).split(saved_module);
       Result<Type> type = stored_type_from_onnx(*tensor);
       if (!type) {
@@ -179,10 +148,9 @@ class Finder {
       found_.parameters[key] = {key, name, *type, false};
       found_.initializers[name] = key;
     }
-    for (const onnx::NodeProto& node : graph_.node()) {
-      const auto [module, rest] = llvm::StringRef(scopes_[&node]).split(saved_module);
-      const bool is_matrix = node.op_type() == "MatMul" || node.op_type() == "Gemm";
-      const Stored weight = is_matrix ? stored(node, 1) : Stored();
+    for (const onnx::NodeProto& node : graph_.proto().node()) {
+      const auto [module, rest] = graph_.scope(node).split(saved_module);
+      const Stored weight = is_matmul(node) ? graph_.stored(node, 1) : Stored();
       if (rest.empty() || !weight.tensor || found_.initializers.count(weight.tensor->name()) > 0) continue;
       const std::string inner = rest.contains('.') ? rest.split('.').second.str() + "." : "";
       const std::string key = (adapter_prefix + module_path(module) + "." + inner + "weight").str();
@@ -190,11 +158,8 @@ class Finder {
     }
   }
 
-  const onnx::GraphProto& graph_;
+  const ScopedGraph graph_;
   ExportedAdapters found_;
-  std::map<std::string, const onnx::TensorProto*> initializers_;
-  std::map<std::string, const onnx::NodeProto*> producers_;
-  std::map<const onnx::NodeProto*, std::string> scopes_;
   llvm::StringSet<> adapted_;  // scopes of modules that have a base_layer
   std::set<std::string> names_;
 };
