@@ -2,6 +2,8 @@
 
 #include "frontend/onnx/exported_adapters.h"
 #include "frontend/onnx/model.h"
+#include "ir/adapter_names.h"
+#include "ir/evaluate.h"
 #include "ir/support/json_text.h"
 #include "ir/support/strings.h"
 #include "runtime/cpu/convert.h"
@@ -55,6 +57,50 @@ Status read_matrix(const WeightSource& weights, const ExportedParameter& matrix,
   return Status::success();
 }
 
+// As f32, in the form that DoRA's norms want it.
+Result<Tensor> load_f32(const WeightSource& weights, const ExportedParameter& matrix) {
+  const Weight* stored = weights.find(matrix.initializer);
+  if (!stored) return model_error("has no initializer '" + matrix.initializer + "'");
+  Tensor own(Type(stored->type.dtype, matrix.type.shape)), wide(Type(DType::F32, matrix.type.shape));
+  if (Status s = read_matrix(weights, matrix, 0, own.view())) return s;
+  convert_elements(own.view(), wide.view());
+  return wide;
+}
+
+// Magnitudes of which the file has the factor, magnitudes over norms, as it was when the model was exported: exporters
+// fold so what is small.
+Status read_folded_magnitude(const WeightSource& weights, const ExportedAdapters& adapters,
+                             const ExportedFactor& factor, int64_t first, const TensorView& into) {
+  std::vector<Tensor> operands;
+  Result<Tensor> weight = weights.load(factor.weight);
+  if (!weight) return weight.takeError();
+  operands.push_back(std::move(*weight));
+  for (const std::string& key : {factor.a, factor.b, factor.magnitude}) {
+    Result<Tensor> operand = load_f32(weights, adapters.parameters.at(key));
+    if (!operand) return operand.takeError();
+    operands.push_back(std::move(*operand));
+  }
+  Result<std::vector<Tensor>> made = evaluate_node(
+      get_op("dora_scale"), {{"scale", factor.scale}, {"transpose_w", int64_t{!factor.weight_transposed}}},
+      {&operands[0], &operands[1], &operands[2], &operands[3]});
+  if (!made) return made.takeError();
+  const Tensor &quotients = operands[3], &norms = (*made)[1];
+  for (int64_t i = 0; i < into.elements(); ++i) into.set(i, quotients.get(first + i) * norms.get(first + i));
+  return Status::success();
+}
+
+// What an adapter that the file has is, under PEFT's key; none: no such adapter.
+std::optional<Status> read_exported(const WeightSource& weights, const ExportedAdapters& adapters, llvm::StringRef name,
+                                    int64_t first, const TensorView& into) {
+  const auto matrix = adapters.parameters.find(name.str());
+  if (matrix == adapters.parameters.end()) return std::nullopt;
+  const auto weight = parse_adapter_weight(name);
+  if (weight && weight->matrix == AdapterMatrix::Magnitude)
+    if (const ExportedFactor& factor = adapters.factors.at(weight->module.str()); factor.folded)
+      return read_folded_magnitude(weights, adapters, factor, first, into);
+  return read_matrix(weights, matrix->second, first, into);
+}
+
 Result<WeightFile> open_onnx(const std::string& path) {
   Result<Model> model = Model::read(path);
   if (!model) return model.takeError();
@@ -73,9 +119,8 @@ Result<WeightFile> open_onnx(const std::string& path) {
         return weight ? std::optional<Type>(weight->type) : std::nullopt;
       },
       [path, kept, weights, adapters](llvm::StringRef name, int64_t first, const TensorView& into) -> Status {
-        const auto matrix = adapters->parameters.find(name.str());
-        Status loaded = matrix == adapters->parameters.end() ? weights->load_range(name, first, into)
-                                                             : read_matrix(*weights, matrix->second, first, into);
+        std::optional<Status> exported = read_exported(*weights, *adapters, name, first, into);
+        Status loaded = exported ? std::move(*exported) : weights->load_range(name, first, into);
         return loaded ? in_context(path, std::move(loaded)) : Status::success();
       }};
 }

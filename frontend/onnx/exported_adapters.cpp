@@ -1,20 +1,21 @@
 #include "frontend/onnx/exported_adapters.h"
 
+#include "frontend/onnx/exported_factors.h"
 #include "frontend/onnx/scoped_graph.h"
 #include "ir/adapter_names.h"
 
 #include "llvm/ADT/STLExtras.h"
 
-#include <set>
-
 // An adapter is two layers one after the other, both with a small weight: B of A of x. They belong to the module that
 // their scopes name ("layers.0.q_proj.lora_A.default"), or their initializers. TorchScript's scopes lack the names of
-// dictionaries ("q_proj.default_1"); there both layers lie in a module that has a base_layer.
+// dictionaries ("q_proj.default_1"); there both layers lie in a module that has a base_layer. DoRA has them twice: for
+// its norms, both layers are applied to a unit matrix.
 
 namespace plimsoll {
 namespace {
 
-constexpr llvm::StringLiteral base_layer = ".base_layer", saved_module = ".modules_to_save.";
+constexpr llvm::StringLiteral base_layer = ".base_layer", saved_module = ".modules_to_save.",
+                              magnitude_vector = ".lora_magnitude_vector";
 
 using Stored = ScopedGraph::Stored;
 
@@ -44,33 +45,48 @@ class Finder {
       if (!behind.empty()) found_.prefix = before.str();
     }
     for (const onnx::NodeProto& node : proto.node())
-      if (llvm::StringRef module = graph_.scope(node); module.consume_back(base_layer)) adapted_.insert(module);
+      if (llvm::StringRef module = graph_.scope(node); module.consume_back(base_layer)) {
+        adapted_.insert(module);
+        const onnx::NodeProto*& layer = frozen_[module_path(module)];
+        if (!layer && is_matmul(node) && graph_.stored(node, 1).tensor) layer = &node;
+      }
   }
 
   Result<ExportedAdapters> find() {
     if (adapted_.empty()) return std::move(found_);
-    if (Status s = refuse_magnitudes()) return s;
     for (const onnx::NodeProto& node : graph_.proto().node())
       if (Status s = visit(node)) return s;
+    if (Status s = refuse_other_magnitudes()) return s;
     if (found_.empty()) return std::move(found_);
     if (names_.size() > 1)
       return model_error("holds adapters of the names " + *names_.begin() + " and " + *names_.rbegin() +
                          "; export it with one of them active");
     find_saved_modules();
+    find_unread_nodes(graph_, found_);
     return std::move(found_);
   }
 
  private:
-  Status refuse_magnitudes() const {
-    const auto refuse = [](llvm::StringRef name) {
-      return model_error("'" + name +
-                         "' is a magnitude of DoRA, which is not recognised in exports; export the model without "
-                         "adapters, and compile it with --dora and its adapter");
+  // Magnitudes are named in initializers, torch.export's list or scopes.
+  Status refuse_other_magnitudes() const {
+    const auto check = [&](llvm::StringRef name) -> Status {
+      const size_t at = name.find(magnitude_vector);
+      const std::string module = module_path(name.take_front(at));
+      if (at == llvm::StringRef::npos || found_.factors.count(module) > 0) return Status::success();
+      return model_error(module +
+                         " has magnitudes (DoRA) that are not recognised; export the model without adapters, "
+                         "and compile it with --dora and its adapter");
     };
     for (const auto& [name, tensor] : graph_.initializers())
-      if (llvm::StringRef(name).contains(".lora_magnitude_vector")) return refuse(name);
+      if (Status s = check(name)) return s;
     for (const std::string& name : ExportSignature::read(graph_.proto()).parameters())
-      if (llvm::StringRef(name).contains(".lora_magnitude_vector")) return refuse(name);
+      if (Status s = check(name)) return s;
+    for (const onnx::NodeProto& node : graph_.proto().node()) {
+      if (Status s = check(graph_.scope(node))) return s;
+      if (node.op_type() != "Identity") continue;  // of a magnitude that is equal to another
+      for (const std::string& output : node.output())
+        if (Status s = check(output)) return s;
+    }
     return Status::success();
   }
 
@@ -97,6 +113,13 @@ class Finder {
     return scope.str();
   }
 
+  // Is the value a unit matrix, perhaps as a constant?
+  bool is_unit_matrix(const std::string& value) const {
+    const onnx::NodeProto* maker = graph_.producer_past(value, {"Cast", "Identity"});
+    if (!maker) return graph_.stored(value).tensor != nullptr;
+    return maker->op_type() == "EyeLike" || maker->op_type() == "Equal" || maker->op_type() == "Constant";
+  }
+
   Status visit(const onnx::NodeProto& second) {
     const auto is_layer = [](const onnx::NodeProto& node) { return is_matmul(node) || node.op_type() == "Conv"; };
     if (!is_layer(second) || second.input_size() < 2 || second.output_size() != 1) return Status::success();
@@ -106,11 +129,14 @@ class Finder {
     if (!looks_up && !is_layer(*first)) return Status::success();
     const Stored a = graph_.stored(*first, looks_up ? 0 : 1), b = graph_.stored(second, 1);
     if (!a.tensor || !b.tensor) return Status::success();
+    if (!looks_up && is_unit_matrix(first->input(0))) return Status::success();
     const std::string module = module_of(*first, *a.tensor);
     if (module.empty() || module != module_of(second, *b.tensor)) return Status::success();
     if (Status s = add(*first, looks_up ? 0 : 1, a, module, looks_up ? AdapterMatrix::EmbeddingA : AdapterMatrix::A))
       return s;
-    return add(second, 1, b, module, looks_up ? AdapterMatrix::EmbeddingB : AdapterMatrix::B);
+    if (Status s = add(second, 1, b, module, looks_up ? AdapterMatrix::EmbeddingB : AdapterMatrix::B)) return s;
+    const llvm::StringRef kind = looks_up ? "an embedding" : second.op_type() == "Conv" ? "a convolution" : "";
+    return find_exported_factor(graph_, {module, &second, frozen_[module], kind}, found_);
   }
 
   Status add(const onnx::NodeProto& node, int input, const Stored& read, const std::string& module,
@@ -160,7 +186,8 @@ class Finder {
 
   const ScopedGraph graph_;
   ExportedAdapters found_;
-  llvm::StringSet<> adapted_;  // scopes of modules that have a base_layer
+  llvm::StringSet<> adapted_;                             // scopes of modules that have a base_layer
+  std::map<std::string, const onnx::NodeProto*> frozen_;  // by module: the layer of a stored matrix in it, or null
   std::set<std::string> names_;
 };
 

@@ -1,6 +1,7 @@
 #include "frontend/onnx/importer.h"
 #include "frontend/onnx/open_dims.h"
 #include "frontend/onnx/state_names.h"
+#include "ir/adapter_names.h"
 #include "ir/support/strings.h"
 
 // Imports the boundary of a model: dimensions, inputs, initializers as states or constants, and outputs.
@@ -158,10 +159,43 @@ ValueId Importer::adapter_state(const ExportedParameter& parameter) {
 
 // A layer reads the transpose of what PEFT's files have, unless it says otherwise or is a lookup or a convolution.
 std::optional<Item> Importer::adapter_item(const onnx::NodeProto& node, int input) {
+  if (std::optional<Item> factor = factor_item(node, input)) return factor;
   const auto found = adapters_.operands.find({&node, input});
   if (found == adapters_.operands.end()) return std::nullopt;
   const ValueId state = adapter_state(adapters_.parameters.at(found->second));
   return Item::of(reads_transpose(node) ? builder_.transpose(state, {1, 0}) : state);
+}
+
+// None after an obstacle. It is computed once, of the weight as it is stored and of f32 matrices.
+ValueId Importer::adapter_factor(const ExportedFactor& factor, const onnx::NodeProto& node) {
+  const std::string name = adapters_.prefix + (adapter_prefix + factor.module + ".lora_scale").str();
+  if (const ValueId known = graph().find_value(name); known != ValueId::None) return known;
+  const Item* weight = look_up(factor.weight, main_, factor.module);
+  if (!weight || weight->kind != Item::Kind::Tensor) return ValueId::None;
+  const DType dtype = graph().type(weight->tensor).dtype == DType::F64 ? DType::F64 : DType::F32;
+  const auto matrix = [&](const std::string& key) {
+    return builder_.cast(adapter_state(adapters_.parameters.at(key)), dtype);
+  };
+  Result<ValueList> made =
+      emit(get_op("dora_scale"), {weight->tensor, matrix(factor.a), matrix(factor.b), matrix(factor.magnitude)},
+           {{"scale", factor.scale}, {"transpose_w", int64_t{!factor.weight_transposed}}}, name);
+  if (!made) {
+    add_obstacle(Obstacle::Kind::BadModel, factor.module, factor.module + ": " + take_diag(made.takeError()).text());
+    return ValueId::None;
+  }
+  graph().node(graph().value(made->front()).producer).origin = graph().add_origin(origin_of(node));
+  return made->front();
+}
+
+std::optional<Item> Importer::factor_item(const onnx::NodeProto& node, int input) {
+  const auto found = adapters_.factor_operands.find({&node, input});
+  if (found == adapters_.factor_operands.end()) return std::nullopt;
+  const ExportedFactor& factor = adapters_.factors.at(found->second.module);
+  ValueId value = adapter_factor(factor, node);
+  if (value == ValueId::None) return Item::unknown();
+  if (found->second.less_one) value = builder_.emit("sub", {value, builder_.scalar(1, graph().type(value).dtype)});
+  value = builder_.cast(value, adapters_.parameters.at(factor.magnitude).type.dtype);
+  return Item::of(builder_.reshape(value, found->second.shape));
 }
 
 Item Importer::initializer_item(const Weight& weight) {

@@ -126,10 +126,12 @@ void Importer::import_node(const onnx::NodeProto& node, Scope& scope) {
     for (const std::string& name : node.output()) define(name, Item::unknown(), scope);
     return;
   }
+  if (adapters_.unread.count(&node) > 0) return;
   llvm::SmallVector<Item, 4> inputs;
   bool known = true;
   for (const std::string& name : node.input()) {
     if (std::optional<Item> adapter = adapter_item(node, static_cast<int>(inputs.size()))) {
+      known &= adapter->kind != Item::Kind::Unknown;
       inputs.push_back(std::move(*adapter));
       continue;
     }

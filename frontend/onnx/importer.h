@@ -65,6 +65,9 @@ class Importer {
   ValueId adapter_state(const ExportedParameter& parameter);
   // What the node reads in place of input i, where that is such a matrix.
   std::optional<Item> adapter_item(const onnx::NodeProto& node, int input);
+  // DoRA's factor of a module, and what the node reads in place of input i, where that is one.
+  ValueId adapter_factor(const ExportedFactor& factor, const onnx::NodeProto& node);
+  std::optional<Item> factor_item(const onnx::NodeProto& node, int input);
   bool is_parameter(const Weight& weight) const;
   std::string transposed_from(const Weight& copy) const;
 

@@ -8,17 +8,6 @@ namespace {
 
 using Nodes = google::protobuf::RepeatedPtrField<onnx::NodeProto>;
 
-// Visits every name that a node or one of its subgraphs reads.
-template <typename Visit>
-void for_each_read(const onnx::NodeProto& node, Visit& visit) {
-  for (const std::string& name : node.input()) visit(name);
-  for (const onnx::AttributeProto& attribute : node.attribute()) {
-    if (!attribute.has_g()) continue;
-    for (const onnx::NodeProto& inner : attribute.g().node()) for_each_read(inner, visit);
-    for (const auto& output : attribute.g().output()) visit(output.name());
-  }
-}
-
 // Sorts as Kahn (1962) does, always taking the ready node that comes first in the file.
 Result<std::vector<int>> sort_nodes(const Nodes& nodes, const llvm::StringMap<int>& producer) {
   std::vector<std::vector<int>> readers(nodes.size());

@@ -16,10 +16,11 @@ namespace {
 
 std::string text_of(double number) { return llvm::to_string(llvm::format("%g", number)); }
 
-// The layer that reads a matrix, past casts and transposes; None where nothing does.
+// The layer that reads a matrix, past casts and transposes; None where nothing does. DoRA's norms read it as well.
 NodeId reader_of(const Graph& graph, ValueId matrix) {
   for (NodeId user : graph.value(matrix).users) {
     const Node& node = graph.node(user);
+    if (node.op->name == "dora_scale") continue;
     if (!node.op->only_moves()) return user;
     if (const NodeId behind = reader_of(graph, node.results[0]); behind != NodeId::None) return behind;
   }
@@ -41,6 +42,17 @@ double scale_behind(const Graph& graph, ValueId value) {
   return 1;
 }
 
+// The same number as DoRA's norms have it; none where magnitudes are read otherwise.
+std::optional<double> scale_of_norms(const Graph& graph, ValueId magnitude) {
+  for (NodeId user : graph.value(magnitude).users) {
+    const Node& node = graph.node(user);
+    if (node.op->name == "dora_scale") return node.attrs.get_float("scale");
+    if (!node.op->only_moves()) continue;
+    if (const auto scale = scale_of_norms(graph, node.results[0])) return scale;
+  }
+  return std::nullopt;
+}
+
 double dropout_before(const Graph& graph, ValueId value) {
   for (NodeId producer = graph.value(value).producer; producer != NodeId::None;
        producer = graph.value(value).producer) {
@@ -53,7 +65,7 @@ double dropout_before(const Graph& graph, ValueId value) {
 }
 
 struct Found {
-  const State *a = nullptr, *b = nullptr;
+  const State *a = nullptr, *b = nullptr, *magnitude = nullptr;
   bool of_embedding = false;
 };
 
@@ -70,7 +82,8 @@ Result<std::vector<ExportedAdapter>> exported_adapters_of(const Graph& graph) {
     const auto weight = parse_adapter_weight(state.init.source);
     if (!weight || !is_from_export(graph, state)) continue;
     Found& own = found[weight->module.str()];
-    (weight->is_first() ? own.a : own.b) = &state;
+    const bool is_magnitude = weight->matrix == AdapterMatrix::Magnitude;
+    (is_magnitude ? own.magnitude : weight->is_first() ? own.a : own.b) = &state;
     own.of_embedding |= weight->is_of_embedding();
   }
   std::vector<ExportedAdapter> adapters;
@@ -80,7 +93,10 @@ Result<std::vector<ExportedAdapter>> exported_adapters_of(const Graph& graph) {
     if (first == NodeId::None || second == NodeId::None)
       return model_error("the adapter of " + module + " is read by no layer");
     ExportedAdapter adapter{module, graph.type(matrices.a->value).shape[matrices.of_embedding ? 1 : 0], 1, 0};
-    adapter.scale = scale_behind(graph, graph.node(second).results[0]);
+    adapter.has_magnitudes = matrices.magnitude != nullptr;
+    const std::optional<double> of_norms =
+        matrices.magnitude ? scale_of_norms(graph, matrices.magnitude->value) : std::nullopt;
+    adapter.scale = of_norms ? *of_norms : scale_behind(graph, graph.node(second).results[0]);
     if (!matrices.of_embedding) adapter.dropout = dropout_before(graph, graph.node(first).operands[0]);
     adapters.push_back(std::move(adapter));
   }
@@ -95,11 +111,14 @@ std::string describe(const Graph& graph, llvm::ArrayRef<ExportedAdapter> adapter
     const std::string first = text_of(static_cast<double>(*numbers.begin()));
     return numbers.size() == 1 ? first : first + " to " + text_of(static_cast<double>(*numbers.rbegin()));
   };
+  const bool have_magnitudes =
+      llvm::any_of(adapters, [](const ExportedAdapter& adapter) { return adapter.has_magnitudes; });
   const auto whole = llvm::count_if(graph.states, [&](const State& state) {
     return is_from_export(graph, state) && state.trained && !parse_adapter_weight(state.init.source);
   });
   return std::to_string(adapters.size()) + (adapters.size() == 1 ? " module" : " modules") + " of rank " +
-         range(ranks) + " and scale " + range(scales) + ", such as " + adapters.front().module +
+         range(ranks) + " and scale " + range(scales) + (have_magnitudes ? " with magnitudes" : "") + ", such as " +
+         adapters.front().module +
          (whole == 0   ? ""
           : whole == 1 ? "; 1 parameter is trained whole"
                        : "; " + std::to_string(whole) + " parameters are trained whole");

@@ -11,8 +11,9 @@ namespace plimsoll {
 struct ExportedAdapter {
   std::string module;
   int64_t rank = 0;
-  double scale = 1;    // what B's result is multiplied by
-  double dropout = 0;  // of A's operand
+  double scale = 1;             // what B's result is multiplied by
+  double dropout = 0;           // of A's operand
+  bool has_magnitudes = false;  // DoRA
 };
 
 // By module; empty where the graph has none, or where they were inserted here. The graph may be as imported or clean.
@@ -23,7 +24,7 @@ Result<std::vector<ExportedAdapter>> exported_adapters_of(const Graph& graph);
 // while names of those inserted here have the path in the user's model.
 bool is_from_export(const Graph& graph, const State& state);
 
-// "14 modules of rank 8 and scale 2, such as layers.0.q_proj; 1 parameter is trained whole"
+// "14 modules of rank 8 and scale 2 with magnitudes, such as layers.0.q_proj; 1 parameter is trained whole"
 std::string describe(const Graph& graph, llvm::ArrayRef<ExportedAdapter> adapters);
 
 // Notes among the numbers of the plan what files of the adapters say besides their matrices.

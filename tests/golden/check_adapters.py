@@ -18,11 +18,15 @@ import tempfile
 
 from check_golden import FOLDER, LIMITS, OPTIMIZER_OPTIONS, execute, load_floats, relative, unpack
 
-CASES = ["llama_gqa", "gpt2", "unet", "dora_llama", "dora_gpt2", "quantised", "peft_llama", "peft_llama_dropout", "peft_net", "peft_net_torchscript", "peft_net_folded", "diffusion"]
+DORA_EXPORTS = ["dora_llama_folded", "dora_llama_dropout", "dora_gpt2_plain", "dora_net_drawn", "dora_net_dropout", "dora_net_torchscript", "dora_net_torchscript_drawn"]
+CASES = ["llama_gqa", "gpt2", "unet", "dora_llama", "dora_gpt2", "quantised", "peft_llama", "peft_llama_dropout", "peft_net", "peft_net_torchscript", "peft_net_folded",
+         *DORA_EXPORTS, "diffusion"]
 # Archives of cases that have a model of their own.
-ARCHIVES = {"quantised": "quantised", "diffusion": "diffusion", **{case: "peft_exports" for case in CASES if case.startswith("peft_")}}
+ARCHIVES = {"quantised": "quantised", "diffusion": "diffusion", **{case: "peft_exports" for case in CASES if case.startswith("peft_")},
+            **{case: "dora_exports" for case in DORA_EXPORTS}}
 MODELS = {"dora_llama": "llama_gqa", "dora_gpt2": "gpt2"}  # of other cases
 GRADIENT_LIMIT, LOSS_LIMIT = LIMITS["fp32"][:2]
+NOTHING_DROPPED = 2.0**-30  # a share of inputs with which PEFT computes as with dropout, and drops none
 LAST_DIGITS = 2e-6  # of f32 losses whose sums run in another order
 
 
@@ -153,13 +157,14 @@ def check_exported(case):
     modules = {key.split(".lora_")[0].split("base_model.model.")[1] for key in load_floats(case.adapter / "init" / "adapter_model.safetensors")[1]
                if ".lora_" in key}
     f"adapters in the model, {len(modules)} nodes" in said or failed(f"check does not name {len(modules)} modules: {said}")
+    ("with magnitudes" in said) == case.base.name.startswith("dora_") or failed(f"check does not say whether there are magnitudes: {said}")
     "already" in refusal([*base, "-o", plan, "--lora-rank", "2"]) or failed("further adapters are not refused")
     "has adapters itself" in refusal([case.program, "merge", case.model, "--adapter", case.adapter / "init", "-o", case.base / "m.onnx"]) \
         or failed("a merge is not refused")
     case.compile("--train", "norm|base_layer", plan=plan)
     "no adapters" in refusal([case.program, "run", plan, "--weights", case.model, "--data", case.base / "batch.safetensors", "--save-adapter",
                               case.base / "none"]) or failed("--train does not override")
-    if "peft_llama" == case.base.name:  # the base in 4 bits
+    if case.base.name in ["peft_llama", "dora_llama_folded"]:  # the base in 4 bits
         case.compile("--quantize", "nf4", plan=plan)
         "frozen weights: nf4" in execute([case.program, "inspect", plan], 60) or failed("the base is not quantised")
         math.isfinite(case.run(2, plan=plan)[1]) or failed("no loss over a quantised base")
@@ -235,7 +240,7 @@ def check_dropout(case):
 
 def check(program, name, folder):
     case = Case(program, name, folder)
-    if case.expected.get("dropout", 0) > 0:
+    if case.expected.get("dropout", 0) > NOTHING_DROPPED:
         checks = check_dropout(case) + check_config(case)
     else:
         checks = check_training(case) + check_config(case) + check_going_on(case)
