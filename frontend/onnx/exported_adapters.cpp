@@ -113,10 +113,12 @@ class Finder {
     return scope.str();
   }
 
-  // Is the value a unit matrix, perhaps as a constant?
-  bool is_unit_matrix(const std::string& value) const {
-    const onnx::NodeProto* maker = graph_.producer_past(value, {"Cast", "Identity"});
-    if (!maker) return graph_.stored(value).tensor != nullptr;
+  // Are the two layers applied to a unit matrix, perhaps a constant, for the transpose of B A?
+  bool is_for_norms(const onnx::NodeProto& first, const onnx::NodeProto& second) const {
+    const onnx::NodeProto* reader = graph_.only_reader(second.output(0));
+    if (!reader || reader->op_type() != "Transpose") return false;
+    const onnx::NodeProto* maker = graph_.producer_past(first.input(0), {"Cast", "Identity"});
+    if (!maker) return graph_.stored(first.input(0)).tensor != nullptr;
     return maker->op_type() == "EyeLike" || maker->op_type() == "Equal" || maker->op_type() == "Constant";
   }
 
@@ -129,7 +131,7 @@ class Finder {
     if (!looks_up && !is_layer(*first)) return Status::success();
     const Stored a = graph_.stored(*first, looks_up ? 0 : 1), b = graph_.stored(second, 1);
     if (!a.tensor || !b.tensor) return Status::success();
-    if (!looks_up && is_unit_matrix(first->input(0))) return Status::success();
+    if (!looks_up && is_for_norms(*first, second)) return Status::success();
     const std::string module = module_of(*first, *a.tensor);
     if (module.empty() || module != module_of(second, *b.tensor)) return Status::success();
     if (Status s = add(*first, looks_up ? 0 : 1, a, module, looks_up ? AdapterMatrix::EmbeddingA : AdapterMatrix::A))

@@ -147,6 +147,19 @@ TEST_CASE("exported adapters: what stands for a matrix may be its transpose") {
   CHECK(b.transposed);
 }
 
+TEST_CASE("exported adapters: a layer that reads a parameter has an adapter as well") {
+  ModelMaker maker;
+  maker.output("y").weight("m.base_model.model.queries", numbers({4, 4}, 0));
+  maker.weight("w", numbers({4, 4}, 1)).weight("a", numbers({4, 2}, 2)).weight("b", numbers({2, 4}, 3));
+  const std::string module = "m.base_model.model.fc", x = "m.base_model.model.queries";
+  maker.node("MatMul", {x, "w"}, {"frozen"}, within(module + ".base_layer"));
+  maker.node("MatMul", {x, "a"}, {"h"}, within(module + ".lora_A.default"));
+  maker.node("MatMul", {"h", "b"}, {"c"}, within(module + ".lora_B.default"));
+  maker.node("Add", {"frozen", "c"}, {"y"}, within(module));
+  const Model model = maker.make();
+  CHECK(llvm::cantFail(find_exported_adapters(model.proto().graph())).parameters.size() == 2);
+}
+
 TEST_CASE("exported adapters: DoRA's norms become the op that passes them no gradient") {
   for (const bool folded : {false, true}) {
     Result<Graph> graph = import_model(with_magnitudes({.folded = folded}).make(), {});
