@@ -80,9 +80,11 @@ std::optional<StateRole> parse_role(llvm::StringRef name);
 
 // How a state gets its first value.
 struct StateInit {
-  enum class Kind : uint8_t { Weights, Fill, CopyOf } kind = Kind::Weights;
+  enum class Kind : uint8_t { Weights, Fill, CopyOf, TransposeOf } kind = Kind::Weights;
   double fill = 0;     // Fill: every element
-  std::string source;  // Weights: the initializer's name. CopyOf: the state it is converted from
+  std::string source;  // Weights: the initializer's name. CopyOf, TransposeOf: the state it is made of
+
+  bool is_derived() const { return kind == Kind::CopyOf || kind == Kind::TransposeOf; }
 };
 
 struct State {

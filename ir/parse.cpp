@@ -90,6 +90,9 @@ class Parser : private TextReader {
     } else if (accept_word("copy_of")) {
       expect('=');
       init = {StateInit::Kind::CopyOf, 0, plain_name("a state's name")};
+    } else if (accept_word("transpose_of")) {
+      expect('=');
+      init = {StateInit::Kind::TransposeOf, 0, plain_name("a state's name")};
     }
     Divisions divisions;
     while (accept_word("piece_of")) divisions.push_back(division());

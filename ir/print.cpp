@@ -150,6 +150,10 @@ void print_state(llvm::raw_ostream& out, const Graph& graph, const State& state,
       out << " copy_of=";
       print_name(out, state.init.source);
       break;
+    case StateInit::Kind::TransposeOf:
+      out << " transpose_of=";
+      print_name(out, state.init.source);
+      break;
   }
   for (const Division& each : state.divisions) print_division(out, each);
   print_at(out, state.origin, options);

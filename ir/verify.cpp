@@ -134,16 +134,32 @@ class Verifier {
       bool learns = state.role == StateRole::Parameter || state.role == StateRole::Buffer;
       if (state.trained && (!learns || !is_float(value.type.dtype)))
         return wrong(value.name, "a " + role_name(state.role) + " of " + to_string(value.type) + " cannot be trained");
-      if (state.init.kind != StateInit::Kind::CopyOf) continue;
+      if (!state.init.is_derived()) continue;
       ValueId source = graph_.find_value(state.init.source);
       // A function need not hold the source; then another one of its program does. The copy may be a rank's piece of
       // it.
       const State* original = source == ValueId::None ? nullptr : state_of_[index_of(source)];
+      if (original && state.init.kind == StateInit::Kind::TransposeOf) {
+        if (Status s = check_transpose(state, *original)) return s;
+        continue;
+      }
       if (original &&
           whole_shape(original->divisions, graph_.type(source).shape) != whole_shape(state.divisions, value.type.shape))
         return wrong(value.name,
                      "is " + to_string(value.type) + " but starts as a copy of " + to_string(graph_.type(source)));
     }
+    return Status::success();
+  }
+
+  // A transpose is made once, so neither of the two may change.
+  Status check_transpose(const State& state, const State& original) const {
+    const Value &value = graph_.value(state.value), &source = graph_.value(original.value);
+    if (!is_transpose(source.type, value.type) || !state.divisions.empty() || !original.divisions.empty())
+      return wrong(value.name, "is " + to_string(value.type) + " but the transpose of " + to_string(source.type));
+    for (const Update& update : graph_.updates)
+      if (update.state == state.value || update.state == original.value)
+        return wrong(value.name,
+                     "is the transpose of " + source.name + ", and a step changes " + graph_.value(update.state).name);
     return Status::success();
   }
 

@@ -136,7 +136,7 @@ Result<const EvaluationPlanner::Variant*> EvaluationPlanner::variant(int64_t bat
   }
   Variant made{{}, samples, of_mean};
   for (size_t stage = 0; stage < graphs.size(); ++stage) {
-    Result<Derived> derived = schedule_program(Program{{std::move(graphs[stage])}}, devices_.device(stage),
+    Result<Derived> derived = schedule_program(Program{{std::move(graphs[stage])}}, request, devices_.device(stage),
                                                devices_.catalog(stage), forward->passes);
     if (!derived) return derived.takeError();
     derived->draft.writers(0);

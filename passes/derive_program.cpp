@@ -149,14 +149,14 @@ Result<Derived> derive_program(const ForwardModel& forward, const SplitChoice& s
   if (split.chunks == 1)
     for (Graph& function : program->functions)
       if (Result<bool> changed = passes.run(function, whole_batch_pipeline); !changed) return changed.takeError();
-  return schedule_program(std::move(*program), device, catalog, std::move(passes));
+  return schedule_program(std::move(*program), request, device, catalog, std::move(passes));
 }
 
-Result<Derived> schedule_program(Program program, const DeviceDescription& device, const KernelCatalog& catalog,
-                                 PassManager passes) {
+Result<Derived> schedule_program(Program program, const TrainingRequest& request, const DeviceDescription& device,
+                                 const KernelCatalog& catalog, PassManager passes) {
   Derived derived{PlanDraft(std::move(program), device, catalog), std::move(passes)};
   for (Graph& function : derived.draft.program.functions) {
-    Result<bool> changed = derived.passes.run(function, step_pipeline(catalog.preferences()));
+    Result<bool> changed = derived.passes.run(function, step_pipeline(request, catalog.preferences()));
     if (!changed) return changed.takeError();
   }
   if (derived.passes.leave("train")) return derived;

@@ -51,8 +51,8 @@ struct Derived {
   PassManager passes;  // with all decisions so far
 };
 // Runs the passes behind differentiation on the program's functions and orders their instructions.
-Result<Derived> schedule_program(Program program, const DeviceDescription& device, const KernelCatalog& catalog,
-                                 PassManager passes);
+Result<Derived> schedule_program(Program program, const TrainingRequest& request, const DeviceDescription& device,
+                                 const KernelCatalog& catalog, PassManager passes);
 Result<Derived> derive_program(const ForwardModel& forward, const SplitChoice& split, const TrainingRequest& request,
                                const DeviceDescription& device, const KernelCatalog& catalog, PassManager passes);
 

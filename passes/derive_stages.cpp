@@ -80,7 +80,8 @@ class StageDeriver {
 
     result.pipeline = {split_.micro_batches, name_of(split_.runs)};
     const auto schedule = [&](size_t stage) {
-      return schedule_program(std::move((*projected)[stage]), devices_.device(stage), devices_.catalog(stage), passes);
+      return schedule_program(std::move((*projected)[stage]), request_, devices_.device(stage), devices_.catalog(stage),
+                              passes);
     };
     // Hooks see one stage after the other, but those of meshes that are compared see nothing.
     if (request_.is_one_of_many) {
@@ -295,7 +296,7 @@ class StageDeriver {
   Result<Program> prepared(Program block, size_t stage) const {
     PassManager passes = forward_.passes.quiet();
     for (Graph& function : block.functions) {
-      Result<bool> changed = passes.run(function, step_pipeline(devices_.catalog(stage).preferences()));
+      Result<bool> changed = passes.run(function, step_pipeline(request_, devices_.catalog(stage).preferences()));
       if (!changed) return changed.takeError();
     }
     return block;

@@ -72,6 +72,9 @@ inline llvm::StringRef format_name(WeightFormat format) { return weight_formats[
 struct QuantizeRequest {
   WeightFormat format = WeightFormat::AsTrained;
   std::vector<std::string> skip;  // regular expressions over names of weights that stay as they are
+  // Up to so many bytes of transposes of fp8 codes that products read are states as well, so that no step makes them.
+  // With 0 the search for a budget chooses.
+  int64_t turned_bytes = 0;
 };
 
 struct PreparedProgram;  // passes/derive_program.h

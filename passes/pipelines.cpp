@@ -104,11 +104,11 @@ const llvm::StringLiteral parts_of_stages_pipeline = "simplify, dce";
 
 const llvm::StringLiteral whole_batch_pipeline = "simplify, join-steps, dce";
 
-std::string step_pipeline(const KernelPreferences& preferences) {
+std::string step_pipeline(const TrainingRequest& request, const KernelPreferences& preferences) {
   std::string text =
-      "simplify, exchange-lookups, fold-casts-into-reductions, dce, narrow-lookups, simplify, cse, dce, expand-f8, "
-      "dce, "
-      "fuse-batch-norms, save-pool-indices, fuse-addends, dce, order-sums, dce";
+      "simplify, exchange-lookups, fold-casts-into-reductions, dce, narrow-lookups, simplify, cse, dce, expand-f8";
+  if (request.quantize.turned_bytes > 0) text += "{turned-bytes=" + std::to_string(request.quantize.turned_bytes) + "}";
+  text += ", dce, fuse-batch-norms, save-pool-indices, fuse-addends, dce, order-sums, dce";
   if (preferences.product_epilogues) text += ", fuse-epilogues, dce";
   return text + ", fuse-elementwise, dce";
 }

@@ -38,7 +38,7 @@ bool has_stages_with_parts(const TrainingRequest& request);
 extern const llvm::StringLiteral parts_of_stages_pipeline;
 // First, where a function takes the batch as a whole.
 extern const llvm::StringLiteral whole_batch_pipeline;
-std::string step_pipeline(const KernelPreferences& preferences);
+std::string step_pipeline(const TrainingRequest& request, const KernelPreferences& preferences);
 
 // The program's functions after that. A budget search runs the steps in between again and again: it offloads and
 // rematerialises until what is placed fits.

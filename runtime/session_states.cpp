@@ -1,6 +1,7 @@
 #include "ir/adapter_names.h"
 #include "ir/support/philox.h"
 #include "ir/support/strings.h"
+#include "runtime/cpu/transpose.h"
 #include "runtime/first_magnitudes.h"
 #include "runtime/packed_weights.h"
 #include "runtime/session.h"
@@ -165,7 +166,7 @@ Status Session::serve_pieces() {
 Status Session::end_serving() { return number_of_first_rank(-1).takeError(); }
 
 Status Session::fill_state(const PlanState& state, const WeightLoader& load, const WeightRangeLoader& load_range) {
-  if (state.init.kind == StateInit::Kind::CopyOf) return Status::success();
+  if (state.init.is_derived()) return Status::success();
   if (state.init.kind == StateInit::Kind::Fill && state.init.fill == 0) return executor_->clear(state.slot);
   if (state.init.kind == StateInit::Kind::Weights && !state.divisions.empty())
     return load_state(state, [&](int64_t first, const TensorView& into) {
@@ -212,6 +213,11 @@ Status Session::copy_derived_state(const PlanState& state) {
         return Status::success();
       }))
     return s;
+  if (state.init.kind == StateInit::Kind::TransposeOf)
+    return executor_->write(state.slot, [&](const TensorView& view) {
+      transpose(view, source.view());
+      return Status::success();
+    });
   // Both are divided alike, and the copy perhaps further.
   const PlanState& original = *find_state(state.init.source);
   const llvm::ArrayRef<Division> divisions = state.divisions;
@@ -283,7 +289,7 @@ Status Session::set_states(const SavedStates* saved, const WeightLoader& load_we
   for (const PlanState* state : fresh)
     if (Status s = fill_state(*state, load, load_range)) return s;
   for (const PlanState* state : fresh)
-    if (state->init.kind == StateInit::Kind::CopyOf)
+    if (state->init.is_derived())
       if (Status s = copy_derived_state(*state)) return s;
   if (const PlanState* rng = find_state("rng"); rng && llvm::is_contained(fresh, rng))
     if (Status s = seed_random_counter(*rng, seed)) return s;
@@ -317,7 +323,7 @@ Status Session::overwrite(const SavedStates& saved) {
       return s;
   }
   for (const PlanState& state : plan_.states)
-    if (state.init.kind == StateInit::Kind::CopyOf && changed.contains(state.init.source))
+    if (state.init.is_derived() && changed.contains(state.init.source))
       if (Status s = copy_derived_state(state)) return s;
   return Status::success();
 }

@@ -64,8 +64,12 @@ Status add_first_values(const Graph& graph, const StepStart& start, NamedTensors
     } else {
       const auto source = states.find(state.init.source);
       if (source == states.end())
-        return model_error(value.name + " starts as a copy of " + state.init.source + ", which comes after it");
-      for (int64_t i = 0; i < value.type.elements(); ++i) tensor.view().set(i, source->second.get(i));
+        return model_error(value.name + " is made of " + state.init.source + ", which comes after it");
+      const bool is_turned = state.init.kind == StateInit::Kind::TransposeOf;
+      const int64_t rows = is_turned ? value.type.shape[0] : 1,
+                    columns = value.type.elements() / std::max<int64_t>(rows, 1);
+      for (int64_t i = 0; i < value.type.elements(); ++i)
+        tensor.view().set(i, source->second.get(i % columns * rows + i / columns));
     }
     if (value.name == "rng") tensor.view().set_int(0, static_cast<int64_t>(start.seed));
     states.emplace(value.name, std::move(tensor));

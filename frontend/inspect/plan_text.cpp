@@ -70,6 +70,7 @@ class TextForm {
       case StateInit::Kind::Weights: out_ << " from \"" << state.init.source << "\""; break;
       case StateInit::Kind::Fill: out_ << " filled with " << llvm::format("%g", state.init.fill); break;
       case StateInit::Kind::CopyOf: out_ << " copy of %" << state.init.source; break;
+      case StateInit::Kind::TransposeOf: out_ << " transpose of %" << state.init.source; break;
     }
     if (!state.divisions.empty()) out_ << ", of " << to_string(llvm::ArrayRef<Division>(state.divisions));
     out_ << "\n";

@@ -58,6 +58,7 @@ class Why {
                                                                                            : ", frozen");
       if (state.init.kind == StateInit::Kind::Weights) text += ", starts from the weight " + state.init.source;
       if (state.init.kind == StateInit::Kind::CopyOf) text += ", starts as a copy of %" + state.init.source;
+      if (state.init.kind == StateInit::Kind::TransposeOf) text += ", is the transpose of %" + state.init.source;
       field("is", text);
     }
     for (const PlanConstant& constant : plan_.constants)

@@ -209,6 +209,8 @@ PlanState PlanReader::read_state(const proto::State& from) {
     state.init.kind = StateInit::Kind::Fill;
   else if (from.init() == "copy")
     state.init.kind = StateInit::Kind::CopyOf;
+  else if (from.init() == "transpose")
+    state.init.kind = StateInit::Kind::TransposeOf;
   else
     refuse("no state starts from \"" + from.init() + "\"");
   state.init.fill = from.fill();

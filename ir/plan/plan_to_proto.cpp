@@ -174,7 +174,7 @@ void set_function(const PlanFunction& function, proto::Function& to) {
 }
 
 void set_state(const PlanState& state, proto::State& to) {
-  constexpr llvm::StringLiteral kinds[] = {"weights", "fill", "copy"};
+  constexpr llvm::StringLiteral kinds[] = {"weights", "fill", "copy", "transpose"};
   to.set_slot(stored_index(state.slot));
   to.set_role(role_name(state.role).str());
   to.set_trained(state.trained);

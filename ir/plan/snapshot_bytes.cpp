@@ -10,7 +10,7 @@ class SnapshotBytes {
  public:
   void add(llvm::StringRef name, StateRole role, const StateInit& init, const Type& own,
            llvm::ArrayRef<Division> divisions) {
-    if (!is_in_checkpoints(role, name) || !seen_.insert(name).second) return;
+    if (!is_in_checkpoints(role, init, name) || !seen_.insert(name).second) return;
     const Shape whole = whole_shape(divisions, own.shape);
     const auto name_bytes = static_cast<int64_t>(std::max(name.size(), init.source.size()));
     bytes_ +=
@@ -28,8 +28,9 @@ class SnapshotBytes {
 
 }  // namespace
 
-bool is_in_checkpoints(StateRole role, llvm::StringRef name) {
-  return role != StateRole::Gradient && name != "accumulated_weight" && name != "learning_rate";
+bool is_in_checkpoints(StateRole role, const StateInit& init, llvm::StringRef name) {
+  return role != StateRole::Gradient && init.kind != StateInit::Kind::TransposeOf && name != "accumulated_weight" &&
+         name != "learning_rate";
 }
 
 int64_t snapshot_bytes(llvm::ArrayRef<const Graph*> functions) {

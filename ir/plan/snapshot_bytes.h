@@ -8,9 +8,9 @@
 
 namespace plimsoll {
 
-// The others are set by every run or by every update anew: the learning rate, which its schedule gives, and sums over
-// micro-batches, which are zero between updates.
-bool is_in_checkpoints(StateRole role, llvm::StringRef name);
+// The others are set by every run or by every update anew: the learning rate, which its schedule gives, sums over
+// micro-batches, which are zero between updates, and transposes of states that never change.
+bool is_in_checkpoints(StateRole role, const StateInit& init, llvm::StringRef name);
 
 // Of the states that all these functions have, whole, in the files' form.
 int64_t snapshot_bytes(llvm::ArrayRef<const Graph*> functions);

@@ -1,6 +1,8 @@
 #include "ir/plan/validate.h"
 
-#include "llvm/ADT/StringSet.h"
+#include "ir/verify.h"
+
+#include "llvm/ADT/StringMap.h"
 #include "llvm/Support/JSON.h"
 
 #include <cmath>
@@ -25,6 +27,7 @@ class Validator {
   Status function(size_t index);
   Status instruction(const PlanFunction& function, size_t index);
   Status states();
+  Status transpose(const PlanState& state, const PlanState& source);
   Status gradient(const PlanGradient& gradient);
 
   bool is_slot(SlotId id) const { return id >= 0 && static_cast<size_t>(id) < plan_.slots.size(); }
@@ -148,14 +151,35 @@ Status Validator::function(size_t index) {
 }
 
 Status Validator::states() {
-  llvm::StringSet<> names;
+  llvm::StringMap<const PlanState*> by_name;
   for (const PlanState& state : plan_.states) {
     if (!is_slot(state.slot)) return broken("a state has no slot");
-    names.insert(plan_.slots[state.slot].name);
+    by_name[plan_.slots[state.slot].name] = &state;
   }
-  for (const PlanState& state : plan_.states)
-    if (state.init.kind == StateInit::Kind::CopyOf && !names.contains(state.init.source))
-      return broken(plan_.slots[state.slot].name + " starts as a copy of " + state.init.source + ", which is no state");
+  for (const PlanState& state : plan_.states) {
+    if (!state.init.is_derived()) continue;
+    const bool is_turned = state.init.kind == StateInit::Kind::TransposeOf;
+    const PlanState* source = by_name.lookup(state.init.source);
+    if (!source)
+      return broken(plan_.slots[state.slot].name + (is_turned ? " is the transpose of " : " starts as a copy of ") +
+                    state.init.source + ", which is no state");
+    if (!is_turned) continue;
+    if (Status s = transpose(state, *source)) return s;
+  }
+  return Status::success();
+}
+
+// It is made once, before the first step, so no step may change either of the two.
+Status Validator::transpose(const PlanState& state, const PlanState& source) {
+  const Slot &own = plan_.slots[state.slot], &other = plan_.slots[source.slot];
+  if (!is_transpose(other.type, own.type) || !state.divisions.empty() || !source.divisions.empty())
+    return broken(own.name + " is " + to_string(own.type) + " but the transpose of " + other.name + ", " +
+                  to_string(other.type));
+  for (const PlanFunction& function : plan_.functions)
+    for (const PlanUpdate& update : function.updates)
+      if (update.state == state.slot || update.state == source.slot)
+        return broken(own.name + " is the transpose of " + other.name + ", and " + function.name + " changes " +
+                      plan_.slots[update.state].name);
   return Status::success();
 }
 

@@ -243,9 +243,10 @@ class Profiler {
     if (tensor == 1 && data == 1) sample.stages = stages_of(forward->graph, sample.batch, device_, catalog_);
     Result<Program> program = make_training_program(std::move(forward->graph), request);
     if (!program) return program.takeError();
-    for (Graph& function : program->functions)
-      if (Result<bool> changed = forward->passes.run(function, step_pipeline(catalog_.preferences())); !changed)
-        return changed.takeError();
+    for (Graph& function : program->functions) {
+      Result<bool> changed = forward->passes.run(function, step_pipeline(request, catalog_.preferences()));
+      if (!changed) return changed.takeError();
+    }
     WorkReader reader(*program, request_, device_, catalog_);
     sample.profile = reader.states();
     sample.profile.tensor_ranks = tensor;

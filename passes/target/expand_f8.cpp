@@ -1,3 +1,4 @@
+#include "ir/support/units.h"
 #include "passes/pass/pass.h"
 #include "passes/rewrite/match.h"
 
@@ -15,7 +16,8 @@
 // two, another scale rounds the same numbers alike but for those below the smallest normal code.
 //
 // A frozen weight that is stored as codes with one scale (quantize-weights{one-scale=1}) is read as it is stored; only
-// the gradient of its input wants it turned.
+// the gradient of its input wants it turned. A step makes that transpose each time, or up to {turned-bytes} it is a
+// state as well: a byte a weight more, and no transpose in the step.
 //
 // Where an elementwise op makes the value, its largest size is a reduction that fuse-elementwise takes into that op.
 //
@@ -67,6 +69,11 @@ class Expander {
       context_.decide(product_names[static_cast<size_t>(what.first)], "not fp8",
                       std::to_string(left.count) + (left.count == 1 ? " product, " : " products, first ") + left.name +
                           ": " + what.second);
+    if (!turned_states_.empty())
+      context_.decide("frozen weights", "also turned",
+                      "transposes of the codes of " + std::to_string(turned_states_.size()) +
+                          (turned_states_.size() == 1 ? " matrix are a state" : " matrices are states") + " of " +
+                          format_bytes(turned_bytes_) + ", which gradients of inputs read");
     context_.count("products", static_cast<int64_t>(products.size()));
     return changed;
   }
@@ -207,8 +214,7 @@ class Expander {
     Codes& codes = codes_[side.key];
     if (const auto packed = packed_.find(side.key.first); packed != packed_.end()) {
       codes.scale = packed->second.scale, codes.as_is = packed->second.codes;
-      if (side.turned && codes.turned == ValueId::None)
-        codes.turned = builder_at(graph_, reader).transpose(codes.as_is, {1, 0});
+      if (side.turned && codes.turned == ValueId::None) codes.turned = turned_codes(codes.as_is, reader);
       return codes;
     }
     if (codes.scale != ValueId::None) return codes;
@@ -229,6 +235,24 @@ class Expander {
     return codes;
   }
 
+  // The transpose of a weight's codes. What ranks have pieces of is turned once they are gathered.
+  ValueId turned_codes(ValueId codes, NodeId reader) {
+    if (const auto known = turned_states_.find(codes); known != turned_states_.end()) return known->second;
+    const State* state = graph_.find_state(codes);
+    const Type type = graph_.type(codes);
+    const bool may_be_state = state && state->divisions.empty();
+    // Those that less room has are among those that more room has, so that more of it makes no step slower.
+    if (may_be_state && turned_bytes_ + type.bytes() > context_.number("turned-bytes")) is_full_ = true;
+    if (!may_be_state || is_full_) return builder_at(graph_, reader).transpose(codes, {1, 0});
+    const OriginId origin = state->origin;
+    const std::string name = graph_.value(codes).name;
+    const ValueId turned = graph_.add_state(name + ".turned", Type(type.dtype, {type.shape[1], type.shape[0]}),
+                                            StateRole::Parameter, {StateInit::Kind::TransposeOf, 0, name});
+    graph_.states.back().origin = origin;
+    turned_bytes_ += type.bytes();
+    return turned_states_[codes] = turned;
+  }
+
   struct Left {
     int64_t count = 0;
     std::string name;
@@ -240,11 +264,18 @@ class Expander {
   std::map<ValueId, Packed> packed_;
   std::map<ValueId, ValueId> replaced_;  // results of products
   std::map<Key, Codes> codes_;
+  std::map<ValueId, ValueId> turned_states_;  // by the state of a weight's codes
+  int64_t turned_bytes_ = 0;
+  bool is_full_ = false;
   std::map<std::pair<Product, std::string>, int64_t> made_;
   std::map<std::pair<Product, std::string>, Left> left_;
 };
 
 Result<bool> run(Graph& graph, PassContext& context) { return Expander(graph, context).run(); }
+
+constexpr PassOption options[] = {
+    {"turned-bytes", int64_t{0}, "up to so many bytes of codes of frozen weights have their transposes as states", 0},
+};
 
 }  // namespace
 
@@ -252,6 +283,7 @@ constinit const PassInfo pass_expand_f8{
     .name = "expand-f8",
     .summary = "make the 8-bit operands of products that mark-f8 chose",
     .keeps_result = false,
+    .options = options,
     .run = run,
 };
 

@@ -49,7 +49,7 @@ Status SafetensorsImage::allocate(std::vector<TensorEntry> entries, Executor& ex
   return Status::success();
 }
 
-bool is_kept(const WholeState& state) { return is_in_checkpoints(state.role, state.name); }
+bool is_kept(const WholeState& state) { return is_in_checkpoints(state.role, state.init, state.name); }
 
 int64_t Snapshot::bytes_for(llvm::ArrayRef<WholeState> states) {
   int64_t bytes = 0;

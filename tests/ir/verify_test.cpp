@@ -59,6 +59,20 @@ TEST_CASE("operands are neither missing nor erased") {
   CHECK(failure_of(graph) == "verify: b (add): operand 1 is missing");
 }
 
+TEST_CASE("a transpose has the shape of one, and neither of the two changes") {
+  const auto failure = [](const char* states, const char* updates) {
+    return failure_of(graph_of(std::string("graph @g(%x: f32[2,3]) state(") + states +
+                               ") {\n  %a = neg(%x) : f32[2,3]\n" + "  return %a\n" + updates + "}\n"));
+  };
+  const char* right = "%w: f32[2,3] parameter, %t: f32[3,2] parameter transpose_of=w";
+  CHECK(failure(right, "") == "");
+  CHECK(failure("%w: f32[2,3] parameter, %t: f32[2,3] parameter transpose_of=w", "") ==
+        "verify: t: is f32[2,3] but the transpose of f32[2,3]");
+  CHECK(failure("%w: f32[6] parameter, %t: f32[6] parameter transpose_of=w", "") ==
+        "verify: t: is f32[6] but the transpose of f32[6]");
+  CHECK(failure(right, "  update %w = %a\n") == "verify: t: is the transpose of w, and a step changes w");
+}
+
 TEST_CASE("updates and outputs are checked") {
   Graph twice = chain();
   twice.updates.push_back(twice.updates[0]);
