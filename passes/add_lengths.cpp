@@ -2,6 +2,7 @@
 
 #include "ir/plan/check.h"
 #include "ir/plan/lengths.h"
+#include "ir/plan/summary.h"
 #include "ir/plan/timeline.h"
 #include "ir/support/units.h"
 #include "passes/derive_stages.h"
@@ -77,8 +78,9 @@ Result<std::vector<Derived>> derive_as_planned(CleanModel shorter, const Trainin
     if (Result<bool> changed = forward->passes.run(forward->graph, "simplify, cse, dce"); !changed)
       return changed.takeError();
   }
-  Result<Derived> derived =
-      derive_program(*forward, {}, request, devices.device(0), devices.catalog(0), forward->passes);
+  TrainingRequest step = request;
+  step.quantize.turned_bytes = bytes_of_stored_transposes(plan);
+  Result<Derived> derived = derive_program(*forward, {}, step, devices.device(0), devices.catalog(0), forward->passes);
   if (!derived) return derived.takeError();
   stages.push_back(std::move(*derived));
   return stages;

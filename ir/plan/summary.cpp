@@ -180,6 +180,14 @@ double model_flops_utilisation(const Plan& plan) {
   return at_peak_us / (static_cast<double>(stages.size()) * std::max(plan.predicted_step_us, 1e-9));
 }
 
+int64_t bytes_of_stored_transposes(const Plan& plan) {
+  int64_t bytes = 0;
+  for (const PlanState& state : plan.states)
+    if (state.init.kind == StateInit::Kind::TransposeOf)
+      bytes += plan.slots[static_cast<size_t>(state.slot)].type.bytes();
+  return bytes;
+}
+
 std::vector<HostNeed> needs_of_hosts(const Plan& plan) {
   const int64_t ranks = plan.mesh.ranks(), per_stage = plan.mesh.ranks_per_stage();
   const int64_t per_host = plan.host.ranks_per_host > 0 ? plan.host.ranks_per_host : ranks;

@@ -51,6 +51,9 @@ struct CollectiveSummary {
   double us = 0;      // alone, without computing beside them
 };
 
+// Of the states that are transposes of others.
+int64_t bytes_of_stored_transposes(const Plan& plan);
+
 // What the neighbouring ranks on one host promise of its memory together.
 struct HostNeed {
   int64_t first_rank = 0, ranks = 0;

@@ -3,6 +3,7 @@
 // Where the whole batch needs remats or copies, a few cuts and chunk counts are tried as well. The candidates and the
 // work of each search do not depend on the budget, so more budget only adds plans to choose from.
 
+#include "ir/plan/summary.h"
 #include "ir/support/parallel.h"
 #include "ir/support/units.h"
 #include "passes/analysis/dependence.h"
@@ -11,6 +12,7 @@
 #include "passes/budget/fit.h"
 #include "passes/budget/lean_workspaces.h"
 #include "passes/budget/program_size.h"
+#include "passes/budget/turned_codes.h"
 #include "passes/train/split_batch.h"
 
 #include <cassert>
@@ -21,6 +23,7 @@ namespace plimsoll {
 namespace {
 
 constexpr int regions_tried = 5;
+constexpr int turned_tries = 4;  // to find how many transposes there is room for; layouts waste some bytes
 constexpr int64_t chunk_counts_tried[] = {2, 4, 8, 16};
 constexpr double split_effort = 0.1;           // search work of a candidate, as a share of the whole batch's
 constexpr double min_saving = 0.1;             // share of its bytes that a slower candidate must save to be kept
@@ -156,11 +159,15 @@ class SplitSearch {
     Result<std::unique_ptr<Candidate>> whole = candidate({}, forward_.passes, 1, {});
     if (!whole) return whole.takeError();
     whole_ = std::move(*whole);
+    if (may_store_transposes()) made_transposes_ = bytes_of_made_transposes(whole_->derived->draft.program);
     if (hooks_.on_phase) hooks_.on_phase("lay out");
     CompileResult result;
     if (request_.frontier) {
       assert(request_.enough_us == std::numeric_limits<double>::infinity() && "a frontier has slow plans as well");
-      Result<std::vector<Plan>> frontier = budget_frontier(whole_->plain(), [&](int64_t smaller) -> Result<Plan> {
+      Result<Plan> fastest =
+          made_transposes_ > 0 ? whole_with_stored(std::numeric_limits<int64_t>::max()) : Result<Plan>(whole_->plain());
+      if (!fastest) return fastest.takeError();
+      Result<std::vector<Plan>> frontier = budget_frontier(*fastest, [&](int64_t smaller) -> Result<Plan> {
         Result<std::optional<Plan>> plan = within(smaller);
         if (!plan) return plan.takeError();
         return std::move(**plan);
@@ -194,8 +201,49 @@ class SplitSearch {
   }
 
   // The fastest plan within the budget; where there is none, the one that needs least. None where nothing is faster
-  // than is asked for.
+  // than is asked for. Transposes of stored codes become states where there is room for them beside a step without
+  // remats and copies; these would cost what transposes as states save.
   Result<std::optional<Plan>> within(int64_t budget_bytes) {
+    if (made_transposes_ == 0) return within_as_made(budget_bytes);
+    if (whole_->plain().promised_bytes() <= budget_bytes) return whole_with_stored(budget_bytes);
+    Result<std::optional<Plan>> plan = within_as_made(budget_bytes);
+    if (plan && *plan) (*plan)->decisions.push_back(decide_transposes(**plan, made_transposes_, whole_->plain()));
+    return plan;
+  }
+
+  // Short searches and those for one of many meshes do without. Ranks may have pieces of the codes.
+  bool may_store_transposes() const {
+    return request_.quantize.turned_bytes == 0 && request_.mesh.ranks() == 1 && request_.split <= 1 &&
+           !request_.is_short && !request_.is_one_of_many;
+  }
+
+  // The whole batch without remats and copies, with as many transposes of stored codes as states as there is room for.
+  // Those of a smaller budget are among those of a larger one, so more budget gives no slower plan. As states they may
+  // need less room than their bytes: a step that makes them holds one of them at its peak.
+  Result<Plan> whole_with_stored(int64_t budget_bytes) const {
+    const Plan& made = whole_->plain();
+    Plan best = plain_of(*whole_, budget_bytes);
+    int64_t stored = 0, room = budget_bytes - made.promised_bytes();
+    for (int tries = 0; tries < turned_tries && room > stored; ++tries) {
+      Result<std::unique_ptr<Candidate>> more = candidate({}, forward_.passes.quiet(), 1, {}, room);
+      if (!more) return more.takeError();
+      const Plan& plain = (*more)->plain();
+      const int64_t bytes = bytes_of_stored_transposes(plain), needs = plain.promised_bytes();
+      if (bytes <= stored) break;
+      if (needs > budget_bytes) {
+        room = bytes - 1;  // without the last one
+        continue;
+      }
+      if (plain.predicted_step_us >= best.predicted_step_us) break;
+      best = plain_of(**more, budget_bytes);
+      if (bytes_of_made_transposes((*more)->derived->draft.program) == 0) break;
+      stored = bytes, room = bytes + budget_bytes - needs;
+    }
+    best.decisions.push_back(decide_transposes(best, made_transposes_, made));
+    return best;
+  }
+
+  Result<std::optional<Plan>> within_as_made(int64_t budget_bytes) {
     Result<const Candidate*> found = whole_for(budget_bytes);
     if (!found) return found.takeError();
     const Candidate& whole = **found;
@@ -459,16 +507,18 @@ class SplitSearch {
     return candidate(choice, forward_.passes.quiet(), split_effort, {});
   }
 
+  // Up to `stored_bytes` of transposes of codes are states, where that is not 0.
   Result<std::unique_ptr<Candidate>> candidate(const SplitChoice& choice, PassManager passes, double effort,
-                                               CallKeys lean) const {
+                                               CallKeys lean, int64_t stored_bytes = 0) const {
     auto made = std::make_unique<Candidate>();
+    TrainingRequest request = request_;
+    if (stored_bytes > 0) request.quantize.turned_bytes = stored_bytes;
     made->lean_calls = lean.size();
     if (!lean.empty()) made->catalog = std::make_unique<LeanCatalog>(catalog_, std::move(lean));
     const KernelCatalog& catalog = made->catalog ? static_cast<const KernelCatalog&>(*made->catalog) : catalog_;
-    const bool is_known = request_.prepared && choice.chunks == 1 && !made->catalog;
-    Result<Derived> derived = is_known
-                                  ? Result<Derived>(request_.prepared->whole)
-                                  : derive_program(forward_, choice, request_, device_, catalog, std::move(passes));
+    const bool is_known = request_.prepared && choice.chunks == 1 && !made->catalog && stored_bytes == 0;
+    Result<Derived> derived = is_known ? Result<Derived>(request_.prepared->whole)
+                                       : derive_program(forward_, choice, request, device_, catalog, std::move(passes));
     if (!derived) return derived.takeError();
     derived->draft.catalog = &catalog;  // that of what is known may be gone
     if (choice.chunks > 1) made->from = forward_.graph.value(choice.from).name;
@@ -537,6 +587,7 @@ class SplitSearch {
   const KernelCatalog& catalog_;
   const CompileHooks& hooks_;
   std::unique_ptr<Candidate> whole_;
+  int64_t made_transposes_ = 0;  // bytes of transposes of stored codes, where these may be states
   std::map<CallKeys, std::unique_ptr<Candidate>> lean_;           // the whole batch with less workspace for some calls
   Candidates splits_, other_splits_;                              // by the time they take; not worth a search
   std::map<const Candidate*, std::unique_ptr<Candidate>> short_;  // with a short search, by the usual one

@@ -1,4 +1,3 @@
-#include "ir/support/units.h"
 #include "passes/pass/pass.h"
 #include "passes/rewrite/match.h"
 
@@ -69,12 +68,8 @@ class Expander {
       context_.decide(product_names[static_cast<size_t>(what.first)], "not fp8",
                       std::to_string(left.count) + (left.count == 1 ? " product, " : " products, first ") + left.name +
                           ": " + what.second);
-    if (!turned_states_.empty())
-      context_.decide("frozen weights", "also turned",
-                      "transposes of the codes of " + std::to_string(turned_states_.size()) +
-                          (turned_states_.size() == 1 ? " matrix are a state" : " matrices are states") + " of " +
-                          format_bytes(turned_bytes_) + ", which gradients of inputs read");
     context_.count("products", static_cast<int64_t>(products.size()));
+    context_.count("states", static_cast<int64_t>(turned_states_.size()));
     return changed;
   }
 

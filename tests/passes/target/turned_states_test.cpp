@@ -11,6 +11,7 @@
 #include <doctest/doctest.h>
 
 #include <cstring>
+#include <set>
 
 // Frozen weights in 8-bit floats whose transposes are states as well, so that no step makes them.
 
@@ -34,13 +35,11 @@ graph @mlp(%x: f32[32,48], %labels: i64[32]) state(%a.weight: f32[64,48] paramet
 }
 )";
 
-constexpr int64_t all_turned = 1 << 30;
-
-TrainingRequest request_for(int64_t turned_bytes) {
+TrainingRequest request_for(int64_t budget_bytes) {
   TrainingRequest request;
   request.adapters.rank = 4;
   request.quantize.format = WeightFormat::FP8;
-  request.quantize.turned_bytes = turned_bytes;
+  request.budget_bytes = budget_bytes;
   request.precision = "fp8";
   return request;
 }
@@ -51,6 +50,14 @@ Plan planned(const TrainingRequest& request) {
   REQUIRE_MESSAGE(bool(plan), llvm::toString(plan.takeError()));
   return std::move(*plan);
 }
+
+// The plan whose steps make all transposes, and the one whose steps make none.
+Plan plan_with_transposes() {
+  TrainingRequest request = request_for(0);
+  request.is_short = true;
+  return planned(request);
+}
+Plan plan_with_states() { return planned(request_for(0)); }
 
 std::vector<const PlanState*> transposes_of(const Plan& plan) {
   std::vector<const PlanState*> states;
@@ -67,6 +74,18 @@ int64_t made_transposes(const Plan& plan) {
       return each.op == "transpose" && plan.slots[static_cast<size_t>(each.operands[0])].type.dtype == DType::F8E4M3;
     });
   return found;
+}
+
+const Decision* find_decision(const Plan& plan) {
+  const auto found = llvm::find_if(plan.decisions, [](const Decision& each) {
+    return each.pass == "expand-f8" && each.subject == "transposes of codes";
+  });
+  return found == plan.decisions.end() ? nullptr : &*found;
+}
+bool has_decision(const Plan& plan) { return find_decision(plan) != nullptr; }
+Decision decision_of(const Plan& plan) {
+  REQUIRE(has_decision(plan));
+  return *find_decision(plan);
 }
 
 // Weights as layers have them at first, so that scores are of order 1.
@@ -138,7 +157,7 @@ std::string failure_of(const Plan& plan) {
 TEST_SUITE("e2e") {
   TEST_CASE("turned states: steps read them in place of transposes, to the same bits") {
     const RandomValues values = values_for();
-    const Plan made = planned(request_for(0)), turned = planned(request_for(all_turned));
+    const Plan made = plan_with_transposes(), turned = plan_with_states();
     CHECK(made_transposes(made) == 2);
     CHECK(transposes_of(made).empty());
     CHECK(made_transposes(turned) == 0);
@@ -148,10 +167,13 @@ TEST_SUITE("e2e") {
     const std::vector<double> losses = losses_of_steps(*session, values, 4);
     CHECK(losses == losses_of_steps(*started(made, values), values, 4));
     CHECK(losses[3] < losses[0]);
+    const Plan some = planned(request_for(made.promised_bytes() + 5120));
+    CHECK(transposes_of(some).size() == 1);
+    CHECK(losses == losses_of_steps(*started(some, values), values, 4));
   }
 
   TEST_CASE("turned states: parts of weights are asked for as without them") {
-    const Plan made = planned(request_for(0)), turned = planned(request_for(all_turned));
+    const Plan made = plan_with_transposes(), turned = plan_with_states();
     const std::vector<PackedWeight> a = packed_weights_of(made), b = packed_weights_of(turned);
     REQUIRE(a.size() == 3);
     REQUIRE(b.size() == a.size());
@@ -163,7 +185,7 @@ TEST_SUITE("e2e") {
 
   TEST_CASE("turned states: checkpoints have none, and either plan goes on from those of the other") {
     const RandomValues values = values_for(), others = values_for(-0.1);
-    const Plan plans[] = {planned(request_for(0)), planned(request_for(all_turned))};
+    const Plan plans[] = {plan_with_transposes(), plan_with_states()};
     for (const Plan& before : plans)
       for (const Plan& after : plans) {
         std::unique_ptr<Session> first = started(before, values);
@@ -188,8 +210,49 @@ TEST_SUITE("e2e") {
 }
 
 TEST_SUITE("unit") {
+  TEST_CASE("turned states: there are as many as the budget has room for, and more of it gives no slower plan") {
+    const Plan made = plan_with_transposes(), turned = plan_with_states();
+    REQUIRE(made_transposes(made) == 2);
+    CHECK(decision_of(turned).choice == "10.5 KiB as states");  // 64 x 96 and 48 x 96 codes
+    const int64_t least = made.promised_bytes(), most = turned.promised_bytes();
+    double us = made.predicted_step_us;
+    std::set<size_t> seen;
+    for (int64_t budget = least; budget < most + 1024; budget += 512) {
+      CAPTURE(budget);
+      const Plan plan = planned(request_for(budget));
+      const size_t states = transposes_of(plan).size();
+      seen.insert(states);
+      CHECK(plan.promised_bytes() <= budget);
+      CHECK(states + static_cast<size_t>(made_transposes(plan)) == 2);
+      CHECK(plan.predicted_step_us <= us);
+      us = plan.predicted_step_us;
+      CHECK(decision_of(plan).choice == (states == 0   ? "made in each step"
+                                         : states == 1 ? "4.5 KiB as states"
+                                                       : "10.5 KiB as states"));
+    }
+    CHECK(seen == std::set<size_t>{0, 1, 2});
+    // Where the step needs remats, it makes them.
+    const Plan tight = planned(request_for(least - 1024));
+    CHECK(transposes_of(tight).empty());
+    CHECK(decision_of(tight).choice == "made in each step");
+    CHECK(llvm::StringRef(decision_of(tight).reason).contains("has no room for them"));
+  }
+
+  TEST_CASE("turned states: plans without frozen codes, or of several ranks, have no such choice") {
+    TrainingRequest trained;
+    trained.precision = "fp8";
+    CHECK_FALSE(has_decision(planned(trained)));
+    TrainingRequest per_row = request_for(0);
+    per_row.precision = "bf16";
+    CHECK_FALSE(has_decision(planned(per_row)));
+    TrainingRequest ranks = request_for(0);
+    ranks.mesh[MeshAxis::Data] = 2;
+    CHECK_FALSE(has_decision(planned(ranks)));
+    CHECK(transposes_of(planned(ranks)).empty());
+  }
+
   TEST_CASE("turned states: plans in which they are no transposes are refused") {
-    const Plan plan = planned(request_for(all_turned));
+    const Plan plan = plan_with_states();
     CHECK(failure_of(plan) == "");
     const auto slot_of = [](Plan& of, llvm::StringRef name) -> SlotId {
       for (const PlanState& state : of.states)
