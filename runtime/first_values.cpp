@@ -151,6 +151,7 @@ class Finder {
         op == "linear" || op == "linear_f8" || op == "matmul" || op == "conv" || op == "conv_transpose";
     if (is_layer && (port == "w" || op == "matmul")) return draw_weight(instruction, operand, traced);
     if (is_layer && port == "bias") return draw_bias(instruction, traced);
+    if (op == "linear_f8" && port == "w_scale") return;  // it is made with the codes
     if (op == "gather" && port == "x") return draw_embedding(traced);
     if (op.contains("_norm")) {
       if (port == "scale" || port == "var") return set_constant(traced.state, 1);

@@ -10,6 +10,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <cstring>
 #include <set>
 
@@ -180,6 +181,19 @@ TEST_SUITE("e2e") {
     for (size_t i = 0; i < a.size(); ++i) {
       CHECK(b[i].source == a[i].source);
       CHECK(b[i].transposed == a[i].transposed);
+    }
+  }
+
+  TEST_CASE("turned states: drawn weights are drawn as those of layers, and turned") {
+    for (const Plan& plan : {plan_with_transposes(), plan_with_states()}) {
+      std::unique_ptr<Session> session = started(plan, values_for());
+      REQUIRE_FALSE(bool(session->initialise_randomly(3)));
+      check_transposes(*session);
+      const Tensor codes = copy_of(*session, "b.weight"), scale = copy_of(*session, "b.weight.absmax");
+      double largest = 0;
+      for (int64_t i = 0; i < codes.type().elements(); ++i) largest = std::max(largest, std::abs(codes.get(i)));
+      // Uniform within 1 / sqrt(inputs).
+      CHECK(largest * scale.get(0) == doctest::Approx(1 / std::sqrt(64.0)).epsilon(0.01));
     }
   }
 
