@@ -42,6 +42,7 @@ OURS = {
     "ours-qlora-b6-14": (6, 14, [*LORA, "--quantize", "nf4"]),
     "ours-qlora-b6-12": (6, 12, [*LORA, "--quantize", "nf4"]),
     "ours-fp8-b8": (8, None, ["--precision", "fp8", "--lora-rank", "8", "--lora-alpha", "16", "--quantize", "fp8"]),
+    "ours-fp8-b8-32": (8, 32, ["--precision", "fp8", "--lora-rank", "8", "--lora-alpha", "16", "--quantize", "fp8"]),
     "ours-fp8-b16": (16, None, ["--precision", "fp8", "--lora-rank", "8", "--lora-alpha", "16", "--quantize", "fp8"]),
     "ours-int8-b16": (16, None, [*LORA, "--quantize", "int8"]),
     "ours-dora-b16": (16, None, [*LORA, "--dora"]),
