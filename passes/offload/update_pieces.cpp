@@ -80,7 +80,12 @@ Attrs with_draws_from(const Attrs& whole, int64_t begin) {
 class GroupFinder {
  public:
   GroupFinder(const Graph& graph, const llvm::StringSet<>& on_host, const KernelCatalog& catalog)
-      : graph_(graph), on_host_(on_host), catalog_(catalog), position_(graph.node_slots(), -1) {
+      : graph_(graph),
+        catalog_(catalog),
+        position_(graph.node_slots(), -1),
+        lives_on_host_(graph.value_count(), false) {
+    for (const State& state : graph.states)
+      lives_on_host_[index_of(state.value)] = on_host.contains(graph.value(state.value).name);
     for (size_t i = 0; i < graph.updates.size(); ++i) updates_of_[graph.updates[i].value].push_back(i);
     for (const Output& output : graph.outputs) shown_.insert(output.value);
     for (const StateGradient& gradient : graph.gradients) shown_.insert(gradient.value);
@@ -107,9 +112,7 @@ class GroupFinder {
  private:
   int32_t position_of(NodeId id) const { return position_[index_of(id)]; }
 
-  bool lives_on_host(ValueId value) const {
-    return graph_.find_state(value) && on_host_.contains(graph_.value(value).name);
-  }
+  bool lives_on_host(ValueId value) const { return lives_on_host_[index_of(value)]; }
 
   bool has_all(ValueId value, int64_t elements) const {
     return value != ValueId::None && graph_.type(value).elements() == elements;
@@ -218,11 +221,11 @@ class GroupFinder {
   }
 
   const Graph& graph_;
-  const llvm::StringSet<>& on_host_;
   const KernelCatalog& catalog_;
   std::map<ValueId, llvm::SmallVector<size_t, 1>> updates_of_;  // by next value
   std::set<ValueId> shown_;                                     // outputs and gradients
   std::vector<int32_t> position_;                               // by node
+  std::vector<bool> lives_on_host_;                             // by value: states that shall live there
 };
 
 // Makes the pieces of one group.
