@@ -183,8 +183,9 @@ void OffloadLevelSearch::search(FunctionSearch& function) {
   parallel_for(function.orders.size(), [&](size_t i) { search(function.orders[i], seconds); });
 }
 
-// Searches three kinds of plans: with copies of any value, with copies of the values the host has room for, and with
-// remats alone. The last are the start of the others, and near the limit they are sometimes faster.
+// Searches three kinds of plans, beside each other: with copies of any value, with copies of the values the host has
+// room for, and with remats alone. Near the limit the last are sometimes faster. Where no state is copied, they come
+// first, and the others start from them.
 void OffloadLevelSearch::search(OrderVariant& order, double seconds) const {
   const RematProblem& problem = order.sequence.problem;
   const bool offload = !problem.offloads.empty();
@@ -197,23 +198,32 @@ void OffloadLevelSearch::search(OrderVariant& order, double seconds) const {
                         .is_one_of_many = options_.is_one_of_many};
   };
   const bool few_ops = problem.op_count() < long_ops;
-  std::vector<RematPlan> remats_only;
-  // Plans with copies seldom need more than those without, but for a single sample, whose values are small.
-  if (!offload || !options_.is_short || options_.training.batch <= 1)
-    remats_only = remat_levels(with_offloads(problem, {}),
-                               start_from_remats && few_ops ? std::numeric_limits<int64_t>::max() : highest_allowance(),
-                               work(offload ? remats_only_share : 1));
-  const llvm::ArrayRef<RematPlan> starts =
-      llvm::ArrayRef(remats_only).take_front(start_from_remats ? remats_only.size() : 0);
-  std::vector<RematPlan> all, held;
-  if (offload) all = remat_levels(with_offloads(problem, order.sequence.largest), highest_allowance(), work(1), starts);
-  if (!order.sequence.dearest.empty())
-    held = remat_levels(with_offloads(problem, order.sequence.dearest), highest_allowance(), work(1), starts);
+  enum : size_t { OfAnyValue, OfDearest, RematsOnly, Kinds };
+  std::vector<RematPlan> found[Kinds];
+  const auto starts = [&] {
+    return start_from_remats ? llvm::ArrayRef(found[RematsOnly]) : llvm::ArrayRef<RematPlan>();
+  };
+  const auto find = [&](size_t kind) {
+    if (kind == OfAnyValue && offload)
+      found[kind] =
+          remat_levels(with_offloads(problem, order.sequence.largest), highest_allowance(), work(1), starts());
+    if (kind == OfDearest && !order.sequence.dearest.empty())
+      found[kind] =
+          remat_levels(with_offloads(problem, order.sequence.dearest), highest_allowance(), work(1), starts());
+    // Plans with copies seldom need more than those without, but for a single sample, whose values are small.
+    if (kind == RematsOnly && (!offload || !options_.is_short || options_.training.batch <= 1))
+      found[kind] =
+          remat_levels(with_offloads(problem, {}),
+                       start_from_remats && few_ops ? std::numeric_limits<int64_t>::max() : highest_allowance(),
+                       work(offload ? remats_only_share : 1));
+  };
+  if (start_from_remats) find(RematsOnly);
+  parallel_for(start_from_remats ? RematsOnly : Kinds, find);
   order.levels.clear();
-  for (llvm::ArrayRef<RematPlan> plans : {llvm::ArrayRef(all), llvm::ArrayRef(held), llvm::ArrayRef(remats_only)}) {
+  for (std::vector<RematPlan>& plans : found) {
     if (plans.empty()) continue;
     std::vector<Candidate>& levels = order.levels.emplace_back();
-    for (const RematPlan& plan : plans) levels.push_back(candidate(problem, plan));
+    for (RematPlan& plan : plans) levels.push_back(candidate(problem, std::move(plan)));
   }
 }
 

