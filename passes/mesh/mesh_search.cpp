@@ -13,6 +13,7 @@
 #include "llvm/ADT/STLExtras.h"
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <map>
 #include <optional>
@@ -34,15 +35,20 @@ constexpr double search_effort = 0.25;           // of each candidate's remats a
 class MeshSearch {
  public:
   explicit MeshSearch(const MeshSearchInput& input) : in_(input) {}
-  ~MeshSearch() { llvm::consumeError(std::move(first_failure_)); }
+  ~MeshSearch() {
+    llvm::consumeError(std::move(first_failure_));
+    for (Candidate& candidate : all_)
+      if (candidate.ahead && !*candidate.ahead) llvm::consumeError(candidate.ahead->takeError());
+  }
 
   Result<CompileResult> run() {
     if (Status s = estimate()) return s;
     if (all_.empty()) return without_candidates();
+    const std::vector<int64_t> numbers = numbers_of_cards();
     for (const bool reaches : {true, false}) {
-      for (int64_t cards : numbers_of_cards()) {
-        compile_plain(cards, reaches);
-        if (Status s = fit()) return s;
+      for (size_t i = 0; i < numbers.size(); ++i) {
+        compile_plain(numbers[i], reaches);
+        if (Status s = fit_beside(i + 1 < numbers.size() ? numbers[i + 1] : 0, reaches)) return s;
       }
       if (best_ && best_->fits) break;
     }
@@ -60,8 +66,10 @@ class MeshSearch {
   struct Candidate {
     MeshCandidate what;
     MeshEstimate estimate;
-    std::optional<CompileResult> plain;  // without remats and copies, and the program of that
-    bool failed = false;                 // it cannot be compiled
+    std::optional<CompileResult> plain;          // without remats and copies, and the program of that
+    std::optional<Result<CompileResult>> ahead;  // becomes `plain`, where it is compiled before it is wanted
+    bool failed_ahead = false;                   // that is an error
+    bool failed = false;                         // it cannot be compiled
     bool is_considered = false;
   };
 
@@ -118,11 +126,11 @@ class MeshSearch {
 
   // What is compiled where there are so many cards, by estimates: the fastest, each a mesh of its own, and those that
   // save bytes.
-  std::vector<Candidate*> worthwhile(int64_t cards) {
+  std::vector<Candidate*> worthwhile(int64_t cards, llvm::function_ref<bool(const Candidate&)> is_left_out) {
     std::vector<Candidate*> chosen;
     double least_bytes = infinity;
     for (Candidate& candidate : all_) {
-      if (candidate.failed || candidate.what.mesh.ranks() > cards) continue;
+      if (candidate.failed || is_left_out(candidate) || candidate.what.mesh.ranks() > cards) continue;
       const auto bytes = static_cast<double>(candidate.estimate.bytes);
       const bool saves = bytes <= (1 - min_saving) * least_bytes;
       const bool is_new = llvm::none_of(chosen, [&](const Candidate* other) {
@@ -171,25 +179,61 @@ class MeshSearch {
     return candidate.estimate.least_us_within(budget_bytes_) >= us || sure_time * candidate.estimate.us >= us;
   }
 
+  Result<CompileResult> plain_of(const Candidate& candidate) const {
+    TrainingRequest request = request_of(candidate);
+    request.recompute = request.offload = false;
+    if (request.split == 0) request.split = 1;
+    request.budget_bytes = any_bytes;  // stages are cut by their times alone
+    request.keeps_program = true;
+    return in_.compile(request);
+  }
+
+  // Fits `compiled_`. A search seldom keeps all cores busy: beside it, what will probably be worthwhile on so many
+  // cards is compiled ahead. Which candidates count in the end does not depend on that.
+  Status fit_beside(int64_t next_cards, bool reaches) {
+    std::vector<bool> may_come(all_.size(), false);  // by candidate
+    if (next_cards > 0 && !compiled_.empty() && !compiled_.front()->plain->fits) {
+      double us = infinity;
+      for (const Candidate* candidate : compiled_) us = std::min(us, guess_us(*candidate));
+      for (size_t i = 0; i < all_.size(); ++i)
+        may_come[i] = !all_[i].is_considered && !all_[i].plain && !is_surely_worse(all_[i]) &&
+                      !is_over_memory(all_[i]) && !is_surely_slower(all_[i], us) && (!reaches || may_reach(all_[i]));
+    }
+    std::optional<Status> fitted;
+    std::atomic<bool> is_fitted = false;
+    const auto compile_ahead = [&] {
+      while (!is_fitted) {
+        const std::vector<Candidate*> all =
+            worthwhile(next_cards, [](const Candidate& other) { return other.failed_ahead; });
+        const auto next = llvm::find_if(
+            all, [&](const Candidate* candidate) { return may_come[candidate - all_.data()] && !candidate->ahead; });
+        if (next == all.end()) return;
+        (*next)->ahead.emplace(plain_of(**next));
+        (*next)->failed_ahead = !*(*next)->ahead;
+      }
+    };
+    parallel_for(llvm::is_contained(may_come, true) ? 2 : 1, [&](size_t task) {
+      if (task == 1) return compile_ahead();
+      fitted.emplace(fit());
+      is_fitted = true;
+    });
+    return std::move(*fitted);
+  }
+
   // What is worthwhile on so many cards: what may reach the budget, or all. Candidates that cannot be compiled make
   // room for the next.
   void compile_plain(int64_t cards, bool reaches) {
     compiled_.clear();
     for (;;) {
       std::vector<Candidate*> fresh;
-      for (Candidate* candidate : worthwhile(cards))
+      for (Candidate* candidate : worthwhile(cards, [](const Candidate&) { return false; }))
         if (!candidate->is_considered && !candidate->plain && !is_surely_worse(*candidate) &&
             (!reaches || may_reach(*candidate)))
           fresh.push_back(candidate);
       if (fresh.empty()) break;
       std::vector<std::optional<Result<CompileResult>>> results(fresh.size());
       parallel_for(fresh.size(), [&](size_t i) {
-        TrainingRequest request = request_of(*fresh[i]);
-        request.recompute = request.offload = false;
-        if (request.split == 0) request.split = 1;
-        request.budget_bytes = any_bytes;  // stages are cut by their times alone
-        request.keeps_program = true;
-        results[i].emplace(in_.compile(request));
+        results[i].emplace(fresh[i]->ahead ? std::move(*fresh[i]->ahead) : plain_of(*fresh[i]));
       });
       for (size_t i = 0; i < fresh.size(); ++i) {
         if (*results[i]) {
@@ -239,8 +283,7 @@ class MeshSearch {
     if (fits < compiled_.size()) consider(*compiled_[fits], std::move(*compiled_[fits]->plain));
     std::vector<Candidate*> faster(compiled_.begin(), compiled_.begin() + static_cast<std::ptrdiff_t>(fits));
     llvm::stable_sort(faster, [&](const Candidate* a, const Candidate* b) { return guess_us(*a) < guess_us(*b); });
-    for (Candidate* candidate : faster)
-      if (Status s = try_within_budget(*candidate)) return s;
+    if (Status s = try_within_budget(faster)) return s;
     for (size_t i = fits + 1; i < compiled_.size(); ++i) consider(*compiled_[i], std::move(*compiled_[i]->plain));
     return Status::success();
   }
@@ -266,21 +309,48 @@ class MeshSearch {
            });
   }
 
-  Status try_within_budget(Candidate& candidate) {
+  // What its search is asked for; none where bounds show that none is worthwhile.
+  std::optional<TrainingRequest> within_budget_of(const Candidate& candidate) const {
     const bool searches = in_.request.recompute || in_.request.offload || in_.request.split != 1;
     const double least_us = std::max(us_of(*candidate.plain), candidate.estimate.least_us_within(budget_bytes_));
     const bool is_too_slow = best_ && best_->fits && least_us >= us_of(*best_);
     const bool is_too_large = best_ && (is_over_memory(candidate) || !are_searched_far_enough(*candidate.plain));
-    if (!searches || is_too_slow || is_too_large) {
-      consider(candidate, std::move(*candidate.plain));
-      return Status::success();
-    }
+    if (!searches || is_too_slow || is_too_large) return std::nullopt;
     TrainingRequest request = request_of(candidate);
     if (best_ && best_->fits) request.enough_us = us_of(*best_);
-    request.prepared = std::move(candidate.plain->prepared);
-    Result<CompileResult> result = in_.compile(request);
-    if (!result) return result.takeError();
-    consider(candidate, std::move(result->is_too_slow ? *candidate.plain : *result));
+    request.prepared = candidate.plain->prepared;
+    return request;
+  }
+
+  // Tries them in their order, two beside each other where the first is guessed to be slower than the best: then the
+  // second hardly ever has to be tried again because the best has become another.
+  Status try_within_budget(llvm::ArrayRef<Candidate*> candidates) {
+    while (!candidates.empty()) {
+      const bool fits = best_ && best_->fits;
+      const size_t count = candidates.size() > 1 && fits && guess_us(*candidates.front()) >= us_of(*best_) ? 2 : 1;
+      std::vector<std::optional<Result<CompileResult>>> results(count);
+      parallel_for(count, [&](size_t i) {
+        if (const std::optional<TrainingRequest> request = within_budget_of(*candidates[i]))
+          results[i].emplace(in_.compile(*request));
+      });
+      Status failed = Status::success();
+      const Candidate* chosen = chosen_;
+      size_t tried = 0;
+      for (; tried < count && !failed && chosen == chosen_; ++tried)
+        failed = take(*candidates[tried], std::move(results[tried]));
+      for (std::optional<Result<CompileResult>>& left : llvm::MutableArrayRef(results).drop_front(tried))
+        if (left && !*left) llvm::consumeError(left->takeError());
+      if (failed) return failed;
+      candidates = candidates.drop_front(tried);
+    }
+    return Status::success();
+  }
+
+  // Considers what was found within the budget, or the plain plan.
+  Status take(Candidate& candidate, std::optional<Result<CompileResult>> found) {
+    if (found && !*found) return found->takeError();
+    consider(candidate, std::move(found && !(*found)->is_too_slow ? **found : *candidate.plain));
+    candidate.plain->prepared.reset();
     return Status::success();
   }
 
