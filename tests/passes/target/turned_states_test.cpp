@@ -1,4 +1,5 @@
 #include "ir/plan/check.h"
+#include "passes/add_lengths.h"
 #include "passes/budget/budget_report.h"
 #include "passes/compile.h"
 #include "runtime/checkpoint/snapshot.h"
@@ -194,6 +195,24 @@ TEST_SUITE("e2e") {
       for (int64_t i = 0; i < codes.type().elements(); ++i) largest = std::max(largest, std::abs(codes.get(i)));
       // Uniform within 1 / sqrt(inputs).
       CHECK(largest * scale.get(0) == doctest::Approx(1 / std::sqrt(64.0)).epsilon(0.01));
+    }
+  }
+
+  TEST_CASE("turned states: steps for shorter samples read those that the plan has") {
+    std::string shorter = model.str();
+    for (size_t at = 0; (at = shorter.find("[32", at)) != std::string::npos;) shorter.replace(at, 3, "[16");
+    const int64_t least = plan_with_transposes().promised_bytes();
+    const CpuCatalog catalog;
+    const StageDevices devices(cpu_device(), catalog);
+    for (const auto& [budget, states] : {std::pair<int64_t, int64_t>(0, 2), {least + 5120, 1}, {least, 0}}) {
+      CAPTURE(budget);
+      const TrainingRequest request = request_for(budget);
+      const Plan plan = planned(request);
+      CHECK(transposes_of(plan).size() == static_cast<size_t>(states));
+      Result<Plan> both =
+          add_shorter_step(llvm::cantFail(clean_model(parsed(shorter), "")), 16, request, devices, plan);
+      REQUIRE_MESSAGE(bool(both), llvm::toString(both.takeError()));
+      CHECK(made_transposes(*both) == 2 * (2 - states));
     }
   }
 
