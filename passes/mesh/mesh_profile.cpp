@@ -262,7 +262,7 @@ class Profiler {
       request.mesh = {};
       request.mesh[MeshAxis::Tensor] = 1 + static_cast<int64_t>(divides_tensors);
       Result<ForwardModel> undivided =
-          prepare_undivided({model_.graph, model_.passes.quiet()}, request, catalog_.preferences());
+          prepare_undivided({model_.graph, model_.passes.sparing()}, request, catalog_.preferences());
       if (undivided)
         undivided_[divides_tensors].emplace(std::move(*undivided));
       else
@@ -272,7 +272,7 @@ class Profiler {
 
   Result<ForwardModel> forward_of(const TrainingRequest& request) const {
     const std::optional<ForwardModel>& undivided = undivided_[request.mesh[MeshAxis::Tensor] > 1];
-    if (!undivided) return prepare_forward({model_.graph, model_.passes.quiet()}, request, catalog_.preferences());
+    if (!undivided) return prepare_forward({model_.graph, model_.passes.sparing()}, request, catalog_.preferences());
     return divide_forward(*undivided, request, catalog_.preferences());
   }
 

@@ -71,6 +71,9 @@ class PassManager {
   // A copy that goes on under other hooks; a quiet one keeps the passes to skip and nothing else of the hooks.
   PassManager under(CompileHooks hooks) const;
   PassManager quiet() const;
+  // A quiet copy that verifies its subject before and behind each pipeline and not behind each pass, for programs that
+  // are estimated and never run.
+  PassManager sparing() const;
 
   // Did anything change? Nothing does once stopped. On failure the subject is as the failing pass left it; the message
   // starts with the pass's name.
@@ -97,6 +100,7 @@ class PassManager {
   std::vector<PassRun> runs_;
   std::vector<Decision> decisions_;
   bool stopped_ = false;
+  bool verifies_passes_ = true;
 };
 
 }  // namespace plimsoll

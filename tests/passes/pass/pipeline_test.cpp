@@ -52,6 +52,20 @@ std::string read(const std::filesystem::path& path) {
   return text.str();
 }
 
+// Says that every pass changes it, and counts how often it is verified.
+class CountingSubject : public PassSubject {
+ public:
+  Result<bool> run(const PassInfo&, PassContext&) override { return true; }
+  Status verify() const override {
+    ++verified;
+    return Status::success();
+  }
+  std::string to_text() const override { return ""; }
+  void print(llvm::raw_ostream&) const override {}
+
+  mutable int verified = 0;
+};
+
 // A folder of its own that goes away with it.
 struct TemporaryFolder {
   std::filesystem::path path = std::filesystem::temp_directory_path() / "plimsoll_pipeline_test";
@@ -85,6 +99,16 @@ TEST_CASE("a forward pass refuses a training step") {
   Graph graph = chain();
   graph.node(graph.last_node()).phase = Phase::Backward;
   CHECK(failure_of(forward_only, graph, {}) == "early: works on forward graphs, and %y is backward");
+}
+
+TEST_CASE("programs that are estimated are verified before and behind a pipeline alone") {
+  Result<Pipeline> pipeline = parse_pipeline("dce, cse, simplify");
+  REQUIRE(static_cast<bool>(pipeline));
+  CountingSubject usual, estimated;
+  REQUIRE(succeeds(PassManager().run(usual, *pipeline)));
+  CHECK(usual.verified == 4);
+  REQUIRE(succeeds(PassManager().sparing().run(estimated, *pipeline)));
+  CHECK(estimated.verified == 2);
 }
 
 TEST_CASE("a failing pass leaves a file that runs it again") {
