@@ -46,7 +46,7 @@ double compute_us(const RematProblem& problem) {
 }
 
 // Whether the placed plan takes the time it was chosen for. That of a stage depends on other stages.
-bool is_time_of(const Plan& plan, size_t function, double us) {
+[[maybe_unused]] bool is_time_of(const Plan& plan, size_t function, double us) {
   return std::abs(predict_timeline(plan.functions[function], plan.device).total_us - us) <= time_rounding * us;
 }
 
