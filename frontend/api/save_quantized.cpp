@@ -3,6 +3,7 @@
 #include "ir/quantized_numbers.h"
 #include "ir/support/output_file.h"
 #include "ir/support/strings.h"
+#include "runtime/bad_result.h"
 #include "runtime/data/safetensors.h"
 #include "runtime/packed_weights.h"
 
@@ -38,7 +39,7 @@ class QuantizedFile {
     for (const auto& [name, tensor] : tensors) entries.push_back({name, tensor.type});
     const auto read = [&](const TensorEntry& entry, void* out) -> Status {
       const SavedTensor& tensor = tensors.at(entry.name);
-      if (tensor.state) return session_.copy_whole_state(*tensor.state, {entry.type, out});
+      if (tensor.state) return read_state(*tensor.state, {entry.type, out});
       std::memcpy(out, tensor.bytes.data(), tensor.bytes.size());
       return Status::success();
     };
@@ -51,6 +52,14 @@ class QuantizedFile {
     made.type = Type(DType::F32, {static_cast<int64_t>(values.size())});
     made.bytes.assign(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
     return made;
+  }
+
+  // Weights that a bad step has spoilt replace no file.
+  Status read_state(const WholeState& state, const TensorView& to) {
+    if (Status s = session_.copy_whole_state(state, to)) return s;
+    if (state.trained && (holds_nan(to) || holds_infinity(to)))
+      return model_error("the weights are not saved, because '" + state.name + "' holds NaN or infinity");
+    return Status::success();
   }
 
   // What bitsandbytes has of a weight beside its codes and scales. The offset of the scales stands in the settings.
