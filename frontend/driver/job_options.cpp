@@ -155,9 +155,10 @@ void add_model(CLI::App& command, JobOptions& options, const char* name) {
   add_option(command, "--freeze", training.freeze, "REGEX",
              "do not train the weights that match this regular expression");
   add_adapters(command, training.adapters);
-  add_option(command, "--quantize", training.quantize.format, "FORMAT",
-             "store frozen matrices of linear layers in 4 or 8 bits: nf4, nf4-single (scales in f32), int4, int8 or fp8; "
-             "default: as-trained")
+  add_option(
+      command, "--quantize", training.quantize.format, "FORMAT",
+      "store frozen matrices of linear layers in 4 or 8 bits: nf4, nf4-single (scales in f32), int4, int8 or fp8; "
+      "default: as-trained")
       ->transform(number_of_format());
   add_option(command, "--quantize-skip", training.quantize.skip, "REGEX",
              "leave the weights that match this regular expression as they are");
