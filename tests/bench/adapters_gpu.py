@@ -25,7 +25,7 @@ import subprocess
 import sys
 import time
 
-from gpu_training import cap_memory, process_bytes, timed
+from gpu_training import cap_memory, time_batches
 import write_llama
 
 SIZES = {"layers": 32, "hidden": 4096, "gated": 14336, "heads": 32, "kv-heads": 8, "vocabulary": 32000, "sequence": 512}
@@ -151,28 +151,14 @@ def layers_of(model):
     return next(module for name, module in model.named_modules() if name.endswith("model.layers"))
 
 
-def time_batches(args, batches, device, optimizer, loss_of, say):
-    """Says a result for each batch size that fits."""
+def time_tokens(args, batches, device, optimizer, loss_of, say):
     import torch
 
-    on_gpu = device != "cpu"
-    for batch in args.batches or batches:
+    def loss_for(batch):
         ids = torch.randint(0, args.vocabulary, (batch, args.sequence + 1), device=device, generator=torch.Generator(device).manual_seed(1))
-        begin, times = time.perf_counter(), []
-        try:
-            for _ in range(WARM_UP + args.steps):
-                with timed(device, times):
-                    optimizer.zero_grad(set_to_none=True)
-                    loss = loss_of(ids)
-                    loss.backward()
-                    optimizer.step()
-        except torch.OutOfMemoryError:
-            break
-        say({"batch": batch, "step_ms": statistics.median(times[WARM_UP:]), "loss": loss.item(), "bytes": process_bytes() or (torch.cuda.max_memory_reserved() if on_gpu else None),
-             "seconds": time.perf_counter() - begin})
-        del loss
-        if on_gpu:
-            torch.cuda.empty_cache()
+        return lambda: loss_of(ids)
+
+    time_batches(args.batches or batches, args.steps, WARM_UP, device, optimizer, loss_for, say)
 
 
 def train_peft(args, name, say):
@@ -207,7 +193,7 @@ def train_peft(args, name, say):
         with torch.autocast(device, dtype=torch.bfloat16, enabled=dtype == "f32"):
             return run(ids)
 
-    time_batches(args, batches, device, optimizer, autocast_loss_of, say)
+    time_tokens(args, batches, device, optimizer, autocast_loss_of, say)
 
 
 def base_folder(args):
@@ -244,7 +230,7 @@ def train_unsloth(args, name, say):
         with torch.autocast("cuda", dtype=torch.bfloat16):
             return model(input_ids=ids[:, :-1].contiguous(), labels=ids[:, :-1].contiguous()).loss
 
-    time_batches(args, batches, "cuda", optimizer, loss_of, say)
+    time_tokens(args, batches, "cuda", optimizer, loss_of, say)
 
 
 def run_pytorch(args, name):

@@ -26,7 +26,7 @@ import time
 import types
 import typing
 
-from gpu_training import cap_memory, process_bytes, timed
+from gpu_training import cap_memory, time_batches
 
 WARM_UP = 3
 RANK = 4
@@ -211,28 +211,21 @@ def train_pytorch(args, name, say):
     trained = [parameter for parameter in unet.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=1e-4, fused=True)
     model = with_loss(torch.compile(unet, dynamic=False) if row.compiled else unet)
-    for batch in args.batches or row.batches:
-        begin, times = time.perf_counter(), []
+
+    def loss_for(batch):
         inputs = make_batch(args.small, batch, device)
         if row.dtype == "bf16":
             inputs = {key: tensor.bfloat16() if tensor.is_floating_point() and key != "noise" else tensor for key, tensor in inputs.items()}
         if row.channels_last:
             inputs = {key: tensor.to(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor for key, tensor in inputs.items()}
-        try:
-            for _ in range(WARM_UP + args.steps):
-                with timed(device, times):
-                    optimizer.zero_grad(set_to_none=True)
-                    with torch.autocast(device, dtype=torch.bfloat16, enabled=row.dtype == "f32"):
-                        loss = model(**inputs)
-                    loss.backward()
-                    optimizer.step()
-        except torch.OutOfMemoryError:
-            break
-        say({"batch": batch, "step_ms": statistics.median(times[WARM_UP:]), "loss": loss.item(), "bytes": process_bytes() or (torch.cuda.max_memory_reserved() if on_gpu else None),
-             "seconds": time.perf_counter() - begin})
-        del loss
-        if on_gpu:
-            torch.cuda.empty_cache()
+
+        def loss():
+            with torch.autocast(device, dtype=torch.bfloat16, enabled=row.dtype == "f32"):
+                return model(**inputs)
+
+        return loss
+
+    time_batches(args.batches or row.batches, args.steps, WARM_UP, device, optimizer, loss_for, say)
 
 
 def run_pytorch(args, name):

@@ -6,6 +6,7 @@ transformers, onnxscript and safetensors.
 import contextlib
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
 import time
@@ -116,9 +117,10 @@ def process_bytes():
         import pynvml
 
         pynvml.nvmlInit()
-        for process in pynvml.nvmlDeviceGetComputeRunningProcesses(pynvml.nvmlDeviceGetHandleByIndex(0)):
-            if process.pid == os.getpid():
-                return process.usedGpuMemory
+        for index in range(pynvml.nvmlDeviceGetCount()):  # CUDA_VISIBLE_DEVICES may have chosen any of them
+            for process in pynvml.nvmlDeviceGetComputeRunningProcesses(pynvml.nvmlDeviceGetHandleByIndex(index)):
+                if process.pid == os.getpid():
+                    return process.usedGpuMemory
     except Exception:  # no driver, no package, or a container that hides processes
         pass
     return None
@@ -156,6 +158,30 @@ def timed(device, times):
     end.record()
     end.synchronize()
     times.append(start.elapsed_time(end))
+
+
+def time_batches(batches, steps, warm_up, device, optimizer, loss_for, say):
+    """Says a result for each batch size, from the first on until one does not fit. loss_for(batch) makes the inputs and returns what computes the loss of them."""
+    import torch
+
+    on_gpu = device != "cpu"
+    for batch in batches:
+        begin, times = time.perf_counter(), []
+        loss_of_inputs = loss_for(batch)
+        try:
+            for _ in range(warm_up + steps):
+                with timed(device, times):
+                    optimizer.zero_grad(set_to_none=True)
+                    loss = loss_of_inputs()
+                    loss.backward()
+                    optimizer.step()
+        except torch.OutOfMemoryError:
+            break
+        say({"batch": batch, "step_ms": statistics.median(times[warm_up:]), "loss": loss.item(), "bytes": process_bytes() or (torch.cuda.max_memory_reserved() if on_gpu else None),
+             "seconds": time.perf_counter() - begin})
+        del loss, loss_of_inputs
+        if on_gpu:
+            torch.cuda.empty_cache()
 
 
 def train(case, steps, compile_mode=None, micro_batches=1, checkpoints=False, saved_share=None, cap_bytes=None, device="cuda", warm_up=WARM_UP):

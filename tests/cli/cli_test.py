@@ -581,11 +581,14 @@ def test_refusals_find_the_last_blocks_in_names_with_several_numbers(folder):
     refuse(BUDGET, [r"--train '^m\.layer_(9|10|11)\.'"], "compile", path, "-o", folder / "p.plan", "--device", "cpu", "--budget", "1KiB")
 
 
+SMALL_CARD = {"name": "small_card", "title": "a card", "backend": "cuda", "compute_capability": 90, "multiprocessors": 100, "memory_bytes": 1 << 30, "reserves": [], "matmul_tflops": {"f32": 10},
+              "vector_tflops": 1, "memory_gb_per_s": 1000, "launch_us": 5, "to_host_gb_per_s": 20, "from_host_gb_per_s": 20,
+              "product_workspace_bytes": 1024, "convolution_workspace_bytes": 1024, "collective_reserve_bytes": 1, "collective_graph_bytes": 1, "graph_launch_bytes": 1}
+
+
 def test_plans_do_not_depend_on_the_number_of_cores(folder):
     """Meshes are compiled and searched beside each other where there are cores; one core finds the same plan to the byte."""
-    card = {"name": "small_card", "title": "a card", "backend": "cuda", "compute_capability": 90, "multiprocessors": 100, "memory_bytes": 1 << 30, "reserves": [], "matmul_tflops": {"f32": 10},
-            "vector_tflops": 1, "memory_gb_per_s": 1000, "launch_us": 5, "to_host_gb_per_s": 20, "from_host_gb_per_s": 20, "link_gb_per_s": 20, "product_workspace_bytes": 1024,
-            "convolution_workspace_bytes": 1024, "collective_reserve_bytes": 1, "arena_reserve_bytes": 1, "transfer_reserve_bytes": 1, "collective_graph_bytes": 1, "graph_launch_bytes": 1}
+    card = {**SMALL_CARD, "link_gb_per_s": 20, "arena_reserve_bytes": 1, "transfer_reserve_bytes": 1}
     (folder / "card.json").write_text(json.dumps({"devices": [card]}))
     job = ["compile", QUICKSTART / "small_gpt.onnx", "--device-file", folder / "card.json", "--device", "small_card", "--dim", "batch=8", "--gpus", "4", "--budget", "14MiB"]
     succeed(*job, "-o", folder / "all.plan")
@@ -600,9 +603,7 @@ def test_plans_do_not_depend_on_the_number_of_cores(folder):
 
 
 def test_refusals_name_cards_that_are_enough(folder):
-    card = {"name": "small_card", "title": "a card", "backend": "cuda", "compute_capability": 90, "multiprocessors": 100, "memory_bytes": 1 << 30, "reserves": [], "matmul_tflops": {"f32": 10},
-            "vector_tflops": 1, "memory_gb_per_s": 1000, "launch_us": 5, "to_host_gb_per_s": 20, "from_host_gb_per_s": 20,
-            "product_workspace_bytes": 1024, "convolution_workspace_bytes": 1024, "collective_reserve_bytes": 1, "collective_graph_bytes": 1, "graph_launch_bytes": 1}
+    card = dict(SMALL_CARD)
     (folder / "card.json").write_text(json.dumps({"devices": [card]}))
     job = ["compile", QUICKSTART / "small_gpt.onnx", "--device-file", folder / "card.json", "--device", "small_card", "--offload", "off", "-o", folder / "p.plan"]
     # Parameters and moments are 14.4 MiB; half of the moments are freed.
