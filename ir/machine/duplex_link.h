@@ -26,6 +26,25 @@ class DuplexLink {
     ways_[1].restart(shares.to_device);
   }
 
+  // A moment that the link can be taken back to.
+  struct Mark {
+    double end_us[2] = {idle, idle};
+    size_t through[2] = {0, 0}, issued[2] = {0, 0};
+  };
+  Mark mark() const {
+    return {{ways_[0].end_us, ways_[1].end_us},
+            {ways_[0].through, ways_[1].through},
+            {ways_[0].copies.size(), ways_[1].copies.size()}};
+  }
+  // What happened since then has not happened.
+  void rewind(const Mark& mark) {
+    for (size_t i = 0; i < 2; ++i) {
+      ways_[i].end_us = mark.end_us[i];
+      ways_[i].through = mark.through[i];
+      ways_[i].copies.resize(mark.issued[i]);
+    }
+  }
+
   // The copy starts now or when its engine is through with those before. Returns its place among them.
   size_t issue(Engine engine, double alone_us, double now_us) {
     run_until(now_us);

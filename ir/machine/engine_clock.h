@@ -18,6 +18,17 @@ class EngineClock {
     now_us_ = 0;
   }
 
+  // A moment that a clock without collectives can be taken back to.
+  struct Mark {
+    double now_us = 0;
+    DuplexLink::Mark link;
+  };
+  Mark mark() const { return {now_us_, link_.mark()}; }
+  void rewind(const Mark& mark) {
+    now_us_ = mark.now_us;
+    link_.rewind(mark.link);
+  }
+
   double now_us() const { return now_us_; }  // where compute is
   void set_now_us(double us) { now_us_ = us; }
   void compute(double us) { now_us_ += ranks_.compute(us, now_us_); }

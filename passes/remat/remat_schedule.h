@@ -97,6 +97,7 @@ class RematSchedule : public RematLiveness {
   void note_event(const Event& event, bool added);
   void settle_events() const;
   llvm::SmallVector<ProgramPoint, 8> reloads_ahead(ProgramPoint at) const;
+  void go_back(size_t event) const;
   double stalled_and_remat_us() const;
   double added_us_with(ProgramPoint at, int32_t position) const;
   ProgramPoint cheaper_producer(int32_t value, int32_t position, ProgramPoint last_use) const;
@@ -109,6 +110,19 @@ class RematSchedule : public RematLiveness {
   };
   mutable std::vector<Event> events_;  // sorted, of the extras when time was measured last; none where all is compute
   mutable std::vector<EventChange> event_changes_;  // since then
+  mutable std::vector<Event> settled_;              // scratch of those between the first change and the last
+  // Time is measured from the last mark ahead of the first change on.
+  struct Mark {
+    size_t event = 0;     // about to happen
+    double later_us = 0;  // delay of compute against the schedule without extras
+    size_t issued = 0;    // of issued_
+    EngineClock::Mark clock;
+  };
+  struct IssuedCopy {
+    size_t copy, place_before;
+  };
+  mutable std::vector<Mark> marks_;
+  mutable std::vector<IssuedCopy> issued_;
   mutable EngineClock clock_;
   mutable std::vector<size_t> places_;        // by copy: in its engine, of the occurrence looked at last
   mutable std::optional<double> added_us_;    // unset until it is asked for after a change

@@ -7,9 +7,14 @@
 #include <algorithm>
 
 // The time goes from one event of a copy or remat to the next, because the time of the base ops in between is known
-// from the start. Events are sorted in when the time is asked for.
+// from the start. Events are sorted in when the time is asked for, and what happened before the first change is known.
 
 namespace plimsoll::remat {
+namespace {
+
+constexpr size_t events_between_marks = 64;
+
+}  // namespace
 
 EngineLoads::EngineLoads(const RematProblem& problem)
     : shares_(problem.duplex_shares), interference_(problem.copy_interference) {
@@ -79,18 +84,23 @@ void RematSchedule::settle_events() const {
   if (event_changes_.empty()) return;
   std::stable_sort(event_changes_.begin(), event_changes_.end(),
                    [](const EventChange& a, const EventChange& b) { return a.event < b.event; });
-  std::vector<Event> settled;
-  settled.reserve(events_.size() + event_changes_.size());
-  auto old = events_.begin();
+  const auto first = std::lower_bound(events_.begin(), events_.end(), event_changes_.front().event);
+  go_back(static_cast<size_t>(first - events_.begin()));
+  settled_.clear();
+  auto old = first;
   for (auto change = event_changes_.begin(); change != event_changes_.end(); ++change) {
     if (std::next(change) != event_changes_.end() && std::next(change)->event == change->event) continue;
     const auto place = std::lower_bound(old, events_.end(), change->event);
-    settled.insert(settled.end(), old, place);
+    settled_.insert(settled_.end(), old, place);
     old = place != events_.end() && *place == change->event ? std::next(place) : place;
-    if (change->added) settled.push_back(change->event);
+    if (change->added) settled_.push_back(change->event);
   }
-  settled.insert(settled.end(), old, events_.end());
-  events_.swap(settled);
+  const auto in_place = std::min<ptrdiff_t>(old - first, static_cast<ptrdiff_t>(settled_.size()));
+  const auto left = std::copy_n(settled_.begin(), in_place, first);
+  if (left != old)
+    events_.erase(left, old);
+  else
+    events_.insert(old, settled_.begin() + in_place, settled_.end());
   event_changes_.clear();
 }
 
@@ -108,12 +118,25 @@ llvm::SmallVector<ProgramPoint, 8> RematSchedule::reloads_ahead(ProgramPoint at)
   return reloads;
 }
 
+// To the last mark that is not behind the event.
+void RematSchedule::go_back(size_t event) const {
+  while (!marks_.empty() && marks_.back().event > event) marks_.pop_back();
+}
+
 double RematSchedule::stalled_and_remat_us() const {
   settle_events();
   memory().count_steps(static_cast<int64_t>(events_.size()));
-  clock_.restart(problem().duplex_shares, problem().copy_interference);
-  double later_us = 0;  // delay of compute against the schedule without extras
-  for (const Event& event : events_) {
+  if (marks_.empty()) {
+    clock_.restart(problem().duplex_shares, problem().copy_interference);
+    marks_.push_back({0, 0, 0, clock_.mark()});
+  }
+  clock_.rewind(marks_.back().clock);
+  for (; issued_.size() > marks_.back().issued; issued_.pop_back())
+    places_[issued_.back().copy] = issued_.back().place_before;
+  double later_us = marks_.back().later_us;
+  for (size_t i = marks_.back().event; i < events_.size(); ++i) {
+    if (i == marks_.back().event + events_between_marks) marks_.push_back({i, later_us, issued_.size(), clock_.mark()});
+    const Event& event = events_[i];
     const bool ahead = event.kind == EventKind::Needed || event.kind == EventKind::Remat;
     const double takes_us = cost_us(event.id);
     clock_.set_now_us(later_us + clock_us(event.at.position + (ahead ? 0 : 1)));
@@ -122,11 +145,13 @@ double RematSchedule::stalled_and_remat_us() const {
       case EventKind::Needed: later_us += clock_.wait_for(Engine::ToDevice, places_[copy_index(event.id)]); break;
       case EventKind::Offloaded: later_us += clock_.wait_for(Engine::ToHost, places_[copy_index(event.id)]); break;
       case EventKind::Made:
-      case EventKind::Reload:
-        places_[copy_index(event.id)] =
-            clock_.issue(event.kind == EventKind::Made ? Engine::ToHost : Engine::ToDevice, takes_us);
+      case EventKind::Reload: {
+        const auto copy = static_cast<size_t>(copy_index(event.id));
+        issued_.push_back({copy, places_[copy]});
+        places_[copy] = clock_.issue(event.kind == EventKind::Made ? Engine::ToHost : Engine::ToDevice, takes_us);
         later_us += problem().copy_interference.us(takes_us);
         break;
+      }
     }
   }
   clock_.set_now_us(clock().back() + later_us);
