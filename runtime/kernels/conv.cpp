@@ -94,9 +94,9 @@ int64_t space_to_batch_workspace(const OpCall& call, llvm::ArrayRef<Type> result
 }
 
 // How often cuDNN 9.19 takes the time of moving all bytes once where channels are in groups, from steps of ConvNeXt,
-// EfficientNet and MobileNetV3 (one channel a group) and of RegNet (24) on an H200. Depthwise it grows with the taps.
+// EfficientNet and MobileNetV3 (one channel a group) and of RegNet (24, 3 x 3 taps) on an H200. It grows with the taps.
 constexpr double depthwise_times = 4, depthwise_times_per_tap = 0.125;
-constexpr double grouped_times[] = {20, 60, 90};  // by pass
+constexpr double grouped_times[] = {20, 60, 90}, grouped_taps = 9;  // by pass
 
 // 0, which leaves it to the planner's roofline, for convolutions without groups.
 template <ConvPass pass>
@@ -109,8 +109,9 @@ double grouped_us(const OpCall& call, const DeviceDescription& device) {
   const int64_t in_channels = channels_last ? types.x.shape.back() : types.x.shape[1];
   const auto taps =
       static_cast<double>(types.w.elements() * groups) / static_cast<double>(types.w.shape[0] * in_channels);
-  const double times = groups == in_channels ? depthwise_times + depthwise_times_per_tap * taps
-                                             : grouped_times[static_cast<size_t>(pass)];
+  const double times = groups == in_channels
+                           ? depthwise_times + depthwise_times_per_tap * taps
+                           : grouped_times[static_cast<size_t>(pass)] * std::max(1.0, taps / grouped_taps);
   const auto bytes = static_cast<double>(types.x.bytes() + types.w.bytes() + types.y.bytes());
   return times * bytes / (device.memory_gb_per_s * 1e3) + device.launch_us + device.kernel_us;
 }

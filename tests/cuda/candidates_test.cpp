@@ -337,6 +337,22 @@ TEST_SUITE("unit") {
     CHECK(names_of(catalog, "conv", last, {Type(DType::F32, x.shape), Type(DType::F32, w.shape)}) == "cudnn " + lean);
   }
 
+  TEST_CASE("cuDNN's time for channels in groups grows with their taps") {
+    const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
+    const Attrs attrs{
+        {"channels_last", int64_t{1}}, {"groups", int64_t{16}}, {"pads", Ints{64, 64}}, {"shape", Ints{8, 499, 768}}};
+    const Type dy(DType::BF16, {8, 500, 768}), w(DType::BF16, {768, 128, 48});
+    const Type* types[] = {&dy, &w};
+    const OpCall call(get_op("conv_dx"), attrs, types);
+    double library_us = 0, own_us = 0;
+    for (const KernelCandidate& candidate : CudaCatalog(h200).candidates(call.op, call, llvm::cantFail(infer(call)))) {
+      if (candidate.name == "cudnn") library_us = candidate.predicted_us;
+      if (candidate.name == "grouped_mma") own_us = candidate.predicted_us;
+    }
+    CHECK(own_us > 0);
+    CHECK(library_us > 5 * own_us);
+  }
+
   TEST_CASE("space to depth leaves no strides and no pads: blocks of 2 x 2 pixels of 3 channels are pixels of 16") {
     const Attrs attrs{{"pads", Ints{3, 3, 3, 3}}, {"strides", Ints{2, 2}}, {"channels_last", int64_t{1}}};
     const SpaceToDepthConvolution stem(attrs, Type(DType::BF16, {256, 224, 224, 3}), {64, 7, 7, 3},
