@@ -1,10 +1,15 @@
 #include "passes/rewrite/patterns.h"
 
+#include <set>
+
 // Puts the channels of images last, where tensor cores want them. Types stay dense and row-major, so a layout is a
-// permutation of dimensions that the graph shows as transposes: convolutions of two and three dimensions, and of one in
-// groups, become their {channels_last} form between transposes, and one walk carries the transposes down past all ops
-// that can follow. A value has its channels last if a transpose makes its channels-first form from it, ours or the
-// exporter's. dce removes transposes that nobody reads in the end.
+// permutation of dimensions that the graph shows as transposes: convolutions become their {channels_last} form between
+// transposes, and one walk carries the transposes down past all ops that can follow. A value has its channels last if a
+// transpose makes its channels-first form from it, ours or the exporter's. dce removes transposes that nobody reads in
+// the end.
+//
+// Transposes of [N, C, L] are everywhere in transformers and mean something else there, so that lines are followed from
+// convolutions alone. So are images in a graph whose convolutions have none.
 //
 // Each rewritten node is the same function of permuted tensors, with the dimensions in its attributes renumbered.
 // Dropout does not follow: it draws by position, and the same numbers must fall on the same elements. Ops that give
@@ -75,12 +80,20 @@ size_t count_images(const Graph& graph, llvm::ArrayRef<ValueId> values, size_t r
   return static_cast<size_t>(end - values.begin());
 }
 
+// Groups of few channels each, such as one, are read in long runs with the channels first alone. Images keep together
+// all the same: transposes around each norm would cost more.
+bool is_narrow_group_norm(const Graph& graph, const Node& node, size_t rank) {
+  constexpr int64_t narrow = 8;
+  return rank == 3 && node.op->name == "group_norm" &&
+         graph.type(node.operands[0]).shape[1] < narrow * node.attrs.get_int("groups");
+}
+
 std::optional<Form> channels_last_form(const Graph& graph, const Node& node, size_t rank) {
   Form form{node.attrs, node.operands.size(), node.results.size()};
   if (node.op->elementwise) return form;
   switch (node.op->dim_order) {
     case DimOrder::ChannelsLast:
-      if (node.attrs.get_int("channels_last")) return std::nullopt;
+      if (node.attrs.get_int("channels_last") || is_narrow_group_norm(graph, node, rank)) return std::nullopt;
       form.attrs.set("channels_last", int64_t{1});
       return Form{form.attrs, count_images(graph, node.operands, rank), count_images(graph, node.results, rank)};
     case DimOrder::Axis: form.attrs.set("axis", renumbered(node.attrs.get_int("axis"), rank)); return form;
@@ -93,26 +106,12 @@ std::optional<Form> channels_last_form(const Graph& graph, const Node& node, siz
   return std::nullopt;
 }
 
-bool is_convolution(const Node& node) { return node.op->name == "conv" || node.op->name == "conv_transpose"; }
-
-// A convolution gains by itself. Another node gains when it needs no more elements transposed on the way in than would
-// be transposed back for it.
-bool pays(const Graph& graph, const Node& node, const Form& form, size_t rank) {
-  if (is_convolution(node)) return true;
-  int64_t there = 0, to_move = 0;
-  bool any = false;
-  for (ValueId operand : llvm::ArrayRef<ValueId>(node.operands).take_front(form.operands)) {
-    if (operand == ValueId::None) continue;
-    const Type& type = graph.type(operand);
-    if (channels_last_twin(graph, operand, rank) != ValueId::None) {
-      any = true;
-      there += type.elements();
-    } else if (moves_elements(type, rank)) {
-      to_move += type.elements();
-    }
-  }
-  return any && there >= to_move;
+// Has a line's convolution one tap, and no groups?
+bool is_product(const Graph& graph, const Node& node) {
+  return graph.type(node.operands[1]).shape.back() == 1 && node.attrs.get_int("groups", 1) == 1;
 }
+
+bool is_convolution(const Node& node) { return node.op->name == "conv" || node.op->name == "conv_transpose"; }
 
 // ---- The walk ----
 
@@ -121,12 +120,6 @@ size_t rank_of(const Graph& graph, const Node& node) {
   if (!node.operands.empty() && node.operands[0] != ValueId::None)
     rank = std::max(rank, graph.type(node.operands[0]).shape.size());
   return rank;
-}
-
-// A line's convolution in groups gains by itself, and nothing follows it: transposes of [N, C, L] are everywhere in
-// transformers and mean something else there.
-bool is_grouped_line(const Node& node, size_t rank) {
-  return rank == 3 && node.op->name == "conv" && node.attrs.get_int("groups", 1) > 1;
 }
 
 ValueId with_channels_last(Builder& b, ValueId value, size_t rank) {
@@ -138,8 +131,8 @@ ValueId with_channels_last(Builder& b, ValueId value, size_t rank) {
   return b.emit("transpose", {b.reshape(value, shape)}, {{"perm", to_last(rank)}}, name);
 }
 
-// The value with its channels last keeps the name.
-void rewrite(Graph& graph, NodeId id, const Form& form, size_t rank) {
+// The value with its channels last keeps the name. Returns the results, of which the first {results} are such values.
+llvm::SmallVector<ValueId, 4> rewrite(Graph& graph, NodeId id, const Form& form, size_t rank) {
   const Node& node = graph.node(id);
   Builder b = builder_at(graph, id);
   llvm::SmallVector<ValueId, 4> operands(node.operands.begin(), node.operands.end());
@@ -159,30 +152,68 @@ void rewrite(Graph& graph, NodeId id, const Form& form, size_t rank) {
     graph.rename(made[r], names[r]);
     if (in_place[r] != made[r]) graph.rename(in_place[r], names[r] + ".channels_first");
   }
+  return made;
 }
 
-bool try_node(Graph& graph, NodeId id) {
-  const Node& node = graph.node(id);
-  const size_t rank = rank_of(graph, node);
-  if (rank < 4 && !is_grouped_line(node, rank)) return false;
-  std::optional<Form> form = channels_last_form(graph, node, rank);
-  if (!form || !pays(graph, node, *form, rank)) return false;
-  rewrite(graph, id, *form, rank);
-  return true;
-}
+constexpr size_t line_rank = 3;  // [N, C, L]
 
-// In a graph without images, a transpose that looks like a change of their layout is another one.
 bool has_images(const Graph& graph) {
-  return llvm::any_of(graph.order(),
-                      [&](NodeId id) { return is_convolution(graph.node(id)) && rank_of(graph, graph.node(id)) >= 4; });
+  return llvm::any_of(graph.order(), [&](NodeId id) {
+    return is_convolution(graph.node(id)) && rank_of(graph, graph.node(id)) > line_rank;
+  });
 }
+
+class Walk {
+ public:
+  explicit Walk(const Graph& graph) : has_images_(has_images(graph)) {}
+
+  bool try_node(Graph& graph, NodeId id) {
+    const Node& node = graph.node(id);
+    const size_t rank = rank_of(graph, node);
+    if (rank < line_rank || (rank > line_rank && !has_images_)) return false;
+    std::optional<Form> form = channels_last_form(graph, node, rank);
+    if (!form || !pays(graph, node, *form, rank)) return false;
+    const llvm::SmallVector<ValueId, 4> made = rewrite(graph, id, *form, rank);
+    if (rank == line_rank) lines_.insert(made.begin(), made.begin() + form->results);
+    return true;
+  }
+
+ private:
+  // Does the graph have the value with its channels last, so that a node gains?
+  bool is_there(const Graph& graph, ValueId value, size_t rank) const {
+    const ValueId twin = channels_last_twin(graph, value, rank);
+    return rank == line_rank ? lines_.count(twin) > 0 : twin != ValueId::None;
+  }
+
+  // A convolution gains by itself, but for a line's that is a matmul in either layout. Another node gains when it needs
+  // no more elements transposed on the way in than would be transposed back for it.
+  bool pays(const Graph& graph, const Node& node, const Form& form, size_t rank) const {
+    if (is_convolution(node) && (rank > line_rank || !is_product(graph, node))) return true;
+    int64_t there = 0, to_move = 0;
+    bool any = false;
+    for (ValueId operand : llvm::ArrayRef<ValueId>(node.operands).take_front(form.operands)) {
+      if (operand == ValueId::None) continue;
+      const Type& type = graph.type(operand);
+      if (is_there(graph, operand, rank)) {
+        any = true;
+        there += type.elements();
+      } else if (moves_elements(type, rank)) {
+        to_move += type.elements();
+      }
+    }
+    return any && there >= to_move;
+  }
+
+  bool has_images_;
+  std::set<ValueId> lines_;  // with their channels last
+};
 
 Result<bool> run(Graph& graph, PassContext& context) {
-  const bool changed = has_images(graph) ? apply_patterns(graph, context,
-                                                          {{"conv", "convolutions", try_node},
-                                                           {"conv_transpose", "convolutions", try_node},
-                                                           {"", "followed", try_node}})
-                                         : apply_patterns(graph, context, {{"conv", "convolutions", try_node}});
+  Walk walk(graph);
+  auto try_node = [&](Graph& in, NodeId id) { return walk.try_node(in, id); };
+  const bool changed = apply_patterns(
+      graph, context,
+      {{"conv", "convolutions", try_node}, {"conv_transpose", "convolutions", try_node}, {"", "followed", try_node}});
   const int64_t convolutions = context.counters["convolutions"], followed = context.counters["followed"];
   if (convolutions > 0)
     context.decide("images", "channels last",
