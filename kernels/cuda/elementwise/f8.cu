@@ -1,11 +1,7 @@
 #include "kernels/cuda/elementwise/f8.h"
 
-#include "kernels/cuda/common/packed.cuh"
-#include "kernels/cuda/common/rows.cuh"
-#include "kernels/cuda/common/turned_words.cuh"
+#include "kernels/cuda/elementwise/f8_codes.cuh"
 #include "kernels/cuda/elementwise/f8_sizes.h"
-
-#include <cuda_fp8.h>
 
 // Serves f8_scale and to_f8. The first reads every number once; blocks leave a word for each part, from which one block
 // makes the scale, unless there is but one. The second reads every number once, in 16-byte words, and writes each
@@ -16,20 +12,6 @@ namespace plimsoll::cuda {
 namespace {
 
 constexpr int last_threads = 1024;
-constexpr uint32_t size_bits = 0x7fffffff, infinity_bits = 0x7f800000;
-
-struct LargestWord {
-  __device__ uint32_t operator()(uint32_t a, uint32_t b) const { return a > b ? a : b; }
-};
-
-// Both types end at 1.75 times a power of two: 2^8 and 2^15.
-__device__ float scale_of(uint32_t bits, Scalar codes) {
-  if (bits == 0) return 1.0f;
-  if (bits >= infinity_bits) return __uint_as_float(0x7fffffff);
-  const int to = codes == Scalar::F8E4M3 ? 8 : 15;
-  const int exponent = static_cast<int>(bits >> 23) - 127 - to + ((bits & 0x7fffff) > 0x600000 ? 1 : 0);
-  return __uint_as_float(static_cast<uint32_t>((exponent < -126 ? -126 : exponent) + 127) << 23);
-}
 
 // Of numbers without their signs, bits are ordered as the numbers are, and those of NaN come last. A block that has all
 // numbers makes the scale.
@@ -60,36 +42,6 @@ __global__ void __launch_bounds__(last_threads)
   if (i == 0) *scale = scale_of(largest, codes);
 }
 
-// Four codes, the first in the lowest byte. Rounds to even; what lies behind the largest code becomes it.
-template <__nv_fp8_interpretation_t format>
-__device__ uint32_t four_codes(float a, float b, float c, float d) {
-  const uint32_t low = __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE, format);
-  const uint32_t high = __nv_cvt_float2_to_fp8x2(make_float2(c, d), __NV_SATFINITE, format);
-  return low | high << 16;
-}
-
-// Eight numbers of 16 bits are one word of 16 bytes, those of f32 two.
-template <typename T>
-struct Eight {
-  static constexpr int length = 16 / sizeof(T), count = 8 / length;
-  Packed<T, length> words[count];
-
-  __device__ void load(const T* from) {
-#pragma unroll
-    for (int i = 0; i < count; ++i) words[i] = load_packed<length>(from + i * length);
-  }
-  __device__ float operator[](int i) const { return words[i / length][i % length]; }
-
-  template <__nv_fp8_interpretation_t format>
-  __device__ uint2 codes(float factor) const {
-    const Eight& x = *this;
-    return make_uint2(four_codes<format>(x[0] * factor, x[1] * factor, x[2] * factor, x[3] * factor),
-                      four_codes<format>(x[4] * factor, x[5] * factor, x[6] * factor, x[7] * factor));
-  }
-};
-
-constexpr int run_length = 16;  // codes that a thread writes at once
-
 template <typename T, __nv_fp8_interpretation_t format>
 __global__ void __launch_bounds__(block_threads)
     rows_kernel(const T* __restrict__ x, int64_t n, const float* __restrict__ scale, uint8_t* __restrict__ codes) {
@@ -103,52 +55,34 @@ __global__ void __launch_bounds__(block_threads)
   __stwb(reinterpret_cast<uint4*>(codes + at), make_uint4(first.x, first.y, second.x, second.y));
 }
 
-// A tile of 128 x 64 numbers: each thread takes 4 rows of 8 columns, and so has 4 codes of each column in one word.
-constexpr int tile_rows = 128, tile_columns = 64, thread_rows = 4, thread_columns = 8;
-constexpr int words_per_column = tile_rows / thread_rows;
-static_assert(tile_rows / thread_rows * (tile_columns / thread_columns) == block_threads);
+constexpr int tile_columns = 64;
+using Tile = TurnedTile<tile_columns>;
+static_assert(Tile::threads == block_threads);
 
 template <typename T, __nv_fp8_interpretation_t format, bool with_rows>
 __global__ void __launch_bounds__(block_threads)
     turned_kernel(const T* __restrict__ x, int64_t rows, int64_t columns, const float* __restrict__ scale,
                   uint8_t* __restrict__ codes, uint8_t* __restrict__ turned) {
-  __shared__ uint32_t tile[tile_columns][words_per_column + 1];  // one more, so that columns begin in other banks
+  __shared__ Tile tile;
   const int64_t column_tiles = (columns + tile_columns - 1) / tile_columns;
   const int64_t first_row = blockIdx.x / column_tiles * tile_rows,
                 first_column = blockIdx.x % column_tiles * tile_columns;
-  const int group = static_cast<int>(threadIdx.x) / (tile_columns / thread_columns),
-            offset = static_cast<int>(threadIdx.x) % (tile_columns / thread_columns) * thread_columns;
-  const int64_t row = first_row + group * thread_rows, column = first_column + offset;
+  const int64_t row = first_row + Tile::own_row(), column = first_column + Tile::own_column();
   if (row < rows && column < columns) {
     const float factor = __frcp_rn(*scale);
     Eight<T> numbers[thread_rows];
 #pragma unroll
     for (int r = 0; r < thread_rows; ++r) numbers[r].load(x + (row + r) * columns + column);
-    uint32_t low[thread_rows], high[thread_rows], turned_words[4];
+    uint2 made[thread_rows];
 #pragma unroll
     for (int r = 0; r < thread_rows; ++r) {
-      const uint2 made = numbers[r].template codes<format>(factor);
-      low[r] = made.x, high[r] = made.y;
-      if constexpr (with_rows) __stwb(reinterpret_cast<uint2*>(codes + (row + r) * columns + column), made);
+      made[r] = numbers[r].template codes<format>(factor);
+      if constexpr (with_rows) __stwb(reinterpret_cast<uint2*>(codes + (row + r) * columns + column), made[r]);
     }
-    turn_words(low, turned_words);
-#pragma unroll
-    for (int c = 0; c < 4; ++c) tile[offset + c][group] = turned_words[c];
-    turn_words(high, turned_words);
-#pragma unroll
-    for (int c = 0; c < 4; ++c) tile[offset + 4 + c][group] = turned_words[c];
+    tile.put(made);
   }
   __syncthreads();
-  constexpr int chunks = tile_rows / run_length;
-#pragma unroll
-  for (int i = static_cast<int>(threadIdx.x); i < tile_columns * chunks; i += block_threads) {
-    const int own_column = i / chunks, chunk = i % chunks;
-    const int64_t to_row = first_row + chunk * run_length, to_column = first_column + own_column;
-    if (to_row >= rows || to_column >= columns) continue;
-    const uint32_t* from = &tile[own_column][chunk * (run_length / 4)];
-    __stwb(reinterpret_cast<uint4*>(turned + to_column * rows + to_row),
-           make_uint4(from[0], from[1], from[2], from[3]));
-  }
+  tile.store(turned, rows, columns, first_row, first_column);
 }
 
 template <typename T, __nv_fp8_interpretation_t format>
