@@ -113,7 +113,7 @@ class Finder {
         traced_[instruction.results[0]].push_back({codes.state, {}});
       return true;
     }
-    if (op == "to_f8") return passes_on_codes(instruction);
+    if (op == "to_f8" || op == "to_scaled_f8") return passes_on_codes(instruction);
     const bool joins = op == "concat";
     if (!joins && !get_op(op).only_moves()) return false;
     std::vector<Traced> moved;
@@ -139,8 +139,9 @@ class Finder {
     if (as_is.empty()) return true;
     std::vector<Traced> turned = as_is;
     for (Traced& each : turned) std::reverse(each.dims.begin(), each.dims.end());
-    if (to_f8.attrs.get_int("rows", 0) != 0) traced_[to_f8.results.front()] = as_is;
-    if (to_f8.attrs.get_int("columns", 0) != 0) traced_[to_f8.results.back()] = turned;
+    size_t result = 0;
+    if (to_f8.attrs.get_int("rows", 0) != 0) traced_[to_f8.results[result++]] = as_is;
+    if (to_f8.attrs.get_int("columns", 0) != 0) traced_[to_f8.results[result]] = turned;
     return true;
   }
 

@@ -1,4 +1,5 @@
 #include "runtime/kernels/elementwise.h"
+#include "ir/f8_scales.h"
 #include "ir/quantized_numbers.h"
 #include "kernels/cpu/elementwise/binary.h"
 #include "kernels/cpu/elementwise/cast.h"
@@ -173,6 +174,21 @@ Status launch_to_f8(const CpuCall& k) {
   return Status::success();
 }
 
+Status launch_to_scaled_f8(const CpuCall& k) {
+  const Type& x = k.call["x"];
+  const F8Scales by = *parse_f8_scales(k.call.get_string("by"));
+  const int64_t columns = x.shape.back(), rows = columns == 0 ? 0 : x.elements() / columns;
+  const auto make = [&](const F8Grid& grid, PortKey codes, PortKey scales, cpu::Layout layout) {
+    cpu::to_scaled_f8(k.in<float>("x"), rows, columns,
+                      {grid.block_rows, grid.block_columns, grid.row_step, grid.column_step},
+                      scalar_of(k.attrs().get_dtype("to")), k.out<float>(scales), k.result(scales).elements(),
+                      k.out<uint8_t>(codes), layout);
+  };
+  if (k.call.gives("codes")) make(f8_grid(by, rows, columns), "codes", "scales", cpu::Layout::AsIs);
+  if (k.call.gives("turned")) make(f8_grid(by, columns, rows).turned(), "turned", "turned_scales", cpu::Layout::Turned);
+  return Status::success();
+}
+
 constexpr CpuKernel kernels[] = {
 #define PLIMSOLL_ROW(op, name, accepts, map) {op_##op, name, accepts, [](const CpuCall& k) { return map; }},
 #define PLIMSOLL_UNARY(op, Name, formula) PLIMSOLL_ROW(op, "vectorised", all_f32, map_unary(k, cpu::op##_range))
@@ -204,6 +220,7 @@ constexpr CpuKernel kernels[] = {
     {op_dequantize_linear, "columns", accepts_everything, launch_dequantize_linear},
     {op_f8_scale, "vectorised", is_of_f32, launch_f8_scale},
     {op_to_f8, "tiles", is_of_f32, launch_to_f8},
+    {op_to_scaled_f8, "tiles", is_of_f32, launch_to_scaled_f8},
     {op_copy, "bytes", accepts_everything, launch_copy},
     {op_to_host, "bytes", accepts_everything, launch_copy},
     {op_to_device, "bytes", accepts_everything, launch_to_device},

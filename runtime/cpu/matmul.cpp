@@ -1,4 +1,5 @@
 #include "kernels/cpu/matmul/matmul.h"
+#include "ir/f8_scales.h"
 #include "ir/support/align.h"
 #include "kernels/cpu/elementwise/f8.h"
 #include "kernels/cpu/reduce/reduce.h"
@@ -126,10 +127,12 @@ Result<std::unique_ptr<PreparedKernel>> prepare_linear_f8(cpu::Library& library,
                                        .addend = call.has("addend")});
 }
 
-void widen_codes(const CpuCall& k, PortKey codes, PortKey scale, float* into) {
-  const TensorView& from = k.operand(codes);
-  cpu::from_f8(from.as<uint8_t>(), from.elements(), code_numbers(dtype_name(from.type.dtype)).values.data(),
-               *k.in<float>(scale), into);
+void widen_codes(const CpuCall& k, PortKey codes, PortKey scales, float* into) {
+  const Type& type = k.call[codes];
+  const int64_t rows = rows_of(type), columns = type.shape.back();
+  const F8Grid grid = f8_grid(*f8_scales_of(k.call[scales], rows, columns), rows, columns);
+  cpu::from_f8(k.in<uint8_t>(codes), rows, columns, code_numbers(dtype_name(type.dtype)).values.data(),
+               k.in<float>(scales), {grid.block_rows, grid.block_columns, grid.row_step, grid.column_step}, into);
 }
 
 Status launch_linear_f8(const CpuCall& k) {

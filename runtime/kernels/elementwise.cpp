@@ -1,4 +1,5 @@
 #include "runtime/kernels/elementwise.h"
+#include "ir/f8_scales.h"
 
 #include "ir/fused_form.h"
 #include "ir/quantized_numbers.h"
@@ -53,6 +54,37 @@ bool accepts_to_f8(const OpCall& call, llvm::ArrayRef<Type>) {
   return x.elements() > 0 && columns % 16 == 0 && (!call.gives("turned") || x.elements() / columns % 16 == 0);
 }
 
+// Codes by rows as to_f8 has them, by blocks and tiles whole ones.
+bool accepts_scaled(const OpCall& call, F8Scales by, int64_t multiple) {
+  const Type& x = call["x"];
+  const int64_t columns = x.shape.back();
+  if (x.elements() == 0 || call.get_string("by") != f8_scales_name(by) || columns % multiple != 0) return false;
+  const bool has_whole_rows = by == F8Scales::Rows && !call.gives("turned");
+  return has_whole_rows || x.elements() / columns % multiple == 0;
+}
+bool accepts_rows_to_f8(const OpCall& call, llvm::ArrayRef<Type>) { return accepts_scaled(call, F8Scales::Rows, 16); }
+bool accepts_blocks_to_f8(const OpCall& call, llvm::ArrayRef<Type>) {
+  return accepts_scaled(call, F8Scales::Blocks, f8_block);
+}
+bool accepts_tiles_to_f8(const OpCall& call, llvm::ArrayRef<Type>) {
+  return accepts_scaled(call, F8Scales::Tiles, f8_block);
+}
+
+// Of the transpose a word for each column.
+int64_t rows_to_f8_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
+  return call.gives("turned") ? call["x"].shape.back() * static_cast<int64_t>(sizeof(uint32_t)) : 0;
+}
+
+// The transpose takes another reading, by when all columns have been seen.
+double rows_to_f8_us(const OpCall& call, const DeviceDescription& device) {
+  const Type& x = call["x"];
+  const int64_t layouts = (call.gives("codes") ? 1 : 0) + (call.gives("turned") ? 1 : 0);
+  const int64_t readings = call.gives("turned") ? 2 : 1, launches = call.gives("turned") ? 3 : 1;
+  return device.roofline_us(0, readings * x.bytes() + layouts * x.elements(), std::nullopt) /
+             device.efficiency_of(call.op.name) +
+         static_cast<double>(launches) * device.launch_us + device.kernel_us;
+}
+
 constexpr CudaCandidate candidates[] = {
 #define PLIMSOLL_UNARY(op, Name, formula) {op_##op, "vectors", has_no_f8},
 #define PLIMSOLL_UNARY_GRAD(op, Name, formula) {op_##op, "vectors", has_no_f8},
@@ -83,6 +115,13 @@ constexpr CudaCandidate candidates[] = {
     {op_dequantize_linear, "runs", accepts_everything},
     {op_f8_scale, "words", accepts_f8_scale, f8_scale_workspace},
     {op_to_f8, "tiles", accepts_to_f8},
+    {.op = op_to_scaled_f8,
+     .name = "rows",
+     .accepts = accepts_rows_to_f8,
+     .workspace_bytes = rows_to_f8_workspace,
+     .predicted_us = rows_to_f8_us},
+    {op_to_scaled_f8, "blocks", accepts_blocks_to_f8},
+    {op_to_scaled_f8, "tiles", accepts_tiles_to_f8},
     {op_copy, "bytes", accepts_everything},
     {op_identity, "bytes", accepts_everything},
     {op_reshape, "bytes", accepts_everything},

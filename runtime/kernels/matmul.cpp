@@ -1,5 +1,6 @@
 #include "runtime/kernels/matmul.h"
 
+#include "ir/f8_scales.h"
 #include "kernels/division.h"
 #include "runtime/kernels/elementwise.h"
 #include "runtime/kernels/reduce.h"
@@ -70,13 +71,30 @@ bool accepts_dgelu(const OpCall& call, llvm::ArrayRef<Type> results) {
   return accepts_matmul<3>(call, results) && has_aligned_rows(call, 3) && is_tanh_form(call);
 }
 
+F8Scales scales_of(const OpCall& call, PortKey codes, PortKey scales) {
+  return *f8_scales_of(call[scales], rows_of(call[codes]), call[codes].shape.back());
+}
+
 // Matrix units read rows of 8-bit floats from 16-byte borders on; the library adds a bias of 16 bits alone.
-bool accepts_linear_f8(const OpCall& call, llvm::ArrayRef<Type> results) {
+bool accepts_codes(const OpCall& call, llvm::ArrayRef<Type> results) {
   constexpr int64_t multiple = 16;
   const Type &x = call["x"], &w = call["w"];
   if (results[0].elements() == 0 || x.elements() == 0) return false;
   if (call.has("bias") && results[0].dtype == DType::F32) return false;
   return rows_of(x) % multiple == 0 && w.shape[0] % multiple == 0 && w.shape[1] % multiple == 0;
+}
+
+bool accepts_linear_f8(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return accepts_codes(call, results) && scales_of(call, "x", "x_scale") == F8Scales::Tensor &&
+         scales_of(call, "w", "w_scale") == F8Scales::Tensor;
+}
+
+// Rows on both sides, or blocks with blocks or tiles.
+bool accepts_many_scales(const OpCall& call, llvm::ArrayRef<Type> results) {
+  const F8Scales x = scales_of(call, "x", "x_scale"), w = scales_of(call, "w", "w_scale");
+  if (!accepts_codes(call, results) || x == F8Scales::Tensor || w == F8Scales::Tensor) return false;
+  if (x == F8Scales::Rows || w == F8Scales::Rows) return x == w;
+  return x == F8Scales::Blocks || w == F8Scales::Blocks;
 }
 
 int64_t matmul_workspace(const OpCall&, llvm::ArrayRef<Type>, const DeviceDescription& device) {
@@ -169,12 +187,24 @@ constexpr CudaCandidate cublaslt(const OpDef& op, llvm::StringLiteral name, int 
           .predicted_us = predicted_us};
 }
 
+// Runs on cards of one compute capability alone.
+constexpr CudaCandidate cublaslt_on(int capability, const OpDef& op, llvm::StringLiteral name, int algorithms,
+                                    CudaCandidate::AcceptsFn accepts) {
+  return {.op = op,
+          .name = name,
+          .accepts = accepts,
+          .workspace_bytes = matmul_workspace,
+          .algorithms = algorithms,
+          .capability = capability};
+}
+
 constexpr CudaCandidate candidates[] = {
     cublaslt(op_matmul, "cublaslt", 4, accepts_matmul<2>),
     cublaslt(op_linear, "cublaslt", 4, accepts_matmul<3>, matmul_workspace, linear_us),
     cublaslt(op_linear_gelu_grad, "cublaslt_dgelu", 2, accepts_dgelu),
     cublaslt(op_linear_gelu_grad, "cublaslt", 1, accepts_gelu_grad),
     cublaslt(op_linear_f8, "cublaslt", 4, accepts_linear_f8),
+    cublaslt_on(90, op_linear_f8, "cublaslt_scales", 4, accepts_many_scales),
     cublaslt(op_linear_dw, "cublaslt", 4, accepts_weight_gradient, weight_gradient_workspace, weight_gradient_us),
     cublaslt(op_linear_dw, "cublaslt_split", 4, accepts_split_gradient, matmul_workspace, split_gradient_us),
     cublaslt(op_linear_dw, "cublaslt_bgrad", 2, accepts_bgrad),

@@ -53,7 +53,7 @@ TEST_SUITE("unit") {
     // Some samples of these are of integers, of nothing, of regions of interest, or of 8-bit floats in sizes that no
     // matrix unit takes.
     const std::set<llvm::StringRef> others{"linear_f8",  "matmul", "reduce_max",  "reduce_min", "reduce_prod",
-                                           "reduce_sum", "resize", "resize_grad", "to_f8"};
+                                           "reduce_sum", "resize", "resize_grad", "to_f8",      "to_scaled_f8"};
     for (const CudaCandidate* candidate : cuda_candidates())
       for (const Sample& sample : candidate->op.samples()) {
         INFO(candidate->op.name.str());
@@ -454,5 +454,43 @@ TEST_SUITE("unit") {
     const Type* operands[] = {&f8, &f8};
     const Attrs none;
     CHECK(catalog.candidates(get_op("add"), OpCall(get_op("add"), none, operands), {f8}).front().name == "reference");
+  }
+
+  TEST_CASE("8-bit products with scales of rows and blocks are the library's on Hopper alone, in the pairs it takes") {
+    const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200")),
+                            ada = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("rtx4090"));
+    const Attrs bf16{{"dtype", DType::BF16}};
+    const Type x(DType::F8E4M3, {2, 128, 512}), w(DType::F8E4M3, {384, 512});
+    const auto scales = [](llvm::ArrayRef<int64_t> shape) { return Type(DType::F32, shape); };
+    const Type rows_of_x = scales({256}), rows_of_w = scales({384}), blocks_of_x = scales({4, 256}),
+               blocks_of_w = scales({4, 384}), tiles_of_w = scales({3, 4}), tiles_of_x = scales({2, 4}),
+               one = scales({});
+    const auto names = [&](const DeviceDescription& device, const Type& of_x, const Type& of_w) {
+      return names_of(CudaCatalog(device), "linear_f8", bf16, {x, w, of_x, of_w});
+    };
+    const std::string many = "cublaslt_scales cublaslt_scales_2 cublaslt_scales_3 cublaslt_scales_4 reference ";
+    CHECK(names(h200, rows_of_x, rows_of_w) == many);
+    CHECK(names(h200, blocks_of_x, tiles_of_w) == many);
+    CHECK(names(h200, blocks_of_x, blocks_of_w) == many);
+    CHECK(names(h200, tiles_of_x, blocks_of_w) == many);
+    CHECK(names(h200, tiles_of_x, tiles_of_w) == "reference ");
+    CHECK(names(h200, one, rows_of_w) == "reference ");
+    CHECK(names(h200, blocks_of_x, rows_of_w) == "reference ");
+    CHECK(names(h200, one, one) == "cublaslt cublaslt_2 cublaslt_3 cublaslt_4 reference ");
+    CHECK(names(ada, rows_of_x, rows_of_w) == "reference ");
+  }
+
+  TEST_CASE("codes by rows take 16 numbers at once, blocks and tiles whole ones") {
+    const CudaCatalog catalog(any_device());
+    const auto names = [&](const char* by, llvm::ArrayRef<int64_t> shape, int64_t columns) {
+      return names_of(catalog, "to_scaled_f8", {{"to", DType::F8E4M3}, {"by", by}, {"rows", 1}, {"columns", columns}},
+                      {Type(DType::BF16, shape)});
+    };
+    CHECK(names("rows", {3, 48}, 0) == "rows reference ");
+    CHECK(names("rows", {3, 48}, 1) == "reference ");
+    CHECK(names("rows", {3, 40}, 0) == "reference ");
+    CHECK(names("blocks", {2, 64, 384}, 1) == "blocks reference ");
+    CHECK(names("blocks", {64, 384}, 0) == "reference ");
+    CHECK(names("tiles", {128, 384}, 1) == "tiles reference ");
   }
 }

@@ -110,4 +110,125 @@ TEST_SUITE("ops") {
         CHECK((most / (scale / 2) > largest || scale == 0x1p-126));
       }
   }
+
+  TEST_CASE("8-bit floats: scales of rows by hand") {
+    const KernelCase c("to_scaled_f8", {{"to", DType::F8E4M3}, {"by", "rows"}, {"rows", 1}, {"columns", 1}},
+                       {samples::values({3, 4}, {448, 1, 0, -2, 0, 0, 0, 0, 449, 3, 0.5, -448})}, 1);
+    const std::vector<Tensor> made = run_reference(c);
+    CHECK(all_elements(made[0].view()) == std::vector<double>{448, 1, 0, -2, 0, 0, 0, 0, 224, 1.5, 0.25, -224});
+    CHECK(all_elements(made[2].view()) == std::vector<double>{1, 1, 2});
+    // 3 / 2^-7 = 384 is the largest within 448, and 0.5 / 2^-9 = 256.
+    CHECK(all_elements(made[1].view()) == std::vector<double>{224, 0, 224, 128, 0, 384, 0, 0, 256, -2, 0, -448});
+    CHECK(all_elements(made[3].view()) == std::vector<double>{2, 0x1p-7, 0x1p-9, 1});
+  }
+
+  TEST_CASE("8-bit floats: scales of blocks and of tiles by hand") {
+    // Of 128 rows of 256 numbers one is large in each of three blocks.
+    SampleOperand x = samples::values({128, 256}, Floats(128 * 256, 1.0));
+    x.values[3 * 256 + 5] = 448, x.values[3 * 256 + 200] = 1000, x.values[100 * 256 + 127] = -3000;
+    const auto made = [&](const char* by) {
+      return run_reference(
+          KernelCase("to_scaled_f8", {{"to", DType::F8E4M3}, {"by", by}, {"rows", 1}, {"columns", 1}}, {x}, 1));
+    };
+    const auto of_one = 0x1p-8;  // 1 / 2^-8 = 256
+    const std::vector<Tensor> blocks = made("blocks"), tiles = made("tiles");
+    REQUIRE(blocks[2].type() == Type(DType::F32, {2, 128}));
+    CHECK(blocks[2].get(3) == 1);
+    CHECK(blocks[2].get(128 + 3) == 4);
+    CHECK(blocks[2].get(100) == 8);
+    CHECK(blocks[2].get(128 + 100) == of_one);
+    REQUIRE(blocks[3].type() == Type(DType::F32, {1, 256}));
+    CHECK(blocks[3].get(5) == 1);
+    CHECK(blocks[3].get(127) == 8);
+    CHECK(blocks[3].get(200) == 4);
+    CHECK(blocks[3].get(128) == of_one);
+    CHECK(blocks[0].get(3 * 256) == 1);
+    CHECK(blocks[0].get(3 * 256 + 128) == 0.25);
+    CHECK(blocks[1].get(5 * 128 + 3) == 448);
+    CHECK(blocks[1].get(200 * 128) == 0.25);
+    REQUIRE(tiles[2].type() == Type(DType::F32, {1, 4}));
+    CHECK(all_elements(tiles[2].view()) == std::vector<double>{8, 4, 1, 1});
+    REQUIRE(tiles[3].type() == Type(DType::F32, {2, 4}));
+    CHECK(all_elements(tiles[3].view()) == std::vector<double>{8, 1, 1, 1, 4, 1, 1, 1});
+    CHECK(tiles[0].get(100 * 256 + 127) == -384);  // 375, between 352 and 384
+    CHECK(tiles[1].get(127 * 128 + 100) == -384);
+  }
+
+  TEST_CASE("8-bit floats: kernels give the reference's codes and scales by rows, blocks and tiles") {
+    std::mt19937 engine(5);
+    for (const char* by : {"rows", "blocks", "tiles"})
+      for (DType to : {DType::F8E4M3, DType::F8E5M2})
+        for (const Shape& shape : {Shape{2, 128, 384}, Shape{256, 128}, Shape{128, 640}}) {
+          KernelCase c("to_scaled_f8", {{"to", to}, {"by", by}, {"rows", 1}, {"columns", 1}}, {samples::normal(shape)},
+                       1);
+          for (int64_t i = 0; i < c.tensors[0].type().elements(); ++i)
+            c.tensors[0].view().as<float>()[i] = std::bit_cast<float>((static_cast<uint32_t>(engine()) & 0x807fffff) |
+                                                                      static_cast<uint32_t>(engine() % 200) << 23);
+          c.tensors[0].view().set(77, NAN), c.tensors[0].view().set(1000, -INFINITY);
+          check_bytes(c);
+        }
+  }
+
+  // Nothing is shared between rows, so that the batch may be divided in any way.
+  TEST_CASE("8-bit floats: codes by rows of a part of the batch are those of the whole") {
+    for (const char* by : {"rows", "blocks"}) {
+      const auto codes_of = [&](const Tensor& x) {
+        KernelCase c("to_scaled_f8", {{"to", DType::F8E4M3}, {"by", by}, {"rows", 1}},
+                     {samples::normal(x.type().shape, DType::BF16)}, 1);
+        c.tensors[0] = x;
+        return all_elements(run_reference(c).front().view());
+      };
+      const Tensor whole = KernelCase("to_scaled_f8", {{"to", DType::F8E4M3}, {"by", by}, {"rows", 1}},
+                                      {samples::normal({8, 256}, DType::BF16)}, 3)
+                               .tensors[0];
+      std::vector<double> joined;
+      for (int64_t part = 0; part < 4; ++part) {
+        const Type type(DType::BF16, {2, 256});
+        llvm::append_range(joined,
+                           codes_of(Tensor(type, static_cast<const std::byte*>(whole.data()) + part * type.bytes())));
+      }
+      CHECK(joined == codes_of(whole));
+    }
+  }
+
+  TEST_CASE("8-bit floats: a product multiplies each code by its own scale") {
+    std::mt19937 engine(9);
+    constexpr int64_t rows = 128, inner = 256, columns = 128, block = 128;
+    const auto powers = [&](const Shape& shape) {
+      SampleOperand scales = samples::values(shape, Floats(static_cast<size_t>(element_count(shape))));
+      for (double& scale : scales.values) scale = std::ldexp(1.0, static_cast<int>(engine() % 9) - 4);
+      return scales;
+    };
+    struct Way {
+      Shape x_shape, w_shape;
+      int64_t (*x_at)(int64_t row, int64_t k), (*w_at)(int64_t column, int64_t k);
+    };
+    const Way ways[] = {
+        {{rows}, {columns}, [](int64_t r, int64_t) { return r; }, [](int64_t c, int64_t) { return c; }},
+        {{2, rows},
+         {2, columns},
+         [](int64_t r, int64_t k) { return k / block * rows + r; },
+         [](int64_t c, int64_t k) { return k / block * columns + c; }},
+        {{2, rows},
+         {1, 4},
+         [](int64_t r, int64_t k) { return k / block * rows + r; },
+         [](int64_t, int64_t k) { return k / block; }},
+    };
+    for (const Way& way : ways) {
+      const KernelCase c("linear_f8", {{"dtype", DType::F32}},
+                         {samples::normal({rows, inner}, DType::F8E4M3),
+                          samples::normal({columns, inner}, DType::F8E5M2), powers(way.x_shape), powers(way.w_shape)},
+                         4);
+      const Tensor y = run_reference(c).front();
+      for (int64_t at : {int64_t{0}, 3 * columns + 100, rows * columns - 1}) {
+        double sum = 0;
+        for (int64_t k = 0; k < inner; ++k) {
+          const int64_t row = at / columns, column = at % columns;
+          sum += c.tensors[0].get(row * inner + k) * c.tensors[2].get(way.x_at(row, k)) *
+                 c.tensors[1].get(column * inner + k) * c.tensors[3].get(way.w_at(column, k));
+        }
+        CHECK(y.get(at) == doctest::Approx(sum).epsilon(1e-6));
+      }
+    }
+  }
 }

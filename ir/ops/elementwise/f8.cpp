@@ -1,11 +1,13 @@
+#include "ir/f8_scales.h"
 #include "ir/ops/common/reference_math.h"
 #include "ir/ops/common/samples.h"
 
 #include <cmath>
 #include <limits>
 
-// Codes of 8 bits for the operands of products. A tensor has one scale, a power of two: then numbers are rounded alike
-// whatever the largest of them is, but for those below the smallest normal code, and no scale is rounded itself.
+// Codes of 8 bits for the operands of products, with one scale a tensor (f8_scale, to_f8) or one for each row, block or
+// tile (to_scaled_f8). A scale is a power of two: then numbers are rounded alike whatever the largest of them is, but
+// for those below the smallest normal code, and no scale is rounded itself.
 
 namespace plimsoll {
 namespace {
@@ -30,20 +32,26 @@ Result<Types> infer_f8_scale(const OpCall& call) {
   return one_result(DType::F32, {});
 }
 
+// The largest size of numbers that share a scale; infinity as well where one is NaN.
+double larger_size(double size, double x) { return std::isfinite(x) ? std::max(size, std::fabs(x)) : INFINITY; }
+
 // Scales are normal numbers of f32, as is 1 over each.
+double scale_of(double size, DType codes) {
+  if (size == 0) return 1;
+  if (!std::isfinite(size)) return std::numeric_limits<double>::quiet_NaN();
+  return std::max(std::exp2(std::ceil(std::log2(size / largest_of(codes)))), 0x1p-126);
+}
+
+// Numbers behind the largest code become it, and NaN the code 0x7f.
+double code_of(double scaled, DType codes) {
+  const double largest = largest_of(codes);
+  return std::isnan(scaled) ? std::numeric_limits<double>::quiet_NaN() : std::min(std::max(scaled, -largest), largest);
+}
+
 void f8_scale_reference(const ReferenceCall& call) {
-  double largest = 0;
-  bool finite = true;
-  for (double x : call.load("x")) {
-    finite &= std::isfinite(x);
-    largest = std::max(largest, std::fabs(x));
-  }
-  double scale = 1;
-  if (!finite)
-    scale = std::numeric_limits<double>::quiet_NaN();
-  else if (largest > 0)
-    scale = std::max(std::exp2(std::ceil(std::log2(largest / largest_of(call.attrs.get_dtype("to"))))), 0x1p-126);
-  call.store({scale}, "scale");
+  double size = 0;
+  for (double x : call.load("x")) size = larger_size(size, x);
+  call.store({scale_of(size, call.attrs.get_dtype("to"))}, "scale");
 }
 
 std::vector<Sample> f8_scale_samples() {
@@ -77,16 +85,13 @@ Result<Types> infer_to_f8(const OpCall& call) {
   return types;
 }
 
-// Numbers behind the largest code become it, and NaN the code 0x7f.
 void to_f8_reference(const ReferenceCall& call) {
-  const double largest = largest_of(call.attrs.get_dtype("to")), scale = call.load("scale")[0];
+  const double scale = call.load("scale")[0];
   const std::vector<double> x = call.load("x");
   const int64_t columns = call["x"].shape.back(), rows = columns == 0 ? 0 : static_cast<int64_t>(x.size()) / columns;
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t c = 0; c < columns; ++c) {
-      const double scaled = x[static_cast<size_t>(r * columns + c)] / scale;
-      const double code =
-          std::isnan(scaled) ? std::numeric_limits<double>::quiet_NaN() : std::min(std::max(scaled, -largest), largest);
+      const double code = code_of(x[static_cast<size_t>(r * columns + c)] / scale, call.attrs.get_dtype("to"));
       if (call.gives("codes")) call.out("codes").set(r * columns + c, code);
       if (call.gives("turned")) call.out("turned").set(c * rows + r, code);
     }
@@ -114,6 +119,85 @@ std::vector<Sample> to_f8_samples() {
       {{normal({272, 144}), fixed(values({}, {0x1p-6}))}, attrs(DType::F8E4M3, 1, 1)},
       {{normal({64, 32}, DType::F16), fixed(values({}, {0x1p-7}))}, attrs(DType::F8E4M3, 0, 1)},
       {{normal({16, 128}, DType::BF16), fixed(values({}, {0x1p-7}))}, attrs(DType::F8E4M3, 1, 0)},
+  };
+}
+
+int64_t rows_of(const Type& x) { return element_count(llvm::ArrayRef<int64_t>(x.shape).drop_back()); }
+
+Result<Types> infer_to_scaled_f8(const OpCall& call) {
+  if (Status s = need_f32_or_16_bits(call)) return s;
+  if (Status s = need_min_rank(call, "x", 1)) return s;
+  const DType to = call.attrs.get_dtype("to");
+  if (Status s = need_codes(to)) return s;
+  const std::optional<F8Scales> by = parse_f8_scales(call.get_string("by"));
+  if (!by || *by == F8Scales::Tensor)
+    return model_error("by is '" + call.get_string("by") + "', it must be rows, blocks or tiles");
+  const Type& x = call["x"];
+  const int64_t rows = rows_of(x), columns = x.shape.back();
+  const bool as_is = call.get_int("rows") != 0, turned = call.get_int("columns") != 0, tiles = *by == F8Scales::Tiles;
+  const auto is_whole = [&](int64_t size) { return *by == F8Scales::Rows || size % f8_block == 0; };
+  if (((as_is || tiles) && !is_whole(columns)) || ((turned || tiles) && !is_whole(rows)))
+    return model_error("x has " + llvm::Twine(rows) + " rows of " + llvm::Twine(columns) + ", which are no whole " +
+                       call.get_string("by") + " of " + llvm::Twine(f8_block));
+  Types types;
+  if (as_is) types.push_back(Type(to, x.shape));
+  if (turned) types.push_back(Type(to, {columns, rows}));
+  if (as_is) types.push_back(Type(DType::F32, f8_scales_shape(*by, rows, columns)));
+  if (turned) types.push_back(Type(DType::F32, f8_scales_shape(*by, columns, rows)));
+  if (types.empty()) return model_error("neither rows nor columns are asked for");
+  return types;
+}
+
+// Codes of the matrix x [rows, columns], written at element_of(row, column).
+template <typename ElementOf>
+void store_scaled(const ReferenceCall& call, const F8Grid& grid, PortKey codes, PortKey scales, ElementOf element_of) {
+  const DType to = call.attrs.get_dtype("to");
+  const std::vector<double> x = call.load("x");
+  const int64_t columns = call["x"].shape.back(), rows = rows_of(call["x"]);
+  std::vector<double> own(static_cast<size_t>(call.out(scales).elements()));
+  const auto each = [&](auto visit) {
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t c = 0; c < columns; ++c)
+        visit(x[static_cast<size_t>(r * columns + c)], own[static_cast<size_t>(grid.index(r, c))], element_of(r, c));
+  };
+  each([](double number, double& size, int64_t) { size = larger_size(size, number); });
+  for (double& scale : own) scale = scale_of(scale, to);
+  each([&](double number, double scale, int64_t at) { call.out(codes).set(at, code_of(number / scale, to)); });
+  call.store(own, scales);
+}
+
+void to_scaled_f8_reference(const ReferenceCall& call) {
+  const F8Scales by = *parse_f8_scales(call.get_string("by"));
+  const int64_t columns = call["x"].shape.back(), rows = rows_of(call["x"]);
+  if (call.gives("codes"))
+    store_scaled(call, f8_grid(by, rows, columns), "codes", "scales",
+                 [&](int64_t r, int64_t c) { return r * columns + c; });
+  if (call.gives("turned"))
+    store_scaled(call, f8_grid(by, columns, rows).turned(), "turned", "turned_scales",
+                 [&](int64_t r, int64_t c) { return c * rows + r; });
+}
+
+std::vector<Sample> to_scaled_f8_samples() {
+  using namespace samples;
+  const auto attrs = [](llvm::StringLiteral by, DType to, int64_t rows, int64_t columns) {
+    return Attrs{{"by", by.str()}, {"to", to}, {"rows", rows}, {"columns", columns}};
+  };
+  const double infinity = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
+  // The last row, and the last column, are zero; others end right at the largest code, behind it, and in what is not
+  // finite.
+  const std::vector<double> odd = {448,   448.5, -1e9, 0, 1e-30, -2, 1e-44, 0, 3, infinity,
+                                   57344, 0,     nan,  5, 1,     0,  0,     0, 0, 0};
+  return {
+      {{fixed(values({5, 4}, odd))}, attrs("rows", DType::F8E4M3, 1, 1)},
+      {{fixed(values({5, 4}, odd))}, attrs("rows", DType::F8E5M2, 1, 1)},
+      {{normal({2, 16, 48}, DType::BF16)}, attrs("rows", DType::F8E4M3, 1, 1)},
+      {{normal({16, 80}, DType::F16)}, attrs("rows", DType::F8E5M2, 1, 0)},
+      {{normal({144, 16})}, attrs("rows", DType::F8E4M3, 0, 1)},
+      {{normal({2, 64, 256}, DType::BF16)}, attrs("blocks", DType::F8E4M3, 1, 1)},
+      {{normal({5, 256})}, attrs("blocks", DType::F8E5M2, 1, 0)},
+      {{normal({256, 24}, DType::F16)}, attrs("blocks", DType::F8E4M3, 0, 1)},
+      {{normal({256, 128})}, attrs("tiles", DType::F8E4M3, 1, 1)},
+      {{normal({128, 640}, DType::BF16)}, attrs("tiles", DType::F8E4M3, 0, 1)},
   };
 }
 
@@ -147,6 +231,23 @@ constinit const OpDef op_to_f8{
     .linear = {"?"},
     .reference = to_f8_reference,
     .samples = to_f8_samples,
+};
+
+constinit const OpDef op_to_scaled_f8{
+    .name = "to_scaled_f8",
+    .summary =
+        "x[..., C] as {to}, an 8-bit float, and scales as f8_scale has them: one for each row, or {by} blocks for each "
+        "128 "
+        "numbers of a row, or {by} tiles for each 128 x 128; with {rows} codes as x lies and their scales, with "
+        "{columns} "
+        "the transpose [C, rows] and scales along its own rows",
+    .results = {"codes?rows", "turned?columns", "scales?rows", "turned_scales?columns"},
+    .attrs = {{"to", AttrKind::DType}, {"by", AttrKind::String}, {"rows", 0}, {"columns", 0}},
+    .infer = infer_to_scaled_f8,
+    .gradient = Gradient::missing("8-bit operands are made behind differentiation"),
+    .linear = {"?"},
+    .reference = to_scaled_f8_reference,
+    .samples = to_scaled_f8_samples,
 };
 
 }  // namespace plimsoll

@@ -60,6 +60,55 @@ struct Eight {
   }
 };
 
+// Without their signs, eight numbers as they lie. In 16 bits, too, bits are ordered as the numbers are.
+template <typename T>
+struct EightSizes {
+  static constexpr bool is_f32 = std::is_same_v<T, float>;
+  static constexpr int words = is_f32 ? 8 : 4;
+  uint32_t word[words] = {};
+
+  static __device__ uint32_t larger(uint32_t a, uint32_t b) {
+    if constexpr (is_f32)
+      return a > b ? a : b;
+    else
+      return __vmaxu2(a, b);
+  }
+  // 16 bits as those of f32.
+  static __device__ uint32_t widened(uint32_t half) {
+    if constexpr (std::is_same_v<T, bf16>)
+      return half << 16;
+    else
+      return __float_as_uint(__half2float(__ushort_as_half(static_cast<unsigned short>(half))));
+  }
+
+  __device__ void take(const Eight<T>& x) {
+#pragma unroll
+    for (int i = 0; i < words; ++i)
+      word[i] = larger(word[i], x.words[i / 4].word[i % 4] & (is_f32 ? size_bits : 0x7fff7fffu));
+  }
+  // Bits of f32.
+  __device__ uint32_t operator[](int i) const {
+    if constexpr (is_f32)
+      return word[i];
+    else
+      return widened(i % 2 == 0 ? word[i / 2] & 0xffffu : word[i / 2] >> 16);
+  }
+  __device__ uint32_t largest() const {
+    uint32_t most = word[0];
+#pragma unroll
+    for (int i = 1; i < words; ++i) most = larger(most, word[i]);
+    if constexpr (is_f32)
+      return most;
+    else
+      return widened(max(most & 0xffffu, most >> 16));
+  }
+};
+
+template <__nv_fp8_interpretation_t format>
+__device__ float scale_of_size(uint32_t bits) {
+  return scale_of(bits, format == __NV_E4M3 ? Scalar::F8E4M3 : Scalar::F8E5M2);
+}
+
 constexpr int run_length = 16;  // codes that a thread writes at once
 
 // Codes of 128 rows on their way to the transpose: each thread has 4 rows of 8 columns, and so 4 codes of each column

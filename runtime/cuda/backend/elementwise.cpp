@@ -3,6 +3,7 @@
 #include "kernels/cuda/elementwise/dequantize.h"
 #include "kernels/cuda/elementwise/f8.h"
 #include "kernels/cuda/elementwise/random.h"
+#include "kernels/cuda/elementwise/scaled_f8.h"
 #include "kernels/cuda/move/move.h"
 #include "runtime/cuda/backend/fused.h"
 #include "runtime/kernels/elementwise.h"
@@ -178,6 +179,19 @@ Status launch_to_f8(const CudaCall& k) {
                                  k.stream));
 }
 
+cuda::ScaledF8 scaled_f8(const CudaCall& k) {
+  const Type& x = k.call["x"];
+  return {.x = k.in("x"),
+          .x_type = k.in_scalar("x"),
+          .rows = x.elements() / x.shape.back(),
+          .columns = x.shape.back(),
+          .type = scalar_of(k.attrs().get_dtype("to")),
+          .codes = k.out_if_given<uint8_t>("codes"),
+          .turned = k.out_if_given<uint8_t>("turned"),
+          .scales = k.out_if_given<float>("scales"),
+          .turned_scales = k.out_if_given<float>("turned_scales")};
+}
+
 // ---- Random numbers ----
 
 cuda::RandomStream stream_of(const CudaCall& k) {
@@ -229,6 +243,12 @@ constexpr CudaLauncher launchers[] = {
     {op_dequantize_linear, "runs", launch_dequantize_linear},
     {op_f8_scale, "words", launch_f8_scale},
     {op_to_f8, "tiles", launch_to_f8},
+    {op_to_scaled_f8, "rows",
+     [](const CudaCall& k) { return launched(k, cuda::rows_to_f8(scaled_f8(k), k.scratch<uint32_t>(), k.stream)); }},
+    {op_to_scaled_f8, "blocks",
+     [](const CudaCall& k) { return launched(k, cuda::blocks_to_f8(scaled_f8(k), k.stream)); }},
+    {op_to_scaled_f8, "tiles",
+     [](const CudaCall& k) { return launched(k, cuda::tiles_to_f8(scaled_f8(k), k.stream)); }},
     {op_copy, "bytes", launch_copy},
     {op_identity, "bytes", launch_copy},
     {op_reshape, "bytes", launch_copy},

@@ -163,6 +163,9 @@ Status launch_split(const CudaCall& k) {
 
 Matmul f8_matmul(const CudaCall& k) {
   const Type &x = k.call["x"], &w = k.call["w"], &y = k.result("y").type;
+  const auto scales_of = [&](const Type& codes, PortKey scales) {
+    return *f8_scales_of(k.call[scales], rows_of(codes), codes.shape.back());
+  };
   return {.y = {rows_of(y), y.shape.back()},
           .a = {rows_of(x), x.shape.back()},
           .b = {w.shape[0], w.shape[1], true},
@@ -173,6 +176,8 @@ Matmul f8_matmul(const CudaCall& k) {
           .epilogue_data = k.in("bias"),
           .a_scale = k.in<float>("x_scale"),
           .b_scale = k.in<float>("w_scale"),
+          .a_scales = scales_of(x, "x_scale"),
+          .b_scales = scales_of(w, "w_scale"),
           .fast_sums = k.call.get_int("fast_sums") != 0};
 }
 
@@ -182,6 +187,7 @@ constexpr CudaLauncher launchers[] = {
     {op_linear_gelu_grad, "cublaslt_dgelu", launch_dgelu, prepare<linear_with_dgelu>},
     {op_linear_gelu_grad, "cublaslt", launch_before_gelu_grad, prepare<linear_matmul>},
     {op_linear_f8, "cublaslt", launch_linear, prepare<f8_matmul>},
+    {op_linear_f8, "cublaslt_scales", launch_linear, prepare<f8_matmul>},
     {op_linear_dw, "cublaslt", launch_linear_dw, prepare<weight_gradient>},
     {op_linear_dw, "cublaslt_split", launch_split, prepare_split},
     {op_linear_dw, "cublaslt_bgrad", launch_bgrad, prepare<weight_gradient_with_sums>},

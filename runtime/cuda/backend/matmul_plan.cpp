@@ -28,6 +28,18 @@ cublasLtEpilogue_t library_epilogue(Epilogue epilogue) {
   return CUBLASLT_EPILOGUE_DEFAULT;
 }
 
+#if CUBLAS_VERSION >= 120900
+cublasLtMatmulMatrixScale_t library_scales(F8Scales scales) {
+  switch (scales) {
+    case F8Scales::Tensor: return CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+    case F8Scales::Rows: return CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    case F8Scales::Blocks: return CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+    case F8Scales::Tiles: return CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+  }
+  return CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+}
+#endif
+
 Status refused(const llvm::Twine& what, cublasStatus_t status) {
   return system_error("cuBLASLt: " + what + ": " + cublasLtGetStatusString(status));
 }
@@ -108,7 +120,18 @@ Status PreparedMatmul::describe_scales(const Matmul& p) {
         cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &p.a_scale, sizeof p.a_scale),
         cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast)})
     if (status != CUBLAS_STATUS_SUCCESS) return refused("scales", status);
+  if (p.a_scales == F8Scales::Tensor && p.b_scales == F8Scales::Tensor) return Status::success();
+#if CUBLAS_VERSION >= 120900
+  const cublasLtMatmulMatrixScale_t first = library_scales(p.b_scales), second = library_scales(p.a_scales);
+  for (cublasStatus_t status :
+       {cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &first, sizeof first),
+        cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &second, sizeof second)})
+    if (status != CUBLAS_STATUS_SUCCESS) return refused("scales of rows or blocks", status);
   return Status::success();
+#else
+  return system_error("cuBLASLt: scales of rows or blocks need version 12.9, this build has " +
+                      llvm::Twine(CUBLAS_VERSION / 10000) + "." + llvm::Twine(CUBLAS_VERSION / 100 % 100));
+#endif
 }
 
 // Ranks are the library's own reckoning, the best first: they depend on shapes, card and version alone, so that a plan

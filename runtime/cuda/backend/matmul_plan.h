@@ -4,6 +4,7 @@
 // column-major, so each row-major matmul is asked for as y^T = b^T a^T: the operands change places and nothing is
 // moved.
 
+#include "ir/f8_scales.h"
 #include "kernels/strides.h"
 #include "runtime/cuda/backend/launcher.h"
 #include "runtime/cuda/backend/libraries.h"
@@ -32,8 +33,10 @@ struct Matmul {
   Epilogue epilogue = Epilogue::None;
   const void* epilogue_data = nullptr;
   LoopNest<3> batch{};
-  // Of 8-bit floats: what a and b are multiplied by, and whether the library may sum with fewer bits than f32 has.
+  // Of 8-bit floats: what a and b are multiplied by, and whether the library may sum with fewer bits than f32 has. Both
+  // lie as if the dimension that is summed over were the last one.
   const float *a_scale = nullptr, *b_scale = nullptr;
+  F8Scales a_scales = F8Scales::Tensor, b_scales = F8Scales::Tensor;
   bool fast_sums = false;
   int64_t y_at = 0;  // elements of result 0, and of the addend, that lie before y
 };
