@@ -10,6 +10,7 @@
 #include "passes/derive_program.h"
 #include "passes/derive_stages.h"
 #include "passes/pipelines.h"
+#include "passes/target/precision_rules.h"
 #include "passes/train/training_step.h"
 
 namespace plimsoll {
@@ -18,6 +19,26 @@ constexpr int max_fixpoint_rounds =
     16;  // exports settle in five; the bound only guards against rules that undo each other
 
 namespace {
+
+// cuBLASLt has products of codes with a scale for each row or block on one generation of cards.
+Status check_f8_scales(const TrainingRequest& request, const DeviceDescription& device) {
+  constexpr int with_many_scales = 90;
+  Result<std::vector<PrecisionRule>> rules = parse_precision_rules(request.precision_rules);
+  if (!rules) return rules.takeError();
+  const F8Scales scales = f8_scales(*rules);
+  if (scales == F8Scales::Tensor || device.backend != "cuda" || device.compute_capability == with_many_scales)
+    return Status::success();
+  return usage_error("scales = " + f8_scales_name(scales) + ": such products run on cards of compute capability 9.0, " +
+                     device.name + " has " + llvm::Twine(device.compute_capability / 10) + "." +
+                     llvm::Twine(device.compute_capability % 10) + "; scales = tensor works there");
+}
+
+Status check_precision_on(const TrainingRequest& request, const StageDevices& devices) {
+  if (Status s = check_devices(request, devices)) return s;
+  for (int64_t stage = 0; stage < request.mesh[MeshAxis::Stage] && request.precision == "fp8"; ++stage)
+    if (Status s = check_f8_scales(request, devices.device(static_cast<size_t>(stage)))) return s;
+  return Status::success();
+}
 
 Status check_stop(llvm::StringRef name) {
   std::vector<llvm::StringRef> known{"clean", "train", "fit"};
@@ -95,7 +116,7 @@ Result<CleanModel> clean_model(Graph forward, llvm::StringRef loss, const Compil
 Result<PlanDraft> compile_until(Graph forward, const TrainingRequest& request, const StageDevices& devices,
                                 const CompileHooks& hooks) {
   if (Status s = check_stop(hooks.pipeline.stop_after)) return s;
-  if (Status s = check_devices(request, devices)) return s;
+  if (Status s = check_precision_on(request, devices)) return s;
   Result<CleanModel> model = clean_model(std::move(forward), request.loss, hooks);
   if (!model) return model.takeError();
   Result<ForwardModel> prepared = prepare_forward(std::move(*model), request, devices.preferences());
@@ -127,7 +148,7 @@ Result<CompileResult> compile_training(CleanModel model, const TrainingRequest& 
                                        const CompileHooks& hooks) {
   CompileHooks whole = hooks;
   whole.pipeline.stop_after.clear();
-  if (Status s = check_devices(request, devices)) return s;
+  if (Status s = check_precision_on(request, devices)) return s;
   model.passes = model.passes.under(whole);
   std::optional<ForwardModel> prepared;
   if (!request.prepared) {

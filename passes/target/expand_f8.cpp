@@ -1,3 +1,4 @@
+#include "ir/f8_scales.h"
 #include "passes/pass/pass.h"
 #include "passes/rewrite/match.h"
 
@@ -11,8 +12,13 @@
 // x. Codes are therefore made in both layouts where both are read, in one pass over the 16-bit value and where it is
 // read first. Between forward and backward the codes wait instead of the value, unless something else reads it.
 //
-// Scales are of the rows that a product sees: those of a chunk of the batch and of a rank. Since scales are powers of
-// two, another scale rounds the same numbers alike but for those below the smallest normal code.
+// With one scale a tensor it is of the rows that a product sees: those of a chunk of the batch and of a rank. Since
+// scales are powers of two, another scale rounds the same numbers alike but for those below the smallest normal code.
+//
+// With scales of rows, or of blocks in rows, a layout has scales of its own, and each sum runs along rows on both
+// sides: forward and the input's gradient share none between samples, the weight's gradient has those of columns of the
+// batch. Of blocks a weight has tiles, whose scales are those of the transpose as well. Products with sizes that are no
+// whole blocks have scales of rows, and a frozen weight that is stored with one scale has one on the other side too.
 //
 // A frozen weight that is stored as codes with one scale (quantize-weights{one-scale=1}) is read as it is stored; only
 // the gradient of its input wants it turned. A step makes that transpose each time, or up to {turned-bytes} it is a
@@ -28,11 +34,11 @@ namespace {
 
 constexpr int64_t needed_multiple = 16;
 
-// What is read of a value as codes of one type.
+// What is read of a value as codes of one type. A single scale is that of both layouts.
 struct Codes {
   bool rows = false, columns = false;
   NodeId first = NodeId::None;  // reader
-  ValueId scale = ValueId::None, as_is = ValueId::None, turned = ValueId::None;
+  ValueId as_is = ValueId::None, scale = ValueId::None, turned = ValueId::None, turned_scale = ValueId::None;
 };
 
 enum class Product : uint8_t { Forward, InputGradient, WeightGradient };
@@ -57,24 +63,28 @@ class Expander {
     // What products read is known before any of them has another result.
     std::vector<Sides> sides;
     for (NodeId id : products) {
-      sides.push_back(sides_of(graph_.node(id)));
+      sides.push_back(sides_of(graph_.node(id), scales_for(id)));
       note_needs(sides.back(), id);
     }
     for (size_t i = 0; i < products.size(); ++i) expand(products[i], sides[i]);
     for (const auto& [what, count] : made_)
       context_.decide(product_names[static_cast<size_t>(what.first)], what.second,
                       std::to_string(count) + (count == 1 ? " product" : " products") + " of 8-bit operands");
-    for (const auto& [what, left] : left_)
-      context_.decide(product_names[static_cast<size_t>(what.first)], "not fp8",
-                      std::to_string(left.count) + (left.count == 1 ? " product, " : " products, first ") + left.name +
-                          ": " + what.second);
+    decide_left("not fp8", left_);
+    decide_left("scales of rows", without_blocks_);
+    decide_left("one scale", with_one_scale_);
     context_.count("products", static_cast<int64_t>(products.size()));
     context_.count("states", static_cast<int64_t>(turned_states_.size()));
     return changed;
   }
 
  private:
-  using Key = std::pair<ValueId, DType>;
+  struct Key {
+    ValueId value;
+    DType codes;
+    F8Scales scales;
+    auto operator<=>(const Key&) const = default;
+  };
   // An operand of a product: which codes of which value.
   struct Side {
     Key key;
@@ -99,10 +109,15 @@ class Expander {
   std::string why_not(const Node& node) const {
     if (node.op->name == "linear_dw" && (node.results.size() > 1 || node.attrs.has("columns")))
       return "it sums a bias as well, or a part of the columns";
-    const auto check = [](llvm::StringRef what, int64_t size) {
-      return size % needed_multiple == 0
+    return size_that_does_not_suit(node, needed_multiple);
+  }
+
+  // Which of the product's sizes is no multiple of that; empty where all are.
+  std::string size_that_does_not_suit(const Node& node, int64_t multiple) const {
+    const auto check = [&](llvm::StringRef what, int64_t size) {
+      return size % multiple == 0
                  ? ""
-                 : (what + " are " + llvm::Twine(size) + ", no multiple of " + llvm::Twine(needed_multiple)).str();
+                 : (what + " are " + llvm::Twine(size) + ", no multiple of " + llvm::Twine(multiple)).str();
     };
     const Type &x = graph_.type(node.operands[0]), &other = graph_.type(node.operands[1]);
     const bool is_weight_gradient = node.op->name == "linear_dw";
@@ -113,13 +128,45 @@ class Expander {
     return "";
   }
 
-  void leave(NodeId id, const std::string& why) {
-    Node& node = graph_.node(id);
-    auto [at, is_new] = left_.insert({{kind_of(node), why}, {}});
+  struct Left {
+    int64_t count = 0;
+    std::string name;
+  };
+  using LeftBy = std::map<std::pair<Product, std::string>, Left>;  // by the reason
+
+  void note_left(LeftBy& left, const Node& node, const std::string& why) {
+    auto [at, is_new] = left.insert({{kind_of(node), why}, {}});
     if (is_new) at->second.name = graph_.value(node.results[0]).name;
     ++at->second.count;
-    node.attrs.erase("f8");
-    node.attrs.erase("f8_grad");
+  }
+
+  void decide_left(llvm::StringRef choice, const LeftBy& all) {
+    for (const auto& [what, left] : all)
+      context_.decide(product_names[static_cast<size_t>(what.first)], choice,
+                      std::to_string(left.count) + (left.count == 1 ? " product, " : " products, first ") + left.name +
+                          ": " + what.second);
+  }
+
+  void leave(NodeId id, const std::string& why) {
+    Node& node = graph_.node(id);
+    note_left(left_, node, why);
+    for (const char* mark : {"f8", "f8_grad", "f8_scales"}) node.attrs.erase(mark);
+  }
+
+  // What the product's operands have, of what mark-f8 wants them to have.
+  F8Scales scales_for(NodeId id) {
+    const Node& node = graph_.node(id);
+    const F8Scales wanted = *parse_f8_scales(node.attrs.get_string("f8_scales", "tensor"));
+    if (wanted == F8Scales::Tensor) return wanted;
+    if (packed_.count(node.operands[1])) {
+      note_left(with_one_scale_, node, "the frozen weight is stored with one");
+      return F8Scales::Tensor;
+    }
+    if (wanted != F8Scales::Blocks) return wanted;
+    const std::string why = size_that_does_not_suit(node, f8_block);
+    if (why.empty()) return wanted;
+    note_left(without_blocks_, node, why);
+    return F8Scales::Rows;
   }
 
   // Codes are made of an f32 state itself where nothing but these products reads its 16-bit copy.
@@ -142,17 +189,20 @@ class Expander {
     }
   }
 
-  Side side(ValueId value, DType codes, bool turned) const {
+  Side side(ValueId value, DType codes, F8Scales scales, bool turned) const {
     const auto source = sources_.find(value);
-    return {{source == sources_.end() ? value : source->second, codes}, turned};
+    return {{source == sources_.end() ? value : source->second, codes, scales}, turned};
   }
 
-  Sides sides_of(const Node& node) const {
+  Sides sides_of(const Node& node, F8Scales scales) const {
     const DType codes = node.attrs.get_dtype("f8");
     const bool transpose_w = node.attrs.get_int("transpose_w", 0) != 0;
     if (node.op->name == "linear")
-      return {side(operand_of(node, "x"), codes, false), side(operand_of(node, "w"), DType::F8E4M3, !transpose_w)};
-    const Side x = side(operand_of(node, "x"), DType::F8E4M3, true), dy = side(operand_of(node, "dy"), codes, true);
+      return {side(operand_of(node, "x"), codes, scales, false),
+              side(operand_of(node, "w"), DType::F8E4M3, scales == F8Scales::Blocks ? F8Scales::Tiles : scales,
+                   !transpose_w)};
+    const Side x = side(operand_of(node, "x"), DType::F8E4M3, scales, true),
+               dy = side(operand_of(node, "dy"), codes, scales, true);
     return transpose_w ? Sides{dy, x} : Sides{x, dy};
   }
 
@@ -171,17 +221,20 @@ class Expander {
     const ValueId y = node.results[0],
                   bias = kind == Product::WeightGradient ? ValueId::None : operand_of(node, "bias");
     llvm::SmallVector<ValueId, 6> operands = {sides.x.turned ? x.turned : x.as_is, sides.w.turned ? w.turned : w.as_is,
-                                              x.scale, w.scale};
+                                              sides.x.turned ? x.turned_scale : x.scale,
+                                              sides.w.turned ? w.turned_scale : w.scale};
     const ValueId addend = operand_of(node, "addend");
     if (bias != ValueId::None || addend != ValueId::None) operands.push_back(bias);
     if (addend != ValueId::None) operands.push_back(addend);
     Attrs attrs{{"dtype", graph_.type(y).dtype}};
-    if (const auto packed = packed_.find(sides.w.key.first); packed != packed_.end() && !sides.w.turned) {
+    if (const auto packed = packed_.find(sides.w.key.value); packed != packed_.end() && !sides.w.turned) {
       attrs.set("packed", 1);
       if (packed->second.transposed) attrs.set("transposed", 1);
     }
-    if (kind == Product::Forward) attrs.set("fast_sums", 1);
-    const std::string types = (dtype_name(sides.x.key.second) + " x " + dtype_name(sides.w.key.second)).str();
+    const bool has_blocks = sides.x.key.scales == F8Scales::Blocks;  // whose parts of a sum are added in f32
+    if (kind == Product::Forward && !has_blocks) attrs.set("fast_sums", 1);
+    std::string types = (dtype_name(sides.x.key.codes) + " x " + dtype_name(sides.w.key.codes)).str();
+    if (sides.x.key.scales != F8Scales::Tensor) types += " by " + f8_scales_name(sides.x.key.scales).str();
     ++made_[{kind, types}];
     const ValueId made = builder_at(graph_, id).emit("linear_f8", operands, std::move(attrs));
     graph_.node(graph_.value(made).producer).reason = "fp8: operands are " + types;
@@ -207,26 +260,38 @@ class Expander {
 
   const Codes& codes_of(const Side& side, NodeId reader) {
     Codes& codes = codes_[side.key];
-    if (const auto packed = packed_.find(side.key.first); packed != packed_.end()) {
-      codes.scale = packed->second.scale, codes.as_is = packed->second.codes;
+    if (const auto packed = packed_.find(side.key.value); packed != packed_.end()) {
+      codes.scale = codes.turned_scale = packed->second.scale, codes.as_is = packed->second.codes;
       if (side.turned && codes.turned == ValueId::None) codes.turned = turned_codes(codes.as_is, reader);
       return codes;
     }
-    if (codes.scale != ValueId::None) return codes;
+    if (codes.scale != ValueId::None || codes.turned_scale != ValueId::None) return codes;
     assert(codes.first == reader && "the first reader makes the codes");
-    const DType dtype = side.key.second;
-    const auto replaced = replaced_.find(side.key.first);
-    const ValueId value = replaced == replaced_.end() ? side.key.first : replaced->second;
+    const DType dtype = side.key.codes;
+    const F8Scales scales = side.key.scales;
+    const auto replaced = replaced_.find(side.key.value);
+    const ValueId value = replaced == replaced_.end() ? side.key.value : replaced->second;
     const std::string name = graph_.value(value).name + "." + dtype_name(dtype).str();
     Builder b = builder_at(graph_, reader);
-    codes.scale = b.emit("f8_scale", {largest_of(b, value)}, {{"to", dtype}}, name + ".scale");
     Attrs attrs{{"to", dtype}};
     std::vector<std::string> names;
     if (codes.rows) attrs.set("rows", 1), names.push_back(name);
     if (codes.columns) attrs.set("columns", 1), names.push_back(name + ".turned");
-    const llvm::SmallVector<ValueId, 4> made = b.emit_all("to_f8", {value, codes.scale}, std::move(attrs), names);
+    llvm::SmallVector<ValueId, 4> made;
+    if (scales == F8Scales::Tensor) {
+      codes.scale = b.emit("f8_scale", {largest_of(b, value)}, {{"to", dtype}}, name + ".scale");
+      codes.turned_scale = codes.scale;
+      made = b.emit_all("to_f8", {value, codes.scale}, std::move(attrs), names);
+    } else {
+      attrs.set("by", f8_scales_name(scales).str());
+      if (codes.rows) names.push_back(name + ".scales");
+      if (codes.columns) names.push_back(name + ".turned_scales");
+      made = b.emit_all("to_scaled_f8", {value}, std::move(attrs), names);
+      if (codes.rows) codes.scale = made[made.size() / 2];
+      if (codes.columns) codes.turned_scale = made.back();
+    }
     if (codes.rows) codes.as_is = made.front();
-    if (codes.columns) codes.turned = made.back();
+    if (codes.columns) codes.turned = made[codes.rows ? 1 : 0];
     return codes;
   }
 
@@ -248,11 +313,6 @@ class Expander {
     return turned_states_[codes] = turned;
   }
 
-  struct Left {
-    int64_t count = 0;
-    std::string name;
-  };
-
   Graph& graph_;
   PassContext& context_;
   std::map<ValueId, ValueId> sources_;
@@ -263,7 +323,7 @@ class Expander {
   int64_t turned_bytes_ = 0;
   bool is_full_ = false;
   std::map<std::pair<Product, std::string>, int64_t> made_;
-  std::map<std::pair<Product, std::string>, Left> left_;
+  LeftBy left_, without_blocks_, with_one_scale_;
 };
 
 Result<bool> run(Graph& graph, PassContext& context) { return Expander(graph, context).run(); }

@@ -76,6 +76,7 @@ Result<bool> run(Graph& graph, PassContext& context) {
   Result<std::vector<PrecisionRule>> rules = parse_precision_rules(context.text("rules"));
   if (!rules) return rules.takeError();
   const DType gradients = f8_gradients(*rules);
+  const F8Scales scales = f8_scales(*rules);
   const Followed followed(graph);
   std::map<std::string, int64_t> left;
   int64_t marked = 0;
@@ -87,6 +88,7 @@ Result<bool> run(Graph& graph, PassContext& context) {
     }
     Attrs& attrs = graph.node(id).attrs;
     attrs.set("f8", DType::F8E4M3), attrs.set("f8_grad", gradients);
+    if (scales != F8Scales::Tensor) attrs.set("f8_scales", f8_scales_name(scales).str());
     ++marked;
   }
   if (marked == 0)
@@ -94,7 +96,8 @@ Result<bool> run(Graph& graph, PassContext& context) {
   context.count("layers", marked);
   const auto layers = [](int64_t count) { return std::to_string(count) + (count == 1 ? " layer" : " layers"); };
   context.decide("linear layers", "fp8",
-                 layers(marked) + ": operands f8e4m3, gradients of results " + dtype_name(gradients).str());
+                 layers(marked) + ": operands f8e4m3, gradients of results " + dtype_name(gradients).str() +
+                     (scales == F8Scales::Tensor ? "" : ", scales of " + f8_scales_name(scales).str()));
   for (const auto& [why, count] : left) context.decide("linear layers", "not fp8", layers(count) + ": " + why);
   return true;
 }

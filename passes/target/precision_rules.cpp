@@ -32,6 +32,11 @@ Result<PrecisionRule> parse_rule(llvm::StringRef line) {
     if (!codes || !is_f8(*codes)) return usage_error("'" + line + "': gradients are f8e5m2 or f8e4m3");
     return PrecisionRule{PrecisionRule::Subject::Gradients, "", *codes, line.str()};
   }
+  if (left.trim() == "scales") {
+    const std::optional<F8Scales> scales = parse_f8_scales(right.trim());
+    if (!scales || *scales == F8Scales::Tiles) return usage_error("'" + line + "': scales are tensor, rows or blocks");
+    return PrecisionRule{PrecisionRule::Subject::Scales, "", DType::F8E4M3, line.str(), *scales};
+  }
   auto [subject_name, pattern] = left.trim().split(':');
   std::optional<PrecisionRule::Subject> subject = parse_subject(subject_name);
   std::optional<DType> dtype = parse_precision(right.trim());
@@ -44,7 +49,7 @@ Result<PrecisionRule> parse_rule(llvm::StringRef line) {
 }
 
 bool matches(const PrecisionRule& rule, const Graph& graph, const Node& node) {
-  if (rule.subject == PrecisionRule::Subject::Gradients) return false;
+  if (rule.subject == PrecisionRule::Subject::Gradients || rule.subject == PrecisionRule::Subject::Scales) return false;
   if (rule.subject == PrecisionRule::Subject::Op) return node.op->name == rule.pattern;
   if (node.origin == OriginId::None) return false;
   const Origin& origin = graph.origins[index_of(node.origin)];
@@ -80,6 +85,12 @@ DType f8_gradients(llvm::ArrayRef<PrecisionRule> rules) {
   for (const PrecisionRule& rule : llvm::reverse(rules))
     if (rule.subject == PrecisionRule::Subject::Gradients) return rule.dtype;
   return DType::F8E5M2;
+}
+
+F8Scales f8_scales(llvm::ArrayRef<PrecisionRule> rules) {
+  for (const PrecisionRule& rule : llvm::reverse(rules))
+    if (rule.subject == PrecisionRule::Subject::Scales) return rule.scales;
+  return F8Scales::Tensor;
 }
 
 const PrecisionRule* find_rule(llvm::ArrayRef<PrecisionRule> rules, const Graph& graph, const Node& node) {

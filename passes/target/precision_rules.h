@@ -11,17 +11,22 @@
 //
 //   module:lm_head = fp8       products of this layer read 8-bit operands
 //   gradients = f8e4m3         what gradients of results are for products, f8e5m2 without this line
+//   scales = rows              operands of products have a scale for each row, or by "blocks" one for each 128 numbers
+//   of
+//                              a row and for each 128 x 128 of a weight; "tensor" is one for all, as without this line
 
+#include "ir/f8_scales.h"
 #include "ir/graph.h"
 #include "passes/job.h"
 
 namespace plimsoll {
 
 struct PrecisionRule {
-  enum class Subject : uint8_t { Op, Node, Module, Gradients } subject = Subject::Op;
+  enum class Subject : uint8_t { Op, Node, Module, Gradients, Scales } subject = Subject::Op;
   std::string pattern;
   DType dtype = DType::F32;
   std::string text;  // as written, for reports
+  F8Scales scales = F8Scales::Tensor;
 };
 
 // "fp32" | "bf16" | "fp16" | "fp8", which is f8e4m3; none for any other word.
@@ -35,6 +40,9 @@ Result<std::vector<PrecisionRule>> parse_precision_rules(llvm::StringRef text);
 
 // What gradients are cast to for products of 8-bit floats.
 DType f8_gradients(llvm::ArrayRef<PrecisionRule> rules);
+
+// Which numbers of an operand of such products share a scale. Blocks stand for tiles of weights.
+F8Scales f8_scales(llvm::ArrayRef<PrecisionRule> rules);
 
 // The rule that decides for `node`; null when none matches.
 const PrecisionRule* find_rule(llvm::ArrayRef<PrecisionRule> rules, const Graph& graph, const Node& node);

@@ -1,3 +1,4 @@
+#include "ir/f8_scales.h"
 #include "ir/ops/common/divide.h"
 #include "ir/ops/common/reference_math.h"
 #include "ir/ops/elementwise/activation.h"
@@ -9,7 +10,8 @@
 namespace plimsoll {
 namespace {
 
-constexpr AttrSpec f8_attr{"f8", AttrKind::DType, AttrNeed::Optional};
+constexpr AttrSpec f8_attr{"f8", AttrKind::DType, AttrNeed::Optional},
+    f8_scales_attr{"f8_scales", llvm::StringLiteral("tensor")};
 
 struct Sizes {
   int64_t rows, inner, columns;
@@ -36,7 +38,15 @@ Result<Type> matmul_type(const OpCall& call, PortKey left) {
   return Type(x.dtype, shape);
 }
 
+Status need_f8_scales(const OpCall& call) {
+  const llvm::StringRef name = call.get_string("f8_scales");
+  const std::optional<F8Scales> scales = parse_f8_scales(name);
+  if (scales && *scales != F8Scales::Tiles) return Status::success();
+  return model_error("f8_scales is '" + name + "', it must be tensor, rows or blocks");
+}
+
 Result<Types> infer_linear(const OpCall& call) {
+  if (Status s = need_f8_scales(call)) return s;
   Result<Type> y = matmul_type(call, "x");
   if (!y) return y.takeError();
   if (Status s = need_type(call, "bias", Type(y->dtype, {y->shape.back()}))) return s;
@@ -49,6 +59,7 @@ Attrs gradient_attrs(const Attrs& forward, bool transpose_w) {
   Attrs attrs;
   if (transpose_w) attrs.set("transpose_w", 1);
   if (forward.has("f8_grad")) attrs.set("f8", forward.get_dtype("f8_grad"));
+  if (forward.has("f8_scales")) attrs.set("f8_scales", forward.get_string("f8_scales").str());
   return attrs;
 }
 
@@ -125,6 +136,7 @@ std::vector<Sample> linear_samples() {
 }
 
 Result<Types> infer_linear_dw(const OpCall& call) {
+  if (Status s = need_f8_scales(call)) return s;
   if (Status s = need_float(call, "x")) return s;
   if (Status s = need_min_rank(call, "x", 1)) return s;
   const Type &x = call["x"], &dy = call["dy"];
@@ -239,9 +251,10 @@ constinit const OpDef op_linear{
     .name = "linear",
     .summary =
         "x[..., K] times w[K, N], or w[N, K] with {transpose_w}, plus bias[N] and an addend of the result's type when "
-        "given; {f8} is what mark-f8 wants x's codes to be before expand-f8, {f8_grad} what those of dy",
+        "given; {f8} is what mark-f8 wants x's codes to be before expand-f8, {f8_grad} what those of dy, "
+        "{f8_scales} what shares a scale: tensor, rows or blocks",
     .operands = {"x", "w", "bias?", "addend?"},
-    .attrs = {{"transpose_w", 0}, f8_attr, {"f8_grad", AttrKind::DType, AttrNeed::Optional}},
+    .attrs = {{"transpose_w", 0}, f8_attr, {"f8_grad", AttrKind::DType, AttrNeed::Optional}, f8_scales_attr},
     .infer = infer_linear,
     .gradient = Gradient::rule(linear_gradient),
     .precision = Precision::Low,
@@ -261,10 +274,16 @@ constinit const OpDef op_linear_dw{
     .summary =
         "gradient of linear's weight: x^T dy summed over all rows, plus an addend of the result's type when given, "
         "rounded to {dtype} when given; {transpose_w} as in linear; with {bias} also that of its bias, dy summed; "
-        "of the first {columns} of dy alone when given; {f8} is what mark-f8 wants dy's codes to be",
+        "of the first {columns} of dy alone when given; {f8} is what mark-f8 wants dy's codes to be, {f8_scales} as in "
+        "linear",
     .operands = {"x", "dy", "addend?"},
     .results = {"dw", "dbias?bias"},
-    .attrs = {{"transpose_w", 0}, sum_dtype_attr, {"bias", 0}, {"columns", AttrKind::Int, AttrNeed::Optional}, f8_attr},
+    .attrs = {{"transpose_w", 0},
+              sum_dtype_attr,
+              {"bias", 0},
+              {"columns", AttrKind::Int, AttrNeed::Optional},
+              f8_attr,
+              f8_scales_attr},
     .infer = infer_linear_dw,
     .gradient = no_second_derivative,
     .precision = Precision::Low,
