@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Trains two language models in bf16 and in fp8 from the same first values on the same batches, and compares their losses.
 
-Usage: fp8_losses.py PLIMSOLL [gpt] [llama] [--steps 300] [--device cpu] [--limit 0.01] [--folder DIR]
+Usage: fp8_losses.py PLIMSOLL [gpt] [llama] [--scales tensor,rows,blocks] [--rules LINE;LINE] [--steps 300] [--device cpu] [--limit 0.01] [--folder DIR]
 
 gpt:   the quickstart's GPT of 1.3 M parameters; llama: a Llama of 1.7 M that write_llama.py writes, with drawn weights. Both read the quickstart's text,
        batch 8 of 128 characters, with AdamW at 3e-4, since at higher rates every precision has steps of many times the usual gradient norm. Compared
        are means over 10 steps: printed are the largest and the mean of their relative differences, and the last of them. Exit 1 where the largest is
-       above --limit.
+       above --limit. --scales says what shares a scale in each run of fp8, --rules are more lines of its precision file.
 """
 import argparse
 import json
@@ -37,9 +37,14 @@ def job_of(name, folder):
     return model, [], ["--init", "1", "--init-std", "0.02"]
 
 
-def losses(plimsoll, name, precision, folder, args):
+def losses(plimsoll, name, scales, folder, args):
+    """Of bf16 where there are no scales."""
     model, options, first = job_of(name, folder)
-    plan, metrics = folder / f"{name}.{precision}.plan", folder / f"{name}.{precision}.jsonl"
+    run, precision = f"{name}.{scales or 'bf16'}", "fp8" if scales else "bf16"
+    plan, metrics, rules = folder / f"{run}.plan", folder / f"{run}.jsonl", folder / f"{run}.precision"
+    if scales:
+        rules.write_text(f"scales = {scales}\n{args.rules}\n")
+        options = [*options, "--precision-file", rules]
     execute(plimsoll, "compile", model, "-o", plan, "--device", args.device, "--precision", precision, "--lr", "3e-4", "--beta2", "0.99",
             "--weight-decay", "0.01", *options)
     execute(plimsoll, "run", plan, *first, "--data", QUICKSTART / "tokens.bin", "--steps", args.steps, "--seed", "1", "--metrics", metrics)
@@ -54,6 +59,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("plimsoll", type=pathlib.Path)
     parser.add_argument("models", nargs="*", default=[])
+    parser.add_argument("--scales", type=lambda text: text.split(","), default=["tensor"])
+    parser.add_argument("--rules", default="")
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--limit", type=float, default=0.01)
@@ -64,11 +71,13 @@ def main():
         folder = args.folder or pathlib.Path(scratch)
         folder.mkdir(exist_ok=True)
         for name in args.models or ("gpt", "llama"):
-            half, eight = (means(losses(args.plimsoll, name, precision, folder, args)) for precision in ("bf16", "fp8"))
-            apart = [abs(b - a) / a for a, b in zip(half, eight)]
-            print(f"{name}: {args.steps} steps, means of {WINDOW}: bf16 {half[0]:.4f} to {half[-1]:.4f}, fp8 {eight[0]:.4f} to {eight[-1]:.4f}; "
-                  f"apart at most {100 * max(apart):.2f} %, on average {100 * sum(apart) / len(apart):.2f} %, at the end {100 * apart[-1]:.2f} %", flush=True)
-            above |= max(apart) > args.limit
+            half = means(losses(args.plimsoll, name, None, folder, args))
+            for scales in args.scales:
+                eight = means(losses(args.plimsoll, name, scales, folder, args))
+                apart = [abs(b - a) / a for a, b in zip(half, eight)]
+                print(f"{name}: {args.steps} steps, means of {WINDOW}: bf16 {half[0]:.4f} to {half[-1]:.4f}, fp8 by {scales} {eight[0]:.4f} to {eight[-1]:.4f}; "
+                      f"apart at most {100 * max(apart):.2f} %, on average {100 * sum(apart) / len(apart):.2f} %, at the end {100 * apart[-1]:.2f} %", flush=True)
+                above |= max(apart) > args.limit
     return above
 
 
