@@ -165,7 +165,9 @@ class Session {
 
   Session(Plan plan, std::vector<WholeState> whole_states, Communicator* ranks);
   Status check_first_values() const;
-  Status draw_weight(llvm::StringRef name, const TensorView& into, uint64_t seed, double deviation) const;
+  // Numbers of a weight from its `first` on.
+  Status draw_weight(llvm::StringRef name, const Type& whole, int64_t first, const TensorView& into, uint64_t seed,
+                     double deviation) const;
   Status watch_ranks(const ExecutorOptions& options);
   std::string describe_place(int64_t rank, int32_t function, int32_t instruction) const;
   Status start_step(BatchSource& data, const GradientSink* gradients);

@@ -19,35 +19,59 @@
 namespace plimsoll {
 namespace {
 
+constexpr int64_t worth_threads = 1 << 16;
+
 // First values of large models are tens of GiB.
 template <typename Body>
 void for_each_element(int64_t count, Body body) {
-  constexpr int64_t worth_threads = 1 << 16;
 #pragma omp parallel for if (count >= worth_threads)
   for (int64_t i = 0; i < count; ++i) body(i);
 }
 
-void fill_normal(const TensorView& into, const RandomStream& stream, double deviation) {
-  const int64_t count = into.elements();
-  for_each_element((count + 3) / 4, [&](int64_t block) {
+// Of a weight's numbers those from `first` on.
+void fill_normal(const TensorView& into, int64_t first, const RandomStream& stream, double deviation) {
+  const int64_t end = first + into.elements(), first_block = first / 4;
+  for_each_element((end + 3) / 4 - first_block, [&](int64_t i) {
+    const int64_t block = first_block + i;
     const std::array<double, 4> numbers = stream.normals(block);
-    for (int64_t i = 4 * block; i < std::min(count, 4 * block + 4); ++i)
-      into.set(i, deviation * numbers[static_cast<size_t>(i % 4)]);
+    for (int64_t at = std::max(first, 4 * block); at < std::min(end, 4 * block + 4); ++at)
+      into.set(at - first, deviation * numbers[static_cast<size_t>(at % 4)]);
   });
 }
 
-void fill_first(const TensorView& into, const FirstValue& value, const RandomStream& stream) {
-  const int64_t width = into.type.shape.empty() ? 1 : std::max<int64_t>(into.type.shape.back(), 1);
+void fill_first(const TensorView& into, const Shape& whole, int64_t first, const FirstValue& value,
+                const RandomStream& stream) {
+  const int64_t width = whole.empty() ? 1 : std::max<int64_t>(whole.back(), 1);
   switch (value.kind) {
-    case FirstValue::Kind::Normal: return fill_normal(into, stream, value.scale);
+    case FirstValue::Kind::Normal: return fill_normal(into, first, stream, value.scale);
     case FirstValue::Kind::Uniform:
       return for_each_element(into.elements(),
-                              [&](int64_t i) { into.set(i, value.scale * (2 * stream.uniform(i) - 1)); });
+                              [&](int64_t i) { into.set(i, value.scale * (2 * stream.uniform(first + i) - 1)); });
     case FirstValue::Kind::Index:
-      return for_each_element(into.elements(), [&](int64_t i) { into.set(i, static_cast<double>(i % width)); });
+      return for_each_element(into.elements(),
+                              [&](int64_t i) { into.set(i, static_cast<double>((first + i) % width)); });
     default: return for_each_element(into.elements(), [&](int64_t i) { into.set(i, value.scale); });
   }
 }
+
+// A piece may be many ranges of one weight, which is made once.
+class LastWeight {
+ public:
+  Status cut(const WeightLoader& make, llvm::StringRef name, const Type& type, int64_t first, const TensorView& into) {
+    if (name_ != name || !whole_ || !(whole_->type() == type)) {
+      name_ = name.str();
+      whole_.emplace(type);
+      if (Status s = make(name, whole_->view())) return s;
+    }
+    std::memcpy(into.data, static_cast<const char*>(whole_->data()) + first * dtype_bytes(type.dtype),
+                static_cast<size_t>(into.type.bytes()));
+    return Status::success();
+  }
+
+ private:
+  std::string name_;
+  std::optional<Tensor> whole_;
+};
 
 // Without a look at its layer: normal where it has dimensions enough to be a matrix.
 FirstValue as_normal(llvm::StringRef name, const Type& type, double deviation) {
@@ -246,7 +270,7 @@ Status Session::set_states(const SavedStates* saved, const WeightLoader& load_we
   };
   const WeightLoader load_stored = [&](llvm::StringRef name, const TensorView& into) {
     if (packer.makes(name)) return packer.load(name, into);
-    return is_drawn(name) ? draw_weight(name, into, seed, 0) : load_weight(name, into);
+    return is_drawn(name) ? draw_weight(name, into.type, 0, into, seed, 0) : load_weight(name, into);
   };
   const WeightLoader load = [&](llvm::StringRef name, const TensorView& into) {
     const auto adapter = parse_adapter_weight(name);
@@ -254,25 +278,12 @@ Status Session::set_states(const SavedStates* saved, const WeightLoader& load_we
     return is_magnitude && is_drawn(name) ? fill_first_magnitude(plan_, name, load_stored, into)
                                           : load_stored(name, into);
   };
-  // A piece may be many ranges of one weight, which is made once.
-  std::string made;
-  std::optional<Tensor> whole;
-  const WeightRangeLoader cut = [&](llvm::StringRef name, const Type& type, int64_t first,
-                                    const TensorView& into) -> Status {
-    if (made != name || !whole || !(whole->type() == type)) {
-      made = name.str();
-      whole.emplace(type);
-      if (Status s = load(name, whole->view())) return s;
-    }
-    std::memcpy(into.data, static_cast<const char*>(whole->data()) + first * dtype_bytes(type.dtype),
-                static_cast<size_t>(into.type.bytes()));
-    return Status::success();
-  };
+  LastWeight last;
   const WeightRangeLoader load_range = [&](llvm::StringRef name, const Type& whole_type, int64_t first,
                                            const TensorView& into) {
     return load_weight_range && !is_drawn(name) && !packer.makes(name)
                ? load_weight_range(name, whole_type, first, into)
-               : cut(name, whole_type, first, into);
+               : last.cut(load, name, whole_type, first, into);
   };
   std::vector<const PlanState*> fresh;
   for (const PlanState& state : plan_.states) {
@@ -329,9 +340,11 @@ Status Session::overwrite(const SavedStates& saved) {
 }
 
 // By its name each weight gets the same numbers whatever the mesh. With a deviation they do not depend on its layer.
-Status Session::draw_weight(llvm::StringRef name, const TensorView& into, uint64_t seed, double deviation) const {
+Status Session::draw_weight(llvm::StringRef name, const Type& whole, int64_t first, const TensorView& into,
+                            uint64_t seed, double deviation) const {
   const RandomStream stream{static_cast<int64_t>(seed), 0, static_cast<int64_t>(llvm::xxHash64(name))};
-  fill_first(into, deviation == 0 ? first_values_.lookup(name) : as_normal(name, into.type, deviation), stream);
+  const FirstValue value = deviation == 0 ? first_values_.lookup(name) : as_normal(name, whole, deviation);
+  fill_first(into, whole.shape, first, value, stream);
   return Status::success();
 }
 
@@ -353,8 +366,15 @@ Status Session::check_first_values() const {
 Status Session::initialise_randomly(uint64_t seed, double deviation) {
   if (deviation == 0)
     if (Status s = check_first_values()) return s;
-  return initialise(
-      [&](llvm::StringRef name, const TensorView& into) { return draw_weight(name, into, seed, deviation); }, seed);
+  const WeightLoader draw = [&](llvm::StringRef name, const TensorView& into) {
+    return draw_weight(name, into.type, 0, into, seed, deviation);
+  };
+  // Threads share long ranges, and short ones are cut out of a weight that threads share.
+  LastWeight last;
+  return initialise(draw, seed, [&](llvm::StringRef name, const Type& whole, int64_t first, const TensorView& into) {
+    return into.elements() >= worth_threads ? draw_weight(name, whole, first, into, seed, deviation)
+                                            : last.cut(draw, name, whole, first, into);
+  });
 }
 
 }  // namespace plimsoll
