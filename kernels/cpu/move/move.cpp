@@ -3,7 +3,9 @@
 #include "kernels/cpu/common/parallel.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 // A copy may run its loops in any order, so the nest is first turned until the cheap case is innermost:
@@ -13,7 +15,7 @@ namespace plimsoll::cpu {
 
 namespace {
 
-constexpr int64_t tile = 32;
+constexpr int64_t tile = 64;
 
 void swap_dimensions(LoopNest<2>& nest, int a, int b) {
   std::swap(nest.sizes[a], nest.sizes[b]);
@@ -38,15 +40,71 @@ void copy_run(T* to, const T* from, int64_t to_step, int64_t from_step, int64_t 
     for (int64_t i = 0; i < n; ++i) to[i * to_step] = from[i * from_step];
 }
 
-// to[i * to_step + j] = from[i + j * from_step], tile by tile.
+// A tile on its way. Its rows are longer than it is wide, so that its columns do not share sets of the cache.
 template <typename T>
-void transpose_plane(T* to, const T* from, int64_t to_step, int64_t from_step, int64_t rows, int64_t columns) {
-  for (int64_t i0 = 0; i0 < rows; i0 += tile)
-    for (int64_t j0 = 0; j0 < columns; j0 += tile) {
-      const int64_t i1 = std::min(rows, i0 + tile), j1 = std::min(columns, j0 + tile);
+using Tile = T[tile][tile + 8];
+
+// In each 2 * `bits` bits, the high half of the first word and the low half of the second change places.
+template <int bits>
+void exchange(uint64_t& first, uint64_t& second, uint64_t low_halves) {
+  const uint64_t changed = ((first >> bits) ^ second) & low_halves;
+  second ^= changed;
+  first ^= changed << bits;
+}
+
+// 8 x 8 bytes as eight words: halves, then quarters, then bytes change places (Warren 2003).
+void transpose_bytes(uint8_t* to, int64_t to_step, const uint8_t* from, int64_t from_step) {
+  uint64_t words[8];
+  for (int64_t j = 0; j < 8; ++j) std::memcpy(&words[j], from + j * from_step, 8);
+  for (int j : {0, 1, 2, 3}) exchange<32>(words[j], words[j + 4], 0x00000000ffffffff);
+  for (int j : {0, 1, 4, 5}) exchange<16>(words[j], words[j + 2], 0x0000ffff0000ffff);
+  for (int j : {0, 2, 4, 6}) exchange<8>(words[j], words[j + 1], 0x00ff00ff00ff00ff);
+  for (int64_t i = 0; i < 8; ++i) std::memcpy(to + i * to_step, &words[i], 8);
+}
+
+void transpose_whole_tile(uint8_t* to, const uint8_t* from, int64_t to_step, int64_t from_step) {
+  Tile<uint8_t> turned;
+  for (int64_t j = 0; j < tile; j += 8)
+    for (int64_t i = 0; i < tile; i += 8)
+      transpose_bytes(&turned[i][j], std::size(turned[0]), from + i + j * from_step, from_step);
+  for (int64_t i = 0; i < tile; ++i) std::memcpy(to + i * to_step, turned[i], tile);
+}
+
+// Lines this far apart share so few sets of a cache that a tile's do not stay in it until they are used up.
+template <typename T>
+bool share_sets(int64_t step) {
+  return step * static_cast<int64_t>(sizeof(T)) % 256 == 0;
+}
+
+// to[i * to_step + j] = from[i + j * from_step]. Quarters of a tile of words stay in the first cache.
+template <typename T>
+void transpose_small(T* to, const T* from, int64_t to_step, int64_t from_step, int64_t rows, int64_t columns) {
+  constexpr int64_t half = tile / 2;
+  for (int64_t i0 = 0; i0 < rows; i0 += half)
+    for (int64_t j0 = 0; j0 < columns; j0 += half) {
+      const int64_t i1 = std::min(rows, i0 + half), j1 = std::min(columns, j0 + half);
       for (int64_t i = i0; i < i1; ++i)
         for (int64_t j = j0; j < j1; ++j) to[i * to_step + j] = from[i + j * from_step];
     }
+}
+
+template <typename T>
+void transpose_tile(T* to, const T* from, int64_t to_step, int64_t from_step, int64_t rows, int64_t columns) {
+  if (!share_sets<T>(from_step)) return transpose_small(to, from, to_step, from_step, rows, columns);
+  if constexpr (sizeof(T) == 1 && std::endian::native == std::endian::little)
+    if (rows == tile && columns == tile) return transpose_whole_tile(to, from, to_step, from_step);
+  Tile<T> held;
+  for (int64_t j = 0; j < columns; ++j) std::copy_n(from + j * from_step, rows, held[j]);
+  transpose_small(to, held[0], to_step, std::size(held[0]), rows, columns);
+}
+
+// The same tile by tile.
+template <typename T>
+void transpose_plane(T* to, const T* from, int64_t to_step, int64_t from_step, int64_t rows, int64_t columns) {
+  for (int64_t i = 0; i < rows; i += tile)
+    for (int64_t j = 0; j < columns; j += tile)
+      transpose_tile(to + i * to_step + j, from + i + j * from_step, to_step, from_step, std::min(tile, rows - i),
+                     std::min(tile, columns - j));
 }
 
 // The dimension along which the source is contiguous while the last one is contiguous in the destination, or
@@ -66,7 +124,7 @@ void transpose_planes(LoopNest<2> nest, int dimension, T* to, const T* from) {
   const int64_t rows = nest.sizes[last - 1], columns = nest.sizes[last];
   const int64_t to_step = nest.strides[0][last - 1], from_step = nest.strides[1][last];
   // Strips of rows are tasks of their own, so that one big plane also uses every thread.
-  const int64_t strip = 4 * tile, strips = (rows + strip - 1) / strip;
+  const int64_t strip = 2 * tile, strips = (rows + strip - 1) / strip;
   const int64_t planes = nest.iterations() / (rows * columns);
   parallel_tasks(planes * strips, nest.iterations(), [&](int64_t task) {
     const int64_t plane = task / strips, row = task % strips * strip;
