@@ -2,6 +2,7 @@
 
 #include "ir/op_def.h"
 #include "runtime/cpu/pack_weight.h"
+#include "runtime/data/read_pieces.h"
 
 #include <cstring>
 #include <map>
@@ -94,40 +95,94 @@ std::vector<PackedWeight> packed_weights_of(const Plan& plan) {
   return list;
 }
 
-WeightPacker::WeightPacker(const Plan& plan, Load load, TypeOf type_of)
-    : weights_(packed_weights_of(plan)), load_(std::move(load)), type_of_(std::move(type_of)) {
+Status pack(const PackedWeight& weight, NumbersOf numbers, llvm::MutableArrayRef<FloatBuffer> buffers,
+            const TensorView& codes, Packed& packed) {
+  constexpr int64_t numbers_at_once = int64_t{1} << 18;
+  const int64_t count = weight.shape[0] * weight.shape[1], smallest = smallest_piece(weight),
+                piece = smallest * std::max<int64_t>(1, numbers_at_once / smallest);
+  Tensor scales(Type(DType::F32, {(count + weight.block - 1) / weight.block}));
+  if (Status s = read_in_pieces(count, piece, [&](int64_t first, int64_t now, int thread) -> Status {
+        Result<const float*> x = numbers(first, now, buffers[static_cast<size_t>(thread)]);
+        if (!x) return x.takeError();
+        pack_piece(weight, *x, first, now, codes.as<uint8_t>(), scales.view().as<float>());
+        return Status::success();
+      }))
+    return s;
+  if (weight.scale_scales.empty())
+    packed.scales = std::move(scales);
+  else
+    pack_scales(weight, scales, packed);
+  return Status::success();
+}
+
+Status pack(const PackedWeight& weight, const TensorView& numbers, llvm::MutableArrayRef<FloatBuffer> buffers,
+            const TensorView& codes, Packed& packed) {
+  const float* const x = numbers.as<float>();
+  const int64_t rows = weight.shape[0], columns = weight.shape[1];
+  return pack(
+      weight,
+      [&](int64_t first, int64_t count, FloatBuffer& buffer) -> Result<const float*> {
+        if (!weight.transposed) return x + first;
+        turn_rows(buffer.at_least(count), x, count / columns, columns, rows, first / columns);
+        return buffer.at_least(count);
+      },
+      buffers, codes, packed);
+}
+
+WeightPacker::WeightPacker(const Plan& plan, Load load, LoadRange load_range, TypeOf type_of)
+    : weights_(packed_weights_of(plan)),
+      load_(std::move(load)),
+      load_range_(std::move(load_range)),
+      type_of_(std::move(type_of)),
+      buffers_(static_cast<size_t>(reading_threads())) {
   for (size_t i = 0; i < weights_.size(); ++i)
     for (const std::string& part :
          {weights_[i].source, weights_[i].scales, weights_[i].scale_scales, weights_[i].offset})
       if (!part.empty()) by_part_[part] = i;
 }
 
-Status WeightPacker::make(const PackedWeight& weight) {
+Status WeightPacker::take_stored(const PackedWeight& weight, const TensorView& codes) {
+  packed_.scales = Tensor(weight.scales_type);
+  if (Status s = load_(weight.source, codes)) return s;
+  if (Status s = load_(weight.scales, packed_.scales.view())) return s;
+  if (weight.scale_scales.empty()) return Status::success();
+  packed_.scale_scales = Tensor(weight.scale_scales_type), packed_.offset = Tensor(Type(DType::F32, {1}));
+  if (Status s = load_(weight.scale_scales, packed_.scale_scales.view())) return s;
+  return load_(weight.offset, packed_.offset.view());
+}
+
+// A weight that the file has as its transpose is turned out of one copy of all its numbers.
+Status WeightPacker::make(const PackedWeight& weight, const TensorView& codes) {
   const std::optional<Type> stored = type_of_ ? type_of_(weight.source) : std::nullopt;
-  made_.clear();
-  if (stored && *stored == weight.codes_type) {
-    packed_ = {Tensor(weight.codes_type), Tensor(weight.scales_type), Tensor(weight.scale_scales_type),
-               Tensor(Type(DType::F32, {1}))};
-    if (Status s = load_(weight.source, packed_.codes.view())) return s;
-    if (Status s = load_(weight.scales, packed_.scales.view())) return s;
-    if (!weight.scale_scales.empty()) {
-      if (Status s = load_(weight.scale_scales, packed_.scale_scales.view())) return s;
-      if (Status s = load_(weight.offset, packed_.offset.view())) return s;
-    }
-  } else {
-    const TensorView numbers{weight.model_type(), numbers_.at_least(weight.model_type().elements())};
-    if (Status s = load_(weight.source, numbers)) return s;
-    packed_ = pack(weight, numbers, turned_);
-  }
-  made_ = weight.source;
-  return Status::success();
+  if (stored && *stored == weight.codes_type) return take_stored(weight, codes);
+  const Type type = weight.model_type();
+  if (load_range_ && !weight.transposed)
+    return pack(
+        weight,
+        [&](int64_t first, int64_t count, FloatBuffer& buffer) -> Result<const float*> {
+          const TensorView piece{Type(DType::F32, {count}), buffer.at_least(count)};
+          if (Status s = load_range_(weight.source, type, first, piece)) return s;
+          return piece.as<float>();
+        },
+        buffers_, codes, packed_);
+  const TensorView numbers{type, numbers_.at_least(type.elements())};
+  if (Status s = load_(weight.source, numbers)) return s;
+  return pack(weight, numbers, buffers_, codes, packed_);
 }
 
 Status WeightPacker::load(llvm::StringRef name, const TensorView& into) {
   const PackedWeight& weight = weights_[by_part_.lookup(name)];
-  if (made_ != weight.source)
-    if (Status s = make(weight)) return s;
-  const Tensor& part = name == weight.source   ? packed_.codes
+  const bool asks_for_codes = name == weight.source;
+  if (made_ != weight.source || (asks_for_codes && !packed_.codes.data())) {
+    made_.clear();
+    packed_ = {};
+    if (!asks_for_codes) packed_.codes = Tensor(weight.codes_type);
+    const TensorView codes = asks_for_codes ? TensorView{weight.codes_type, into.data} : packed_.codes.view();
+    if (Status s = make(weight, codes)) return s;
+    made_ = weight.source;
+    if (asks_for_codes) return Status::success();
+  }
+  const Tensor& part = asks_for_codes          ? packed_.codes
                        : name == weight.scales ? packed_.scales
                        : name == weight.offset ? packed_.offset
                                                : packed_.scale_scales;

@@ -17,7 +17,8 @@ namespace plimsoll {
 
 // Gives the bytes of a named weight, of exactly the asked type, or an error that names what differs.
 using WeightLoader = std::function<Status(llvm::StringRef name, const TensorView& into)>;
-// The same for as many of its elements as `into` has, from `first` on; the weight is of type `whole`.
+// The same for as many of its elements as `into` has, from `first` on; the weight is of type `whole`. Several threads
+// may call it at once.
 using WeightRangeLoader =
     std::function<Status(llvm::StringRef name, const Type& whole, int64_t first, const TensorView& into)>;
 

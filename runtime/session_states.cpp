@@ -263,7 +263,7 @@ Status Session::seed_random_counter(const PlanState& rng, uint64_t seed) {
 
 Status Session::set_states(const SavedStates* saved, const WeightLoader& load_weight, uint64_t seed,
                            const WeightRangeLoader& load_weight_range, const WeightTypes& types) {
-  WeightPacker packer(plan_, load_weight, types);
+  WeightPacker packer(plan_, load_weight, load_weight_range, types);
   // Adapters that the file has not are drawn.
   const auto is_drawn = [&](llvm::StringRef name) {
     return parse_adapter_weight(name) && !(types && types(name).has_value());

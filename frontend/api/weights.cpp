@@ -7,6 +7,7 @@
 #include "ir/support/json_text.h"
 #include "ir/support/strings.h"
 #include "runtime/cpu/convert.h"
+#include "runtime/data/read_pieces.h"
 #include "runtime/data/safetensors.h"
 
 #include "llvm/Support/JSON.h"
@@ -167,14 +168,15 @@ Result<WeightFile> open_safetensors(const std::string& path) {
 
 Status read_converted(DType stored, int64_t first, const TensorView& into, ReadRange read) {
   const int64_t count = into.elements(), at_once = std::min(count, elements_converted_at_once);
-  Tensor buffer(Type(stored, {at_once}));
-  for (int64_t done = 0; done < count; done += at_once) {
-    const int64_t now = std::min(at_once, count - done);
+  std::vector<Tensor> buffers(static_cast<size_t>(reading_threads()));
+  return read_in_pieces(count, elements_converted_at_once, [&](int64_t done, int64_t now, int thread) -> Status {
+    Tensor& buffer = buffers[static_cast<size_t>(thread)];
+    if (!buffer.data()) buffer = Tensor(Type(stored, {at_once}));
     const TensorView part{Type(stored, {now}), buffer.data()};
     if (Status s = read(first + done, part)) return s;
     convert_elements(part, {Type(into.type.dtype, {now}), into.as<char>() + done * dtype_bytes(into.type.dtype)});
-  }
-  return Status::success();
+    return Status::success();
+  });
 }
 
 Result<Weights> open_weights(const std::string& path) {

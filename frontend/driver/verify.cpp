@@ -96,7 +96,7 @@ class Verification {
           }))
         return s;
     }
-    packer_.emplace(plan_, weights_.load, weights_.type_of);
+    packer_.emplace(plan_, weights_.load, weights_.load_range, weights_.type_of);
     start_.load = [this](llvm::StringRef name, const TensorView& into) -> Status {
       if (packer_->makes(name)) return packer_->load(name, into);
       const auto drawn = drawn_.find(name.str());

@@ -36,31 +36,33 @@ Status check_count(const onnx::TensorProto& proto, const Type& type, int64_t sto
 }
 
 template <typename Stored, typename Field>
-Result<Tensor> unpack(const onnx::TensorProto& proto, const Field& field, const Type& type) {
+Status unpack(const onnx::TensorProto& proto, const Field& field, const Type& type, int64_t first,
+              const TensorView& into) {
   if (Status s = check_count(proto, type, field.size())) return s;
-  Tensor tensor(type);
-  for (int i = 0; i < field.size(); ++i) tensor.view().as<Stored>()[i] = static_cast<Stored>(field.Get(i));
-  return tensor;
+  for (int64_t i = 0; i < into.elements(); ++i)
+    into.as<Stored>()[i] = static_cast<Stored>(field.Get(static_cast<int>(first + i)));
+  return Status::success();
 }
 
-// Reads elements from the proto's typed fields. 8- and 16-bit types share int32_data, halves as bit patterns.
-Result<Tensor> unpack_fields(const onnx::TensorProto& proto, const Type& type) {
+// Reads elements from `first` on from the proto's typed fields. 8- and 16-bit types share int32_data, halves as bit
+// patterns.
+Status unpack_fields(const onnx::TensorProto& proto, const Type& type, int64_t first, const TensorView& into) {
   switch (type.dtype) {
-    case DType::F32: return unpack<float>(proto, proto.float_data(), type);
-    case DType::F64: return unpack<double>(proto, proto.double_data(), type);
-    case DType::I64: return unpack<int64_t>(proto, proto.int64_data(), type);
-    case DType::U64: return unpack<uint64_t>(proto, proto.uint64_data(), type);
-    case DType::U32: return unpack<uint32_t>(proto, proto.uint64_data(), type);
-    case DType::I32: return unpack<int32_t>(proto, proto.int32_data(), type);
+    case DType::F32: return unpack<float>(proto, proto.float_data(), type, first, into);
+    case DType::F64: return unpack<double>(proto, proto.double_data(), type, first, into);
+    case DType::I64: return unpack<int64_t>(proto, proto.int64_data(), type, first, into);
+    case DType::U64: return unpack<uint64_t>(proto, proto.uint64_data(), type, first, into);
+    case DType::U32: return unpack<uint32_t>(proto, proto.uint64_data(), type, first, into);
+    case DType::I32: return unpack<int32_t>(proto, proto.int32_data(), type, first, into);
     case DType::F16:
     case DType::BF16:
     case DType::I16:
-    case DType::U16: return unpack<uint16_t>(proto, proto.int32_data(), type);
+    case DType::U16: return unpack<uint16_t>(proto, proto.int32_data(), type, first, into);
     case DType::F8E4M3:
     case DType::F8E5M2:
     case DType::I8:
     case DType::U8:
-    case DType::Bool: return unpack<uint8_t>(proto, proto.int32_data(), type);
+    case DType::Bool: return unpack<uint8_t>(proto, proto.int32_data(), type, first, into);
   }
   llvm_unreachable("every dtype is listed");
 }
@@ -182,6 +184,7 @@ Result<bool> ExternalData::exists(const onnx::TensorProto& tensor) const {
 Result<llvm::StringRef> ExternalData::bytes(const onnx::TensorProto& tensor) {
   Result<std::string> path = path_of(tensor);
   if (!path) return path.takeError();
+  const std::lock_guard lock(guards_files_);
   std::unique_ptr<llvm::MemoryBuffer>& file = files_[*path];
   if (!file) {
     if (llvm::sys::fs::exists(*path))
@@ -254,7 +257,11 @@ Result<Tensor> stored_from_onnx(const onnx::TensorProto& proto, ExternalData& da
   if (!type) return type.takeError();
   Result<std::optional<llvm::StringRef>> raw = raw_bytes(proto, *type, data);
   if (!raw) return raw.takeError();
-  return *raw ? Tensor(*type, (*raw)->data()) : unpack_fields(proto, *type);
+  if (*raw) return Tensor(*type, (*raw)->data());
+  if (Status s = check_stored_inside(proto, *type)) return s;  // before memory for its shape is taken
+  Tensor unpacked(*type);
+  if (Status s = unpack_fields(proto, *type, 0, unpacked.view())) return s;
+  return unpacked;
 }
 
 Status copy_range_from_onnx(const onnx::TensorProto& proto, ExternalData& data, int64_t first, const TensorView& into) {
@@ -262,14 +269,8 @@ Status copy_range_from_onnx(const onnx::TensorProto& proto, ExternalData& data, 
   if (!type) return type.takeError();
   Result<std::optional<llvm::StringRef>> raw = raw_bytes(proto, *type, data);
   if (!raw) return raw.takeError();
-  Tensor unpacked;
-  if (!*raw) {
-    Result<Tensor> whole = unpack_fields(proto, *type);
-    if (!whole) return whole.takeError();
-    unpacked = std::move(*whole);
-  }
-  const char* bytes = *raw ? (*raw)->data() : static_cast<const char*>(unpacked.data());
-  std::memcpy(into.data, bytes + first * dtype_bytes(type->dtype), static_cast<size_t>(into.type.bytes()));
+  if (!*raw) return unpack_fields(proto, *type, first, into);
+  std::memcpy(into.data, (*raw)->data() + first * dtype_bytes(type->dtype), static_cast<size_t>(into.type.bytes()));
   return Status::success();
 }
 

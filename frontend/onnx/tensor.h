@@ -9,15 +9,17 @@
 #include "llvm/ADT/StringMap.h"
 #include "llvm/Support/MemoryBuffer.h"
 
+#include <mutex>
+
 namespace plimsoll {
 
 // The files beside a model that hold its large tensors. Each is memory-mapped on first use, so only the tensors that
-// are read use memory. It is not thread-safe.
+// are read use memory.
 class ExternalData {
  public:
   explicit ExternalData(llvm::StringRef model_path);
 
-  // Returns the bytes of an external tensor. They live as long as this object.
+  // Returns the bytes of an external tensor. They live as long as this object. Several threads may ask at once.
   Result<llvm::StringRef> bytes(const onnx::TensorProto& tensor);
   // False where there is no such file. An error where there may not be one: outside the model's folder, also by way of
   // a symbolic link, or where it has too few bytes. The folder of the model file that a link leads to counts as well.
@@ -29,6 +31,7 @@ class ExternalData {
 
   std::string folder_;
   llvm::SmallVector<std::string, 2> real_folders_;
+  std::mutex guards_files_;
   llvm::StringMap<std::unique_ptr<llvm::MemoryBuffer>> files_;
 };
 

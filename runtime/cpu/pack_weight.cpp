@@ -2,9 +2,14 @@
 
 #include "ir/quantized_numbers.h"
 #include "kernels/cpu/elementwise/quantize.h"
+#include "kernels/cpu/move/move.h"
+
+#include <algorithm>
+#include <numeric>
 
 namespace plimsoll {
-namespace {
+
+static bool has_4_bits(const PackedWeight& weight) { return weight.format == "nf4" || weight.format == "int4"; }
 
 void pack_scales(const PackedWeight& weight, const Tensor& scales, Packed& packed) {
   const int64_t blocks = scales.type().elements();
@@ -21,34 +26,30 @@ void pack_scales(const PackedWeight& weight, const Tensor& scales, Packed& packe
                        packed.scales.view().as<uint8_t>(), packed.scale_scales.view().as<float>());
 }
 
-}  // namespace
+int64_t smallest_piece(const PackedWeight& weight) {
+  const int64_t columns = weight.shape[1], all = weight.shape[0] * columns;
+  if (has_4_bits(weight) && weight.block % 2 == 1) return all;
+  const int64_t block = weight.format == "int8" ? columns : weight.block;
+  return std::max<int64_t>(1, std::min(all, weight.transposed ? std::lcm(block, columns) : block));
+}
 
-Packed pack(const PackedWeight& weight, const TensorView& numbers, FloatBuffer& turned) {
-  const int64_t rows = weight.shape[0], columns = weight.shape[1], count = rows * columns;
-  const float* x = numbers.as<float>();
-  if (weight.transposed) {
-    cpu::turn(turned.at_least(count), x, columns, rows);
-    x = turned.at_least(count);
-  }
-  Packed packed;
-  packed.codes = Tensor(weight.codes_type);
-  Tensor scales(Type(DType::F32, {(count + weight.block - 1) / weight.block}));
-  if (weight.format == "nf4")
-    cpu::quantize_4_bits(x, count, weight.block, nf4_thresholds().data(), packed.codes.view().as<uint8_t>(),
-                         scales.view().as<float>());
-  else if (weight.format == "int4")
-    cpu::quantize_4_bits(x, count, weight.block, int4_thresholds().data(), packed.codes.view().as<uint8_t>(),
-                         scales.view().as<float>());
+void pack_piece(const PackedWeight& weight, const float* x, int64_t first, int64_t count, uint8_t* codes,
+                float* scales) {
+  const int64_t columns = weight.shape[1], block = weight.block;
+  if (has_4_bits(weight))
+    cpu::quantize_4_bits(x, count, block, (weight.format == "nf4" ? nf4_thresholds() : int4_thresholds()).data(),
+                         codes + first / 2, scales + first / block);
   else if (weight.format == "int8")
-    cpu::quantize_int8(x, rows, columns, packed.codes.view().as<int8_t>(), scales.view().as<float>());
+    cpu::quantize_int8(x, count / columns, columns, reinterpret_cast<int8_t*>(codes + first), scales + first / columns);
   else
-    cpu::quantize_fp8(x, count / weight.block, weight.block, packed.codes.view().as<uint8_t>(),
-                      scales.view().as<float>());
-  if (weight.scale_scales.empty())
-    packed.scales = std::move(scales);
-  else
-    pack_scales(weight, scales, packed);
-  return packed;
+    cpu::quantize_fp8(x, count / block, block, codes + first, scales + first / block);
+}
+
+void turn_rows(float* to, const float* from, int64_t rows, int64_t columns, int64_t all_rows, int64_t first) {
+  LoopNest<2> nest;
+  nest.add_dimension(rows, {columns, 1});
+  nest.add_dimension(columns, {1, all_rows});
+  cpu::copy_strided(nest, to, from + first, sizeof(float));
 }
 
 }  // namespace plimsoll

@@ -3,6 +3,7 @@
 #include "ir/support/json_text.h"
 #include "ir/support/output_file.h"
 #include "runtime/data/input_file.h"
+#include "runtime/data/read_pieces.h"
 
 #include "llvm/Support/Endian.h"
 #include "llvm/Support/FormatVariadic.h"
@@ -14,6 +15,7 @@
 namespace plimsoll {
 namespace {
 
+constexpr int64_t bytes_read_at_once = int64_t{1} << 21;
 constexpr int64_t largest_header = int64_t{100} << 20;  // the format's own limit
 
 struct NamedDType {
@@ -117,7 +119,9 @@ Status SafetensorsFile::read_range(const TensorEntry& entry, int64_t first, int6
   Result<InputFile> file = InputFile::open(path_);
   if (!file) return file.takeError();
   const int64_t size = dtype_bytes(entry.type.dtype);
-  return file->read_at(entry.offset + first * size, out, count * size);
+  return read_in_pieces(count * size, bytes_read_at_once, [&](int64_t at, int64_t bytes, int) {
+    return file->read_at(entry.offset + first * size + at, static_cast<char*>(out) + at, bytes);
+  });
 }
 
 std::string safetensors_header(llvm::ArrayRef<TensorEntry> entries,

@@ -1,4 +1,4 @@
-#include "runtime/cpu/pack_weight.h"
+#include "runtime/packed_weights.h"
 
 #include "ir/evaluate.h"
 #include "ir/op_def.h"
@@ -6,12 +6,15 @@
 #include "passes/budget/budget_report.h"
 #include "passes/compile.h"
 #include "runtime/cpu/cpu_catalog.h"
+#include "runtime/data/read_pieces.h"
 #include "tests/support/rank_trainer.h"
 #include "tests/support/small_training.h"
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <cstring>
+#include <limits>
 
 // Codes and scales to the bit, and training over weights that are stored so.
 
@@ -66,8 +69,11 @@ PackedWeight nf4_weight(int64_t rows, int64_t columns, bool double_quantised) {
 }
 
 Packed packed_of(const PackedWeight& weight, const Tensor& numbers) {
-  FloatBuffer turned;
-  return pack(weight, numbers.view(), turned);
+  std::vector<FloatBuffer> buffers(static_cast<size_t>(reading_threads()));
+  Packed packed;
+  packed.codes = Tensor(weight.codes_type);
+  llvm::cantFail(pack(weight, numbers.view(), buffers, packed.codes.view(), packed));
+  return packed;
 }
 
 Tensor unpacked(const PackedWeight& weight, const Packed& packed, DType dtype = DType::F32) {
@@ -130,6 +136,64 @@ TEST_SUITE("unit") {
       for (int64_t c = 0; c < 128; ++c) straight.view().set(c * 64 + r, stored.get(r * 128 + c));
     CHECK(turned.model_type() == stored.type());
     CHECK(packed_of(turned, stored).codes == packed_of(nf4_weight(128, 64, false), straight).codes);
+  }
+
+  // 600 rows are three or four pieces, the last of them shorter. With 1087 columns it ends within a block of 64, as
+  // rows do, and pieces that are turned have a multiple of 64 rows.
+  TEST_CASE("packed weights: pieces have the codes and scales of the whole") {
+    for (int64_t columns : {1087, 1088})
+      for (llvm::StringRef format : {"nf4", "int4", "int8", "fp8"}) {
+        const bool has_4_bits = format == "nf4" || format == "int4";
+        PackedWeight weight = nf4_weight(600, columns, format == "nf4");
+        weight.format = format.str();
+        if (!has_4_bits) {
+          weight.block = columns, weight.scales_type = Type(DType::F32, {600});
+          weight.codes_type = Type(format == "int8" ? DType::I8 : DType::F8E4M3, {600, columns});
+        }
+        const Tensor numbers = test_weight(600, columns);
+        const Packed packed = packed_of(weight, numbers);
+        for (int64_t row : {0, 250, 599}) {  // by themselves
+          PackedWeight alone = nf4_weight(1, columns, false);
+          alone.format = weight.format;
+          if (!has_4_bits)
+            alone.block = columns, alone.scales_type = Type(DType::F32, {1}),
+            alone.codes_type = Type(weight.codes_type.dtype, {1, columns});
+          else if (columns == 1087 && row > 0)
+            continue;  // its blocks begin in other rows
+          const int64_t bytes =
+              has_4_bits ? columns / 2 / 32 * 32 : columns;  // a last shorter block has another row's numbers
+          const Packed one =
+              packed_of(alone, Tensor(Type(DType::F32, {1, columns}), numbers.view().as<float>() + row * columns));
+          const char* const codes = packed.codes.view().as<char>() + row * alone.codes_type.bytes();
+          CHECK(std::memcmp(codes, one.codes.data(), static_cast<size_t>(bytes)) == 0);
+        }
+        PackedWeight turned = weight;
+        turned.transposed = true;
+        Tensor stored(turned.model_type());
+        for (int64_t r = 0; r < 600; ++r)
+          for (int64_t c = 0; c < columns; ++c)
+            stored.view().as<float>()[c * 600 + r] = numbers.view().as<float>()[r * columns + c];
+        const Packed same = packed_of(turned, stored);
+        CHECK(same.codes == packed.codes);
+        CHECK(same.scales == packed.scales);
+        if (format == "nf4") CHECK(same.scale_scales == packed.scale_scales);
+      }
+  }
+
+  TEST_CASE("packed weights: rows of zeros, and numbers that are none") {
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    PackedWeight weight{.source = "w", .scales = "w.scales", .format = "fp8", .block = 64, .shape = {3, 64}};
+    weight.codes_type = Type(DType::F8E4M3, {3, 64}), weight.scales_type = Type(DType::F32, {3});
+    Tensor numbers(Type(DType::F32, {3, 64}));
+    for (int64_t i = 0; i < 64; ++i)
+      numbers.view().set(i, -0.0), numbers.view().set(64 + i, i == 5 ? nan : i == 7 ? -4.48 : 0);
+    for (int64_t i = 128; i < 192; ++i) numbers.view().set(i, i % 2 == 0 ? nan : -0.0);
+    const Packed packed = packed_of(weight, numbers);
+    CHECK(float_bits(packed.scales, 3) == "00000000 3c23d70a 00000000");
+    CHECK(hex(packed.codes, 2) == "0000");
+    CHECK(packed.codes.view().as<uint8_t>()[64 + 5] == 0x7f);
+    CHECK(packed.codes.view().as<uint8_t>()[64 + 7] == 0xfe);
+    CHECK(hex(Tensor(Type(DType::U8, {64}), packed.codes.view().as<uint8_t>() + 128), 2) == "0000");
   }
 
   TEST_CASE("packed weights: odd sizes, blocks of zeros, and what the formats lose") {
@@ -322,6 +386,41 @@ TEST_SUITE("e2e") {
         },
         0));
     for (const PackedWeight& weight : packed_weights_of(plan)) CHECK(asked.at(weight.source) == 1);
+  }
+
+  TEST_CASE("packed weights: ranges of a weight make what the whole makes") {
+    RandomValues values;
+    values.add_for(parsed(model));
+    for (WeightFormat format : {WeightFormat::NF4, WeightFormat::Int8}) {
+      const Plan plan = planned(over(format, "exported"));
+      const auto load = [&](llvm::StringRef name, const TensorView& into) {
+        for (int64_t i = 0; i < into.elements(); ++i) into.set(i, values.tensors.at(name.str()).get(i));
+        return Status::success();
+      };
+      std::atomic<int> ranges = 0;
+      const auto load_range = [&](llvm::StringRef name, const Type& whole, int64_t first, const TensorView& into) {
+        ++ranges;
+        CHECK(whole == values.tensors.at(name.str()).type());
+        for (int64_t i = 0; i < into.elements(); ++i) into.set(i, values.tensors.at(name.str()).get(first + i));
+        return Status::success();
+      };
+      std::unique_ptr<Session> whole = started(plan, values), in_ranges = started(plan, values);
+      llvm::cantFail(whole->initialise(load, 0));
+      llvm::cantFail(in_ranges->initialise(load, 0, load_range));
+      CHECK(ranges > 0);
+      for (const PackedWeight& weight : packed_weights_of(plan))
+        for (const std::string& name : {weight.source, weight.scales}) {
+          Tensor want;
+          llvm::cantFail(whole->read_state(name, [&](const TensorView& bytes) {
+            want = Tensor(bytes.type, bytes.data);
+            return Status::success();
+          }));
+          llvm::cantFail(in_ranges->read_state(name, [&](const TensorView& bytes) {
+            CHECK(Tensor(bytes.type, bytes.data) == want);
+            return Status::success();
+          }));
+        }
+    }
   }
 
   TEST_CASE("packed weights: codes of a file go through unchanged") {

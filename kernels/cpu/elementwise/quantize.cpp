@@ -189,21 +189,4 @@ void quantize_fp8(const float* x, int64_t rows, int64_t columns, uint8_t* codes,
                 [&](int64_t begin, int64_t end) { quantize_fp8_rows(x, columns, codes, scales, begin, end); });
 }
 
-// By way of a small tile, so that both sides are touched in runs.
-void turn(float* to, const float* from, int64_t rows, int64_t columns) {
-  constexpr int64_t side = 128;
-  parallel_rows((columns + side - 1) / side, side * rows, [&](int64_t begin, int64_t end) {
-    float tile[side][side + 1];
-    for (int64_t column = begin * side; column < std::min(columns, end * side); column += side) {
-      const int64_t wide = std::min(side, columns - column);
-      for (int64_t row = 0; row < rows; row += side) {
-        const int64_t high = std::min(side, rows - row);
-        for (int64_t r = 0; r < high; ++r)
-          for (int64_t c = 0; c < wide; ++c) tile[c][r] = from[(row + r) * columns + column + c];
-        for (int64_t c = 0; c < wide; ++c) std::copy(tile[c], tile[c] + high, to + (column + c) * rows + row);
-      }
-    }
-  });
-}
-
 }  // namespace plimsoll::cpu

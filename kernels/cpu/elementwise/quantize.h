@@ -21,7 +21,4 @@ void quantize_int8(const float* x, int64_t rows, int64_t columns, int8_t* codes,
 // Rows of 8-bit floats e4m3: a row's largest size over 448 into `scales`, and the numbers over it, rounded to even.
 void quantize_fp8(const float* x, int64_t rows, int64_t columns, uint8_t* codes, float* scales);
 
-// to [columns, rows] = the transpose of from [rows, columns].
-void turn(float* to, const float* from, int64_t rows, int64_t columns);
-
 }  // namespace plimsoll::cpu
