@@ -231,17 +231,19 @@ Status Session::load_piece(const PlanState& state, RangeLoader load_range, const
 }
 
 Status Session::copy_derived_state(const PlanState& state) {
+  if (state.init.kind == StateInit::Kind::TransposeOf)
+    return read_state(state.init.source, [&](const TensorView& from) {
+      return executor_->write(state.slot, [&](const TensorView& to) {
+        transpose(to, from);
+        return Status::success();
+      });
+    });
   Tensor source;
   if (Status s = read_state(state.init.source, [&](const TensorView& view) {
         source = Tensor(view.type, view.data);
         return Status::success();
       }))
     return s;
-  if (state.init.kind == StateInit::Kind::TransposeOf)
-    return executor_->write(state.slot, [&](const TensorView& view) {
-      transpose(view, source.view());
-      return Status::success();
-    });
   // Both are divided alike, and the copy perhaps further.
   const PlanState& original = *find_state(state.init.source);
   const llvm::ArrayRef<Division> divisions = state.divisions;
