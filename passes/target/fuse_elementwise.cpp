@@ -10,7 +10,7 @@
 // neither written nor read, and is not in memory. passes/target/fusion_groups.h says which are chosen.
 //
 // An elementwise result of forward that only elementwise ops of backward read is not saved where they can make it of
-// what is there anyway: they have its op in their bodies.
+// what is there anyway: they have its op in their bodies. Where it is a cast to a wider type, what was cast is saved.
 //
 // It is right because the body has the same ops on the same elements, each rounded to its own type as before, and
 // because a group stands behind all that it reads and before all that reads it. Sums run in another order, which is

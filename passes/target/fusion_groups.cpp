@@ -322,6 +322,8 @@ constexpr int64_t negligible_share = 16;
 bool can_remake(const Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
   const ValueId made = node.results[0];
+  // Of a cast to a wider type the operand is the smaller of the two to save.
+  if (node.op->name == "cast" && graph.type(node.operands[0]).bytes() < graph.type(made).bytes()) return true;
   int64_t read_bytes = 0;
   for (ValueId operand : node.operands) {
     const int64_t bytes = graph.type(operand).bytes();
