@@ -18,7 +18,7 @@ import tempfile
 
 from check_golden import FOLDER, LIMITS, OPTIMIZER_OPTIONS, execute, load_floats, relative, unpack
 
-DORA_EXPORTS = ["dora_llama_folded", "dora_llama_dropout", "dora_gpt2_plain", "dora_net_drawn", "dora_net_dropout", "dora_net_torchscript", "dora_net_torchscript_drawn"]
+DORA_EXPORTS = ["dora_llama_folded", "dora_llama_dropout", "dora_gpt2_plain", "dora_net_drawn", "dora_net_mixed", "dora_net_dropout", "dora_net_torchscript", "dora_net_torchscript_drawn"]
 CASES = ["llama_gqa", "gpt2", "unet", "dora_llama", "dora_gpt2", "quantised", "peft_llama", "peft_llama_dropout", "peft_net", "peft_net_torchscript", "peft_net_folded",
          *DORA_EXPORTS, "diffusion"]
 # Archives of cases that have a model of their own.
@@ -26,6 +26,7 @@ ARCHIVES = {"quantised": "quantised", "diffusion": "diffusion", **{case: "peft_e
             **{case: "dora_exports" for case in DORA_EXPORTS}}
 MODELS = {"dora_llama": "llama_gqa", "dora_gpt2": "gpt2"}  # of other cases
 GRADIENT_LIMIT, LOSS_LIMIT = LIMITS["fp32"][:2]
+MIXED_LIMITS = LIMITS["bf16"][:2]  # of a base of 16 bits
 NOTHING_DROPPED = 2.0**-30  # a share of inputs with which PEFT computes as with dropout, and drops none
 LAST_DIGITS = 2e-6  # of f32 losses whose sums run in another order
 
@@ -59,6 +60,7 @@ class Case:
             self.base, self.adapter = unpack(MODELS.get(name, name), folder), unpack_adapter(name, pathlib.Path(folder))
         self.trained = self.base / "trained"  # what is saved here
         self.expected = json.loads((self.adapter / "expected.json").read_text())
+        self.gradient_limit, self.loss_limit = MIXED_LIMITS if name.endswith("_mixed") else (GRADIENT_LIMIT, LOSS_LIMIT)
         self.model, self.plan = self.base / "model.onnx", self.base / "adapted.plan"
 
     def compile(self, *options, model=None, plan=None):
@@ -95,7 +97,7 @@ def check_training(case):
     if shapes != wanted_shapes:
         raise RuntimeError(f"saved {sorted(shapes.items())[:3]}, PEFT {sorted(wanted_shapes.items())[:3]}")
     parameter = max(relative(saved[key], wanted[key]) for key in shapes)
-    return [("loss", loss, 10 * LOSS_LIMIT), ("gradient", gradient, GRADIENT_LIMIT), ("parameter", parameter, 10 * GRADIENT_LIMIT)]
+    return [("loss", loss, 10 * case.loss_limit), ("gradient", gradient, case.gradient_limit), ("parameter", parameter, 10 * case.gradient_limit)]
 
 
 def check_config(case):
@@ -168,7 +170,7 @@ def check_exported(case):
         case.compile("--quantize", "nf4", plan=plan)
         "frozen weights: nf4" in execute([case.program, "inspect", plan], 60) or failed("the base is not quantised")
         math.isfinite(case.run(2, plan=plan)[1]) or failed("no loss over a quantised base")
-    return [("own first values", first_loss_differs([loss], case.expected["frozen_loss"]), LOSS_LIMIT)]
+    return [("own first values", first_loss_differs([loss], case.expected["frozen_loss"]), case.loss_limit)]
 
 
 def check_merged(case):

@@ -3,7 +3,7 @@
 
 Usage: make_peft_exports.py OUT_DIR [peft_exports] [dora_exports]
 
-Needs torch, onnx, safetensors, transformers and peft. Everything runs on the CPU in float32. Also packs the cases into
+Needs torch, onnx, safetensors, transformers and peft. Everything runs on the CPU in float32, but for the base of what is named as mixed, which is bfloat16. Also packs the cases into
 peft_exports.tar.xz and dora_exports.tar.xz: model.onnx, batch.safetensors, and the files that make_adapters.py describes. The
 models are exported before their first step, with every B still zero, which exporters store once for all modules; those named
 as drawn have other matrices and magnitudes then.
@@ -71,6 +71,17 @@ def net():
     return Net(), Classifier, {"ids": torch.randint(0, 11, (6,)), "labels": torch.randint(0, 5, (6,))}
 
 
+class WideClassifier(Classifier):
+    def forward(self, ids, labels):
+        return torch.nn.functional.cross_entropy(self.m(ids).float(), labels)
+
+
+def narrow_net():
+    """Of 16 bits; PEFT's matrices are f32 all the same."""
+    model, _, batch = net()
+    return model.bfloat16(), WideClassifier, batch
+
+
 ALL = ["emb", "fc1", "conv", "fc2"]
 MIXED = dict(r=2, lora_alpha=3, target_modules=ALL, rank_pattern={"fc2": 4}, alpha_pattern={"conv": 5})
 TORCHSCRIPT = dict(dynamo=False, do_constant_folding=False, training=torch.onnx.TrainingMode.TRAINING)
@@ -89,6 +100,7 @@ CASES = {
     "dora_llama_dropout": (llama, dict(r=4, lora_alpha=4, use_dora=True, lora_dropout=0.25, target_modules=["q_proj", "down_proj"]), DYNAMO),
     "dora_gpt2_plain": (gpt2, dict(r=3, lora_alpha=6, use_dora=True, target_modules=["c_attn", "c_fc"], fan_in_fan_out=True), PLAIN),
     "dora_net_drawn": (net, DORA, DYNAMO),
+    "dora_net_mixed": (narrow_net, DORA, DYNAMO),
     "dora_net_dropout": (net, dict(DORA, lora_dropout=NOTHING_DROPPED), DYNAMO),
     "dora_net_torchscript": (net, dict(DORA, lora_dropout=NOTHING_DROPPED), TORCHSCRIPT),
     "dora_net_torchscript_drawn": (net, DORA, FOLDED),
