@@ -67,9 +67,9 @@ OffloadLevelSearch::OffloadLevelSearch(const LoweringInput& input, const FitOpti
       search_seconds_(search_seconds),
       source_(source),
       functions_(input.draft.functions.size()),
-      whole_bytes_(on_host.empty() || llvm::any_of(input.draft.program.functions, meets_stages)
-                       ? 0
-                       : whole_update_bytes(input.draft, on_host)),
+      cut_(on_host.empty() || llvm::any_of(input.draft.program.functions, meets_stages)
+               ? UpdateCut()
+               : choose_update_cut(input.draft, on_host)),
       persistent_bytes_(plain_persistent_bytes) {
   for (size_t f = 0; f < functions_.size(); ++f) {
     const llvm::ArrayRef<NodeId> other_order = in_.draft.functions[f].other_order;
@@ -91,7 +91,7 @@ OffloadLevelSearch::OffloadLevelSearch(const LoweringInput& input, const FitOpti
 OffloadLevelSearch::OrderVariant OffloadLevelSearch::make_order(Graph graph, size_t function,
                                                                 const llvm::StringSet<>& on_host) const {
   OrderVariant order{std::move(graph), in_.draft.functions[function].writers, {}, 0, {}, 0};
-  if (whole_bytes_ > 0) update_in_pieces(order.graph, order.writers, on_host, *in_.draft.catalog, whole_bytes_);
+  if (cut_.whole_bytes > 0) update_in_pieces(order.graph, order.writers, on_host, *in_.draft.catalog, cut_);
   move_states_to_host(order.graph, order.writers, on_host);
   if (options_.recompute) delay_free_updates(order.graph, order.writers);
   order.host_room = room_on_host(order.graph);

@@ -5,6 +5,7 @@
 #include "passes/budget/pack_copies.h"
 #include "passes/lower_to_plan.h"
 #include "passes/offload/overlap.h"
+#include "passes/offload/update_pieces.h"
 #include "passes/remat/remat_problem.h"
 
 #include "llvm/ADT/StringSet.h"
@@ -173,7 +174,7 @@ class OffloadLevelSearch {
   double search_seconds_;
   OffloadLevelSearch* source_;
   std::vector<FunctionSearch> functions_;  // by function
-  int64_t whole_bytes_ = 0;                // updates that hold more come in pieces; 0: all come whole
+  UpdateCut cut_;                          // without whole bytes all updates come whole
   std::optional<PlanDraft> draft_;         // of the plan laid out last
   int64_t persistent_bytes_ = 0, host_bytes_ = 0, min_bytes_ = 0;
   double min_us_ = 0;

@@ -33,7 +33,8 @@ Result<bool> run_offload(PlanDraft& draft, size_t f, PassContext& context) {
   std::vector<NodeId>& writers = draft.writers(f);
   const llvm::StringSet<> states = states_of(graph, context.text("states"));
   if (states.empty()) return false;
-  if (context.number("whole") > 0) update_in_pieces(graph, writers, states, *draft.catalog, context.number("whole"));
+  if (context.number("whole") > 0)
+    update_in_pieces(graph, writers, states, *draft.catalog, fine_cut(context.number("whole")));
   move_states_to_host(graph, writers, states);
   const RematProblem problem = graph_remat_problem(graph, writers, draft.device, *draft.catalog).problem;
   const Overlap widest = overlap_levels(problem, limit).back();

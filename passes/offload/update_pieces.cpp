@@ -19,10 +19,13 @@
 namespace plimsoll {
 namespace {
 
-constexpr int64_t pieces_of_limit = 8;  // pieces in flight that may together hold as much as the limit
-constexpr int64_t max_pieces = 32;      // of an update; each is a handful of instructions, which all searches see
-// Updates that are cut. Where more are as large, as in a deep model, they are small beside the whole.
-constexpr size_t max_updates = 8;
+// A whole update may hold so many times what a piece does: the first of these that does not make too many pieces.
+// Smaller pieces leave more room for copies beside the update.
+constexpr int64_t pieces_of_whole[] = {8, 4, 2};
+constexpr int64_t max_few_updates = 8;       // so many always come in the smallest pieces
+constexpr int64_t max_pieces = 32;           // of an update; each is a handful of instructions
+constexpr int64_t instructions_a_piece = 5;  // of the program, at least: more pieces make searches too long
+constexpr double whole_growth = 1.05;        // of what may stay whole, from one try to the next
 // Elements that a piece has a multiple of. An op that goes by blocks is cut where its record allows chunks of so many.
 constexpr int64_t piece_multiple = 1024;
 // Bytes that a piece has a multiple of in every state, so that each begins where a device wants values to begin.
@@ -46,6 +49,15 @@ int64_t share_of(const Type& type, int64_t elements) { return type.elements() * 
 int64_t multiple_for(const Type& type, int64_t elements) {
   const int64_t bytes = share_of(type, elements) * dtype_bytes(type.dtype);
   return piece_multiple * (part_multiple_bytes / std::gcd(bytes, part_multiple_bytes));
+}
+
+// Pieces of an update whose instructions hold so many bytes.
+int64_t pieces_of(int64_t bytes, int64_t piece_bytes) {
+  return std::clamp<int64_t>((bytes + piece_bytes - 1) / piece_bytes, 2, max_pieces);
+}
+
+UpdateCut cut_of(int64_t whole_bytes, int64_t pieces) {
+  return {whole_bytes, std::max<int64_t>(whole_bytes / pieces, 1)};
 }
 
 // Device bytes of a node's operands, results and workspace. What the node may write over is counted once.
@@ -242,12 +254,11 @@ class Cutter {
       if (id != behind) graph_.move_before(id, behind);
   }
 
-  bool cut(int64_t limit) {
+  bool cut(int64_t piece_bytes) {
     const std::optional<NodeId> place = find_place();
     if (!place) return false;
     before_ = *place;
-    const int64_t wanted = (group_.bytes * pieces_of_limit + limit - 1) / std::max<int64_t>(limit, 1);
-    const int64_t count = std::clamp<int64_t>(wanted, 2, max_pieces);
+    const int64_t count = pieces_of(group_.bytes, piece_bytes);
     length_ = align_up((group_.elements + count - 1) / count, group_.multiple);
     if (length_ >= group_.elements) return false;
     reason_ = "a piece of " + std::to_string((group_.elements + length_ - 1) / length_) + "; the whole would hold " +
@@ -413,8 +424,10 @@ class Cutter {
 
 }  // namespace
 
-int64_t whole_update_bytes(const PlanDraft& draft, const llvm::StringSet<>& on_host) {
-  int64_t most = 0;
+UpdateCut fine_cut(int64_t whole_bytes) { return cut_of(whole_bytes, pieces_of_whole[0]); }
+
+UpdateCut choose_update_cut(const PlanDraft& draft, const llvm::StringSet<>& on_host) {
+  int64_t most = 1, instructions = 0;
   std::vector<int64_t> sizes;  // of the updates
   for (const Graph& graph : draft.program.functions) {
     std::set<NodeId> cut;
@@ -422,17 +435,30 @@ int64_t whole_update_bytes(const PlanDraft& draft, const llvm::StringSet<>& on_h
       cut.insert(group.nodes.begin(), group.nodes.end());
       sizes.push_back(group.bytes);
     }
-    for (NodeId id : instructions_of(graph))
+    for (NodeId id : instructions_of(graph)) {
+      ++instructions;
       if (!cut.count(id)) most = std::max(most, bytes_at(graph, id, *draft.catalog));
+    }
   }
-  llvm::sort(sizes, std::greater<>());
-  return sizes.size() > max_updates ? std::max(most, sizes[max_updates]) : most;
+  const bool are_few = llvm::count_if(sizes, [&](int64_t bytes) { return bytes > most; }) <= max_few_updates;
+  const auto is_short_enough = [&](const UpdateCut& cut) {
+    int64_t pieces = 0;
+    for (int64_t bytes : sizes) pieces += bytes > cut.whole_bytes ? pieces_of(bytes, cut.piece_bytes) : 0;
+    return are_few || pieces * instructions_a_piece <= instructions;
+  };
+  for (int64_t pieces : pieces_of_whole)
+    if (const UpdateCut cut = cut_of(most, pieces); is_short_enough(cut)) return cut;
+  UpdateCut cut = cut_of(most, llvm::ArrayRef(pieces_of_whole).back());
+  while (!is_short_enough(cut))
+    cut = cut_of(static_cast<int64_t>(whole_growth * static_cast<double>(cut.whole_bytes)) + 1,
+                 llvm::ArrayRef(pieces_of_whole).back());
+  return cut;
 }
 
 void update_in_pieces(Graph& graph, std::vector<NodeId>& writers, const llvm::StringSet<>& on_host,
-                      const KernelCatalog& catalog, int64_t most_bytes) {
+                      const KernelCatalog& catalog, const UpdateCut& cut) {
   for (const Group& group : GroupFinder(graph, on_host, catalog).find())
-    if (Cutter cutter(graph, writers, on_host, group); group.bytes <= most_bytes || !cutter.cut(most_bytes))
+    if (Cutter cutter(graph, writers, on_host, group); group.bytes <= cut.whole_bytes || !cutter.cut(cut.piece_bytes))
       cutter.gather();
 }
 

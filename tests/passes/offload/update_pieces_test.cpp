@@ -64,6 +64,37 @@ graph @table(%i: i64[16], %t: f32[16,64]) state(%w: f32[4000,66] parameter train
     }
   }
 
+  // Each of the nine updates of 256 KiB of weights would hold 1 MiB. The softmaxes make the program long enough for
+  // three pieces of each, which hold 342 KiB beside the gradient of 256 KiB.
+  TEST_CASE("many large updates come in a few pieces each") {
+    std::string states, body, sum = "%r0";
+    for (int i = 0; i < 9; ++i) {
+      const std::string number = std::to_string(i);
+      states += (i == 0 ? "%w" : ", %w") + number + ": f32[1024,64] parameter trained";
+      body += "  %r" + number + " = gather(%w" + number + ", %i) {axis=0} : f32[16,64]\n";
+      if (i == 0) continue;
+      body += "  %s" + number + " = add(" + sum + ", %r" + number + ") : f32[16,64]\n";
+      sum = "%s" + number;
+    }
+    for (int i = 0; i < 60; ++i) {
+      const std::string next = "%soft" + std::to_string(i);
+      body += "  " + next + " = softmax(" + sum + ") {axis=1} : f32[16,64]\n";
+      sum = next;
+    }
+    const std::string text =
+        "graph @tables(%i: i64[16], %t: f32[16,64]) state(" + states + ") {\n" + body + "  return r=" + sum + "\n}";
+    TrainingRequest request;
+    request.loss = "mse:r:t";
+    const Trace expected = train(cantFail(compiled_for(device_with_host(), text, request)), text);
+    request.budget_bytes = 1;
+    const Plan least = cantFail(result_for(device_with_host(), text, request)).plan;
+    CHECK(least.promised_bytes() < 850 << 10);
+    request.budget_bytes = least.promised_bytes();
+    const Plan plan = cantFail(compiled_for(device_with_host(), text, request));
+    CHECK(plan.functions.back().updates.size() >= 3 * 27);
+    CHECK(train(plan, text) == expected);
+  }
+
   // Eight gradients of 64 KiB each. Clipping reads all of them before the first update does.
   TEST_CASE("the norm of accumulated gradients does not need all of them at once") {
     std::string states, body, sum = "%r0";
