@@ -27,6 +27,8 @@ namespace {
 constexpr size_t levels_apart = 3;          // of plans that were found with other states on the host, every so many
 constexpr double remats_only_share = 0.25;  // share of the work for remats alone, from which searches with copies start
 
+enum : size_t { OfAnyValue, OfDearest, RematsOnly, Kinds };
+
 bool has_copies(const RematProblem& problem) {
   return llvm::any_of(problem.ops, [](const RematOp& op) { return is_copy(op.engine); });
 }
@@ -48,6 +50,14 @@ double compute_us(const RematProblem& problem) {
 // Whether the placed plan takes the time it was chosen for. That of a stage depends on other stages.
 [[maybe_unused]] bool is_time_of(const Plan& plan, size_t function, double us) {
   return std::abs(predict_timeline(plan.functions[function], plan.device).total_us - us) <= time_rounding * us;
+}
+
+// What computing loses to the copies of states.
+double lost_to_states_us(const RematProblem& problem) {
+  double us = 0;
+  for (const RematOp& op : problem.ops)
+    if (is_copy(op.engine)) us += problem.compute_us(op);
+  return us;
 }
 
 std::string milliseconds(double us) {
@@ -147,10 +157,30 @@ double OffloadLevelSearch::min_us_of(size_t function) const {
 double OffloadLevelSearch::min_added_us_within(const OrderVariant& order, int64_t allowance) {
   const RematProblem& problem = order.sequence.problem;
   if (!has_copies(problem) && problem.offloads.empty()) return min_added_us(problem, allowance);
-  double lost_us = 0;  // to the copies of states
-  for (const RematOp& op : problem.ops)
-    if (is_copy(op.engine)) lost_us += problem.compute_us(op);
-  return lost_us + min_added_us_at_peaks(problem, allowance, order.host_room);
+  return lost_to_states_us(problem) + min_added_us_at_peaks(problem, allowance, order.host_room);
+}
+
+// No plan of a group that is within the allowance takes less time.
+double OffloadLevelSearch::min_us_of_group(const FunctionSearch& function, const OrderVariant& order, size_t kind,
+                                           size_t group) const {
+  const SearchedGroups& groups = *order.grouped[kind].groups;
+  const RematProblem& problem = order.sequence.problem;
+  const int64_t limit = std::min(allowance_, groups.highest_bytes(group));
+  double added_us = 0;
+  if (source_) {
+    const OrderVariant& source = source_of(function, order);
+    const RematTranslation translated(source.graph, source.sequence, order.graph, order.sequence);
+    added_us = min_added_us_at_peaks(translated.at_least(groups.problem()), limit);
+  } else {
+    added_us = min_added_us_at_peaks(groups.problem(), limit, order.host_room);
+  }
+  return std::max(order.min_us, compute_us(problem) + lost_to_states_us(problem) + added_us);
+}
+
+// The order in which what this one takes was searched.
+const OffloadLevelSearch::OrderVariant& OffloadLevelSearch::source_of(const FunctionSearch& function,
+                                                                      const OrderVariant& order) const {
+  return source_->functions_[&function - functions_.data()].orders[&order - function.orders.data()];
 }
 
 double OffloadLevelSearch::min_us_within(int64_t budget_bytes) const {
@@ -187,18 +217,10 @@ void OffloadLevelSearch::search(FunctionSearch& function) {
 // room for, and with remats alone. Near the limit the last are sometimes faster. Where no state is copied, they come
 // first, and the others start from them.
 void OffloadLevelSearch::search(OrderVariant& order, double seconds) const {
+  if (is_long(order)) return group_levels(order, seconds);
   const RematProblem& problem = order.sequence.problem;
   const bool offload = !problem.offloads.empty();
   const bool start_from_remats = offload && !has_copies(problem);
-  const auto work = [&](double share) {
-    return RematOptions{.seconds = seconds * share,
-                        .min_share = options_.min_share,
-                        .spacing = options_.spacing,
-                        .close_levels = true,
-                        .is_one_of_many = options_.is_one_of_many};
-  };
-  const bool few_ops = problem.op_count() < long_ops;
-  enum : size_t { OfAnyValue, OfDearest, RematsOnly, Kinds };
   std::vector<RematPlan> found[Kinds];
   const auto starts = [&] {
     return start_from_remats ? llvm::ArrayRef(found[RematsOnly]) : llvm::ArrayRef<RematPlan>();
@@ -206,16 +228,14 @@ void OffloadLevelSearch::search(OrderVariant& order, double seconds) const {
   const auto find = [&](size_t kind) {
     if (kind == OfAnyValue && offload)
       found[kind] =
-          remat_levels(with_offloads(problem, order.sequence.largest), highest_allowance(), work(1), starts());
+          remat_levels(with_offloads(problem, order.sequence.largest), highest_allowance(), work(seconds), starts());
     if (kind == OfDearest && !order.sequence.dearest.empty())
       found[kind] =
-          remat_levels(with_offloads(problem, order.sequence.dearest), highest_allowance(), work(1), starts());
-    // Plans with copies seldom need more than those without, but for a single sample, whose values are small.
-    if (kind == RematsOnly && (!offload || !options_.is_short || options_.training.batch <= 1))
-      found[kind] =
-          remat_levels(with_offloads(problem, {}),
-                       start_from_remats && few_ops ? std::numeric_limits<int64_t>::max() : highest_allowance(),
-                       work(offload ? remats_only_share : 1));
+          remat_levels(with_offloads(problem, order.sequence.dearest), highest_allowance(), work(seconds), starts());
+    if (kind == RematsOnly && searches_remats_only(offload))
+      found[kind] = remat_levels(with_offloads(problem, {}),
+                                 start_from_remats ? std::numeric_limits<int64_t>::max() : highest_allowance(),
+                                 work(offload ? remats_only_share * seconds : seconds));
   };
   if (start_from_remats) find(RematsOnly);
   parallel_for(start_from_remats ? RematsOnly : Kinds, find);
@@ -227,20 +247,65 @@ void OffloadLevelSearch::search(OrderVariant& order, double seconds) const {
   }
 }
 
+RematOptions OffloadLevelSearch::work(double seconds) const {
+  return {.seconds = seconds,
+          .min_share = options_.min_share,
+          .spacing = options_.spacing,
+          .close_levels = true,
+          .is_one_of_many = options_.is_one_of_many};
+}
+
+// Plans with copies seldom need more than those without, but for a single sample, whose values are small.
+bool OffloadLevelSearch::searches_remats_only(bool offload) const {
+  return !offload || !options_.is_short || options_.training.batch <= 1;
+}
+
+// The same kinds for a long order, but each group of levels is searched once nothing faster is left to try. The plain
+// order stays the first of the levels.
+void OffloadLevelSearch::group_levels(OrderVariant& order, double seconds) const {
+  const RematProblem& problem = order.sequence.problem;
+  const bool offload = !problem.offloads.empty();
+  std::shared_ptr<SearchedGroups> remats_only;
+  const auto add = [&](std::vector<OffloadOption> offloads, double work_seconds,
+                       std::shared_ptr<SearchedGroups> starts) {
+    auto groups = std::make_shared<SearchedGroups>(with_offloads(problem, std::move(offloads)), work(work_seconds),
+                                                   highest_allowance(), std::move(starts));
+    order.grouped.push_back({groups, std::vector<bool>(groups->count(), false)});
+    return groups;
+  };
+  if (searches_remats_only(offload)) remats_only = add({}, offload ? remats_only_share * seconds : seconds, nullptr);
+  const std::shared_ptr<SearchedGroups> starts = has_copies(problem) ? nullptr : remats_only;
+  if (offload) add(order.sequence.largest, seconds, starts);
+  if (!order.sequence.dearest.empty()) add(order.sequence.dearest, seconds, starts);
+}
+
 // The peaks are those of the source, where more is on the host and no peak is lower by much; the times are bounds.
 void OffloadLevelSearch::take_levels(OrderVariant& order, const OrderVariant& source) {
+  for (const GroupedPlans& kind : source.grouped)
+    order.grouped.push_back({kind.groups, std::vector<bool>(kind.is_taken.size(), false)});
+  if (!source.grouped.empty()) return;
+  for (const std::vector<Candidate>& levels : source.levels) {
+    std::vector<RematPlan> plans;
+    for (const Candidate& candidate : levels) plans.push_back(candidate.plan);
+    order.levels.push_back(every_third(order, source, plans));
+  }
+}
+
+// Of plans of the source, highest level first, the lowest and every third above it.
+std::vector<OffloadLevelSearch::Candidate> OffloadLevelSearch::every_third(const OrderVariant& order,
+                                                                           const OrderVariant& source,
+                                                                           llvm::ArrayRef<RematPlan> plans) {
+  if (plans.empty()) return {};
   const RematTranslation translated(source.graph, source.sequence, order.graph, order.sequence);
   const double plain_us = compute_us(order.sequence.problem);
-  for (const std::vector<Candidate>& levels : source.levels) {
-    std::vector<Candidate>& taken = order.levels.emplace_back();
-    for (size_t i = (levels.size() - 1) % levels_apart; i < levels.size(); i += levels_apart) {
-      const Candidate& candidate = levels[i];
-      RematPlan plan = translated(candidate.plan);
-      plan.peak_bytes = candidate.plan.peak_bytes;
-      const double us = plain_us + remats_us(order.sequence.problem, plan);
-      taken.push_back({std::move(plan), std::max(order.min_us, us), false, {}, 0, {{}}});
-    }
+  std::vector<Candidate> taken;
+  for (size_t i = (plans.size() - 1) % levels_apart; i < plans.size(); i += levels_apart) {
+    RematPlan plan = translated(plans[i]);
+    plan.peak_bytes = plans[i].peak_bytes;
+    const double us = plain_us + remats_us(order.sequence.problem, plan);
+    taken.push_back({std::move(plan), std::max(order.min_us, us), false, {}, 0, {{}}});
   }
+  return taken;
 }
 
 Result<Plan> OffloadLevelSearch::lower(int64_t budget_bytes) {

@@ -3,6 +3,7 @@
 // One way of dividing a program's states between device and host memory, and the plans that were searched for it.
 
 #include "passes/budget/pack_copies.h"
+#include "passes/budget/searched_groups.h"
 #include "passes/lower_to_plan.h"
 #include "passes/offload/overlap.h"
 #include "passes/offload/update_pieces.h"
@@ -89,6 +90,11 @@ class OffloadLevelSearch {
     std::vector<Layout> layouts;         // by overlap; where there are none, one
     std::vector<PackedTry> packed = {};  // by overlap
   };
+  // Plans of one kind for a long order, searched group by group.
+  struct GroupedPlans {
+    std::shared_ptr<SearchedGroups> groups;
+    std::vector<bool> is_taken;  // by group: its plans are among the levels
+  };
   struct OrderVariant {
     Graph graph;
     std::vector<NodeId> writers;
@@ -97,6 +103,7 @@ class OffloadLevelSearch {
     std::vector<std::vector<Candidate>>
         levels;         // first the order as it is alone; once searched, with copies of values and without
     int64_t host_room;  // for values
+    std::vector<GroupedPlans> grouped = {};
   };
   // A plan for one function that may be tried.
   struct Trial {
@@ -106,6 +113,7 @@ class OffloadLevelSearch {
     const Overlap* overlap = nullptr;
     bool is_close = false;            // of a bound: nothing shows it to be higher
     PackedOverlap* packed = nullptr;  // then `overlap` is its
+    size_t kind = 0, group = 0;       // without a candidate: plans that are not searched yet, of `order.grouped`
 
     Layout& layout() const {
       if (packed) return packed->layout;
@@ -125,9 +133,21 @@ class OffloadLevelSearch {
   void measure();
   void search(FunctionSearch& function);
   void search(OrderVariant& order, double seconds) const;
+  RematOptions work(double seconds) const;
+  bool searches_remats_only(bool offload) const;
+  static bool is_long(const OrderVariant& order) { return order.sequence.problem.op_count() >= long_ops; }
+  void group_levels(OrderVariant& order, double seconds) const;
   static void take_levels(OrderVariant& order, const OrderVariant& source);
+  static std::vector<Candidate> every_third(const OrderVariant& order, const OrderVariant& source,
+                                            llvm::ArrayRef<RematPlan> plans);
   void start(FunctionSearch& function);
   void collect(FunctionSearch& function);
+  void push_group(FunctionSearch& function, const OrderVariant& order, size_t kind);
+  void search_groups(FunctionSearch& function, double too_long_us);
+  void search_all_groups(FunctionSearch& function) const;
+  std::vector<Candidate>& take_group(FunctionSearch& function, const OrderVariant& order, size_t kind,
+                                     size_t group) const;
+  void push_candidates(FunctionSearch& function, const OrderVariant& order, std::vector<Candidate>& levels);
   static bool is_later(const Trial& a, const Trial& b);
   void push(FunctionSearch& function, Trial option);
   llvm::ArrayRef<Overlap> overlaps_of(const OrderVariant& order, Candidate& candidate, double too_long_us) const;
@@ -143,6 +163,9 @@ class OffloadLevelSearch {
   }
   double min_us_of(size_t function) const;
   static double min_added_us_within(const OrderVariant& order, int64_t allowance);
+  double min_us_of_group(const FunctionSearch& function, const OrderVariant& order, size_t kind, size_t group) const;
+  const OrderVariant& source_of(const FunctionSearch& function, const OrderVariant& order) const;
+  static bool is_group(const Trial& option) { return !option.candidate; }
   static bool is_bound(const Trial& option);
   bool bring_close(Trial& bound) const;
   static Trial pop(FunctionSearch& function);

@@ -55,24 +55,95 @@ void OffloadLevelSearch::start(FunctionSearch& function) {
   collect(function);
 }
 
-// Collects what may be tried within the allowance: of each list of levels, the lowest ones up to where these end.
+// Collects what may be tried within the allowance.
 void OffloadLevelSearch::collect(FunctionSearch& function) {
   function.options.clear();
   const bool plain_only = options_.recompute && !function.searched;
   for (OrderVariant& order :
-       llvm::MutableArrayRef<OrderVariant>(function.orders).take_front(plain_only ? 1 : function.orders.size()))
-    for (std::vector<Candidate>& levels : order.levels)
-      for (size_t c = levels.size(); c-- > 0;) {
-        const RematPlan& plan = levels[c].plan;
-        if (c + 1 < levels.size() && ends_levels(order.sequence.problem, plan, levels[c + 1].plan, allowance_)) break;
-        if (host_bytes_of(order.sequence.problem, plan) > order.host_room) continue;
-        push(function, {&order, &levels[c], levels[c].min_us});
-      }
+       llvm::MutableArrayRef<OrderVariant>(function.orders).take_front(plain_only ? 1 : function.orders.size())) {
+    for (std::vector<Candidate>& levels : order.levels) push_candidates(function, order, levels);
+    for (size_t kind = 0; kind < order.grouped.size(); ++kind) push_group(function, order, kind);
+  }
 }
 
-// Of two with equal times, the one whose time is exact and no bound is tried first.
+// Of a list of levels, the lowest ones up to where these end. A group of several may have none within the allowance.
+void OffloadLevelSearch::push_candidates(FunctionSearch& function, const OrderVariant& order,
+                                         std::vector<Candidate>& levels) {
+  for (size_t c = levels.size(); c-- > 0;) {
+    const RematPlan& plan = levels[c].plan;
+    if (!order.grouped.empty() && plan.peak_bytes > allowance_) break;
+    if (c + 1 < levels.size() && ends_levels(order.sequence.problem, plan, levels[c + 1].plan, allowance_)) break;
+    if (host_bytes_of(order.sequence.problem, plan) > order.host_room) continue;
+    push(function, {&order, &levels[c], levels[c].min_us});
+  }
+}
+
+// Adds the first group of a kind that is not searched yet and has levels within the allowance.
+void OffloadLevelSearch::push_group(FunctionSearch& function, const OrderVariant& order, size_t kind) {
+  const GroupedPlans& plans = order.grouped[kind];
+  size_t group = 0;
+  while (group < plans.is_taken.size() && (plans.is_taken[group] || plans.groups->lowest_bytes(group) > allowance_))
+    ++group;
+  if (group == plans.is_taken.size()) return;
+  push(function,
+       {&order, nullptr, min_us_of_group(function, order, kind, group), nullptr, false, nullptr, kind, group});
+}
+
+// Searches the groups that are next to try, beside each other, and adds their plans.
+void OffloadLevelSearch::search_groups(FunctionSearch& function, double too_long_us) {
+  std::vector<Trial> next;
+  while (!function.options.empty() && is_group(function.options.front()) && function.options.front().us < too_long_us)
+    next.push_back(pop(function));
+  const auto groups_of = [](const Trial& trial) -> SearchedGroups& { return *trial.order->grouped[trial.kind].groups; };
+  parallel_for(next.size(), [&](size_t i) { groups_of(next[i]).plans(next[i].group); });
+  for (const Trial& trial : next) {
+    push_candidates(function, *trial.order, take_group(function, *trial.order, trial.kind, trial.group));
+    push_group(function, *trial.order, trial.kind);
+  }
+}
+
+// Adds the plans of a group to the levels of its order. Where the way down ends above it, the last group that it gets
+// to has the plans for lower levels.
+std::vector<OffloadLevelSearch::Candidate>& OffloadLevelSearch::take_group(FunctionSearch& function,
+                                                                           const OrderVariant& from, size_t kind,
+                                                                           size_t group) const {
+  const auto place = static_cast<size_t>(&from - function.orders.data());
+  OrderVariant& order = function.orders[place];
+  GroupedPlans& kept = order.grouped[kind];
+  std::vector<RematPlan> plans = kept.groups->plans(group);
+  if (const size_t last = kept.groups->last_up_to(group); last < group) {
+    const int64_t highest_bytes = kept.groups->highest_bytes(group);
+    if (kept.is_taken[last]) plans.clear();
+    llvm::erase_if(plans, [&](const RematPlan& plan) { return plan.level_bytes > highest_bytes; });
+    std::fill(kept.is_taken.begin() + static_cast<ptrdiff_t>(group), kept.is_taken.end(), true);
+  }
+  kept.is_taken[group] = true;
+  std::vector<Candidate>& levels = order.levels.emplace_back();
+  if (source_) return levels = every_third(order, source_of(function, order), plans);
+  for (RematPlan& plan : plans) levels.push_back(candidate(order.sequence.problem, std::move(plan)));
+  return levels;
+}
+
+// Also those above the highest budget whose plans may need as little as the lowest.
+void OffloadLevelSearch::search_all_groups(FunctionSearch& function) const {
+  for (OrderVariant& order : function.orders)
+    for (size_t kind = 0; kind < order.grouped.size(); ++kind) {
+      GroupedPlans& plans = order.grouped[kind];
+      for (size_t group = 0; group < plans.is_taken.size(); ++group)
+        if (!plans.is_taken[group] && plans.groups->lowest_bytes(group) <= highest_allowance())
+          take_group(function, order, kind, group);
+      for (const std::vector<RematPlan>& close : plans.groups->close_plans()) {
+        std::vector<Candidate>& levels = order.levels.emplace_back();
+        for (const RematPlan& plan : close) levels.push_back(candidate(order.sequence.problem, plan));
+      }
+    }
+}
+
+// Of two with equal times, the one whose time is exact and no bound is tried first, and what is searched already before
+// what is not.
 bool OffloadLevelSearch::is_later(const Trial& a, const Trial& b) {
-  return a.us != b.us ? a.us > b.us : !a.overlap && b.overlap;
+  const auto rank = [](const Trial& trial) { return is_group(trial) ? 2 : trial.overlap ? 0 : 1; };
+  return a.us != b.us ? a.us > b.us : rank(a) > rank(b);
 }
 
 void OffloadLevelSearch::push(FunctionSearch& function, Trial option) {
@@ -109,7 +180,7 @@ bool OffloadLevelSearch::copies_or_collectives(const OrderVariant& order, const 
 }
 
 bool OffloadLevelSearch::is_bound(const Trial& option) {
-  return !option.overlap && copies_or_collectives(*option.order, *option.candidate);
+  return !is_group(option) && !option.overlap && copies_or_collectives(*option.order, *option.candidate);
 }
 
 OffloadLevelSearch::Trial OffloadLevelSearch::pop(FunctionSearch& function) {
@@ -134,6 +205,10 @@ bool OffloadLevelSearch::bring_close(Trial& bound) const {
 // their exact times, a few at once.
 std::optional<OffloadLevelSearch::Trial> OffloadLevelSearch::next(FunctionSearch& function, double too_long_us) {
   while (!function.options.empty() && function.options.front().us < too_long_us) {
+    if (is_group(function.options.front())) {
+      search_groups(function, too_long_us);
+      continue;
+    }
     if (!is_bound(function.options.front())) return pop(function);
     std::vector<Trial> bounds;
     while (bounds.size() < bounds_at_once && !function.options.empty() && is_bound(function.options.front()) &&
@@ -273,6 +348,7 @@ bool OffloadLevelSearch::is_only_too_high(const Trial& trial) const {
 // The trial that needs least, whatever the budget; none where all need `enough_bytes` or more.
 std::optional<OffloadLevelSearch::Trial> OffloadLevelSearch::least_of(FunctionSearch& function,
                                                                       int64_t enough_bytes) const {
+  search_all_groups(function);
   std::vector<Trial> trials;
   for (OrderVariant& order : function.orders)
     for (std::vector<Candidate>& levels : order.levels)

@@ -58,4 +58,23 @@ RematPlan RematTranslation::operator()(const RematPlan& plan) const {
   return told;
 }
 
+RematProblem RematTranslation::at_least(RematProblem from) const {
+  const int32_t end = from.op_count();
+  std::vector<int32_t> producer(from.value_bytes.size(), -1);
+  for (int32_t o = 0; o < end; ++o) {
+    RematOp& op = from.ops[o];
+    for (int32_t v : op.writes) producer[v] = o;
+    const bool stays = op_[o] >= 0 && to_.ops[op_[o]].repeatable &&
+                       before_[std::min(op.remat_until, end)] <= to_.ops[op_[o]].remat_until;
+    op.cost_us = stays ? std::min(op.cost_us, to_.ops[op_[o]].cost_us) : 0;
+  }
+  for (OffloadOption& option : from.offloads) {
+    // A reload right behind what makes the value is left out, and may come to stand there.
+    const int32_t made_by = producer[option.value];
+    const bool stays = value_[option.value] >= 0 && made_by + 1 < end && op_[made_by + 1] >= 0;
+    if (!stays) option.to_host_us = option.to_device_us = 0;
+  }
+  return from;
+}
+
 }  // namespace plimsoll

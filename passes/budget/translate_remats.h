@@ -18,6 +18,10 @@ class RematTranslation {
   // The plan without what `to` has no instruction for, or may not run again there. Neither peak nor time is measured.
   RematPlan operator()(const RematPlan& plan) const;
 
+  // The problem `from` with the costs that its remats and copies have at least once they are told in terms of `to`:
+  // none where they may be left out.
+  RematProblem at_least(RematProblem from) const;
+
  private:
   const RematProblem& to_;
   std::vector<int32_t> op_;        // by op of `from`; -1: there is none

@@ -116,9 +116,10 @@ bool ends_levels(const RematProblem& problem, const RematPlan& plan, const Remat
 // Plans for fixed levels of the peak, from the plain peak down, 2 % apart at first and up to 8 % where little is left.
 // Returns those for the lowest levels, highest level first, up to the one that ends those within `highest_bytes`; where
 // all are above it, the lowest alone, or with `close_levels` those that are close to it. Levels and plans do not depend
-// on `highest_bytes`, and no plan adds more time than one for a lower level. `starts` are plans of the problem without
-// its offloads, all of them, or of a long problem those up to `highest_bytes`, or empty; no plan adds more time than
-// the start of its level. The same problem and options give the same plans on every machine.
+// on `highest_bytes`, and no plan adds more time than one for a lower level, of a long problem one of its group (see
+// level_groups.h). `starts` are plans of the problem without its offloads, all of them, or of a long problem those up
+// to `highest_bytes`, or empty; no plan adds more time than the start of its level. The same problem and options give
+// the same plans on every machine.
 std::vector<RematPlan> remat_levels(const RematProblem& problem, int64_t highest_bytes,
                                     const RematOptions& options = {}, llvm::ArrayRef<RematPlan> starts = {});
 

@@ -1,4 +1,5 @@
 #include "ir/support/search_effort.h"
+#include "passes/remat/level_groups.h"
 #include "passes/remat/remat_search.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -10,18 +11,20 @@
 // The search goes down the levels greedily and remembers what it inserted at every level. Then it goes up again: each
 // level anneals the better of two schedules, the one that the level below ended with, which is within this limit too,
 // and the one that the way down left here. Every level has the same work, so a level's plan depends on the levels below
-// it alone.
+// it in its group alone.
 //
-// In long problems the way down takes strides of several levels, in which many changes pay at once. Only the levels
-// that budgets ask for are then reached from the stride above them, so their plans do not depend on what is asked for.
+// A long problem has several groups of levels. The way down takes each of them in one stride, in which many changes pay
+// at once, and a group starts from the stride that ended above it. So a group's plans do not depend on whether others
+// are searched.
 
 namespace plimsoll {
 namespace {
 
 using namespace remat;
 
-constexpr size_t levels_per_stride = 8;
-constexpr int64_t steps_per_op = 5000;  // more work per op and level does not pay for a small problem
+constexpr double share_of_stride = 0.85;  // a stride of a long problem goes down to this share of where it starts,
+constexpr size_t levels_per_stride = 8;   // and past so many levels, unless they stand further apart than usual
+constexpr int64_t steps_per_op = 5000;    // more work per op and level does not pay for a small problem
 constexpr int64_t rescue_levels = 20;   // annealing where greedy descent is stuck may take the work of so many levels,
 constexpr int64_t rescue_share = 20;    // but at most 1/20 of all work
 constexpr int32_t bounded_ops = 1000;   // for more ops the bound takes longer than the annealing that it can end
@@ -42,95 +45,26 @@ double below(double limit, double plain_peak, double spacing) {
   return limit * std::pow(share > 0.5 ? 0.98 : share > 0.25 ? 0.95 : 0.92, spacing);
 }
 
-struct Level {
-  int64_t limit;
-  double added_us;
-  std::vector<ProgramPoint> extras;
-};
-
-// The limits of all levels, from the highest down.
-std::vector<int64_t> limits_below(double plain_peak, const RematOptions& options) {
+// The limits of all levels that may be within reach, from the highest down.
+std::vector<int64_t> limits_below(double plain_peak, int64_t min_peak_bytes, const RematOptions& options) {
   std::vector<int64_t> limits;
   for (double limit = below(plain_peak, plain_peak, options.spacing);
-       limit > std::max(1.0, options.min_share * plain_peak); limit = below(limit, plain_peak, options.spacing))
+       limit > std::max(1.0, options.min_share * plain_peak); limit = below(limit, plain_peak, options.spacing)) {
+    if (static_cast<int64_t>(limit) < min_peak_bytes) break;
     limits.push_back(static_cast<int64_t>(limit));
+  }
   return limits;
 }
 
-// Goes down the levels, as long as greedy descent, or annealing from where it stopped, gets below them.
-class WayDown {
- public:
-  WayDown(RematSchedule& schedule, Tried tried, int64_t rescue_steps, const RematOptions& options)
-      : schedule_(schedule),
-        tried_(tried),
-        rescue_steps_(rescue_steps),
-        limits_(limits_below(static_cast<double>(schedule.memory().peak()), options)) {}
-
-  // The lowest levels, highest first, with at least one above `highest_bytes`; with `close_levels` also those that are
-  // close to the lowest.
-  std::vector<Level> run(int64_t highest_bytes, bool close_levels) {
-    if (schedule_.problem().op_count() >= long_ops) take_strides();
-    const size_t last_stride = strides_.size();
-    std::vector<Level> levels = between(last_stride, limits_.size());
-    count_ = last_stride * levels_per_stride + levels.size();
-    const int64_t lowest = count_ > 0 ? limits_[count_ - 1] : 0;
-    if (close_levels) highest_bytes = std::max(highest_bytes, close_to(lowest));
-    for (size_t stride = last_stride; stride > 0; --stride) {
-      if (!levels.empty() && levels.front().limit > highest_bytes) break;
-      std::vector<Level> above = between(stride - 1, stride * levels_per_stride - 1);
-      above.push_back(std::move(strides_[stride - 1]));
-      std::move(levels.begin(), levels.end(), std::back_inserter(above));
-      levels = std::move(above);
-    }
-    return levels;
-  }
-
-  // The number of levels down to the lowest.
-  int64_t count() const { return static_cast<int64_t>(count_); }
-
- private:
-  // Remembers every level at the end of a stride. Where one is out of reach, single levels go on from the last.
-  void take_strides() {
-    for (size_t end = levels_per_stride; end <= limits_.size(); end += levels_per_stride) {
-      if (!lower_peak(schedule_, limits_[end - 1], tried_)) return;
-      strides_.push_back(level_at(limits_[end - 1]));
-    }
-  }
-
-  // The levels behind so many strides, up to number `end` or where annealing is stuck too.
-  std::vector<Level> between(size_t strides, size_t end) {
-    set_extras(schedule_, strides > 0 ? llvm::ArrayRef(strides_[strides - 1].extras) : llvm::ArrayRef<ProgramPoint>());
-    std::vector<Level> levels;
-    for (size_t i = strides * levels_per_stride; i < end; ++i) {
-      if (!lower_peak(schedule_, limits_[i], tried_)) anneal(schedule_, limits_[i], rescue_steps_);
-      if (schedule_.memory().peak() > limits_[i]) break;
-      levels.push_back(level_at(limits_[i]));
-    }
-    return levels;
-  }
-
-  Level level_at(int64_t limit) {
-    drop_unneeded(schedule_, limit);
-    schedule_.forget_journal();
-    return {limit, schedule_.added_us(), schedule_.extras().vec()};
-  }
-
-  RematSchedule& schedule_;
-  Tried tried_;
-  int64_t rescue_steps_;
-  std::vector<int64_t> limits_;
-  std::vector<Level> strides_;  // the level at the end of each
-  size_t count_ = 0;
-};
-
-// Takes other plans where they are cheaper or there is no such level.
-void take_cheaper(std::vector<Level>& levels, llvm::ArrayRef<RematPlan> plans) {
+// Takes other plans of levels down to `lowest_bytes` where they are cheaper or there is no such level.
+void take_cheaper(std::vector<RematLevel>& levels, llvm::ArrayRef<RematPlan> plans, int64_t highest_bytes,
+                  int64_t lowest_bytes) {
   for (const RematPlan& plan : plans) {
-    if (plan.level_bytes == 0) continue;
-    auto level = llvm::find_if(levels, [&](const Level& other) { return other.limit <= plan.level_bytes; });
+    if (plan.level_bytes == 0 || plan.level_bytes > highest_bytes || plan.level_bytes < lowest_bytes) continue;
+    auto level = llvm::find_if(levels, [&](const RematLevel& other) { return other.limit <= plan.level_bytes; });
     const bool is_there = level != levels.end() && level->limit == plan.level_bytes;
     if (is_there && level->added_us <= plan.added_us) continue;
-    if (!is_there) level = levels.insert(level, Level{});
+    if (!is_there) level = levels.insert(level, RematLevel{});
     *level = {plan.level_bytes, plan.added_us, {}};
     for (const Remat& remat : plan.remats) level->extras.push_back({remat.before, remat.op});
   }
@@ -146,30 +80,115 @@ bool ends_levels(const RematProblem& problem, const RematPlan& plan, const Remat
   return plan.peak_bytes > limit_bytes || (problem.op_count() >= long_ops && below.level_bytes > limit_bytes);
 }
 
-std::vector<RematPlan> remat_levels(const RematProblem& problem, int64_t highest_bytes, const RematOptions& options,
-                                    llvm::ArrayRef<RematPlan> starts) {
-  RematSchedule schedule(problem);
-  int64_t steps = steps_for(options.seconds, remat_steps_per_second);
-  const Tried tried = tried_in(problem.op_count(), steps, options.is_one_of_many);
-  WayDown way(schedule, tried, std::min(steps / rescue_share, rescue_levels * steps_per_op * problem.op_count()),
-              options);
-  std::vector<Level> levels = way.run(highest_bytes, options.close_levels);
-  take_cheaper(levels, starts);
-  if (options.close_levels && !levels.empty()) highest_bytes = std::max(highest_bytes, close_to(levels.back().limit));
-  steps = std::min(steps / std::max<int64_t>(way.count(), 1), steps_per_op * problem.op_count());
+RematLevelGroups::RematLevelGroups(RematProblem problem, const RematOptions& options)
+    : problem_(std::move(problem)),
+      steps_(steps_for(options.seconds, remat_steps_per_second)),
+      tried_(tried_in(problem_.op_count(), steps_, options.is_one_of_many)) {
+  const int64_t plain_peak = measure_remats(problem_, {}).peak_bytes;
+  limits_ = limits_below(static_cast<double>(plain_peak), is_long() ? min_peak_bytes(problem_) : 0, options);
+  if (!is_long() && !limits_.empty()) ends_.push_back(limits_.size());
+  if (!is_long()) return;
+  const size_t min_levels = options.spacing > 1 ? 1 : levels_per_stride;
+  auto start = static_cast<double>(plain_peak);
+  for (size_t i = 0; i < limits_.size(); ++i) {
+    const auto limit = static_cast<double>(limits_[i]);
+    const size_t levels = i + 1 - (ends_.empty() ? 0 : ends_.back());
+    if ((limit > share_of_stride * start || levels < min_levels) && i + 1 < limits_.size()) continue;
+    ends_.push_back(i + 1);
+    start = limit;
+  }
+}
+
+RematLevel RematLevelGroups::level_at(RematSchedule& schedule, int64_t limit) {
+  drop_unneeded(schedule, limit);
+  schedule.forget_journal();
+  return {limit, schedule.added_us(), schedule.extras().vec()};
+}
+
+void RematLevelGroups::start_from(RematSchedule& schedule, size_t group) const {
+  set_extras(schedule, group > 0 ? llvm::ArrayRef(strides_[group - 1].extras) : llvm::ArrayRef<ProgramPoint>());
+}
+
+bool RematLevelGroups::reaches(size_t group) {
+  if (group >= ends_.size()) return false;
+  if (strides_.size() >= group || stuck_) return strides_.size() >= group;
+  RematSchedule schedule(problem_);
+  start_from(schedule, strides_.size());
+  while (strides_.size() < group && !stuck_) {
+    const int64_t limit = limits_[ends_[strides_.size()] - 1];
+    if (lower_peak(schedule, limit, tried_))
+      strides_.push_back(level_at(schedule, limit));
+    else
+      stuck_ = schedule.extras().vec();
+  }
+  return strides_.size() >= group;
+}
+
+// The levels of a group on the way down, up to where annealing is stuck too. A stride that is out of reach leaves its
+// group all that single levels reach; where it goes to the next level, it has shown already that greedy descent does
+// not get there.
+std::vector<RematLevel> RematLevelGroups::way_down(RematSchedule& schedule, size_t group) {
+  const bool is_last = !reaches(group + 1);
+  const bool is_stuck = is_last && stuck_ && begin(group) + 1 == ends_[group];
+  const int64_t rescue_steps = std::min(steps_ / rescue_share, rescue_levels * steps_per_op * problem_.op_count());
+  start_from(schedule, group);
+  if (is_stuck) set_extras(schedule, *stuck_);
+  std::vector<RematLevel> levels;
+  const size_t first = begin(group), end = is_last ? limits_.size() : ends_[group] - 1;
+  for (size_t i = first; i < end; ++i) {
+    const bool is_out_of_reach = (i == first && is_stuck) || !lower_peak(schedule, limits_[i], tried_);
+    if (is_out_of_reach) anneal(schedule, limits_[i], rescue_steps);
+    if (schedule.memory().peak() > limits_[i]) break;
+    levels.push_back(level_at(schedule, limits_[i]));
+  }
+  if (!is_last) levels.push_back(strides_[group]);
+  return levels;
+}
+
+std::vector<RematPlan> RematLevelGroups::search(size_t group, int64_t highest_bytes, bool close_levels,
+                                                llvm::ArrayRef<RematPlan> starts) {
+  if (!reaches(group)) return {};
+  RematSchedule schedule(problem_);
+  std::vector<RematLevel> levels = way_down(schedule, group);
+  // Work is divided between the levels that there are, or that a long problem may have.
+  const size_t count = is_long() ? limits_.size() : levels.size();
+  const bool is_last = strides_.size() <= group;
+  take_cheaper(levels, starts, limits_[begin(group)], is_last ? 0 : lowest_bytes(group));
+  if (close_levels && !levels.empty()) highest_bytes = std::max(highest_bytes, close_to(levels.back().limit));
+  const int64_t steps =
+      std::min(steps_ / std::max<int64_t>(static_cast<int64_t>(count), 1), steps_per_op * problem_.op_count());
   const bool is_bounded =
-      problem.offloads.empty() && problem.op_count() <= bounded_ops;  // copies seldom let the search reach the bound
+      problem_.offloads.empty() && problem_.op_count() <= bounded_ops;  // copies seldom let the search reach the bound
   std::vector<RematPlan> plans;
   for (size_t left = levels.size(); left > 0; --left) {
-    const Level& level = levels[left - 1];
+    const RematLevel& level = levels[left - 1];
     drop_unneeded(schedule, level.limit);
     if (left == levels.size() || level.added_us < schedule.added_us()) set_extras(schedule, level.extras);
-    const double enough_us = is_bounded ? min_added_us(problem, level.limit, steps / steps_per_node) : 0;
+    const double enough_us = is_bounded ? min_added_us(problem_, level.limit, steps / steps_per_node) : 0;
     anneal(schedule, level.limit, steps, enough_us);
     RematPlan plan = plan_of(schedule);
     plan.level_bytes = level.limit;
-    if (!plans.empty() && ends_levels(problem, plan, plans.back(), highest_bytes)) break;
+    if (!plans.empty() && ends_levels(problem_, plan, plans.back(), highest_bytes)) break;
     plans.push_back(std::move(plan));
+  }
+  std::reverse(plans.begin(), plans.end());
+  return plans;
+}
+
+std::vector<RematPlan> remat_levels(const RematProblem& problem, int64_t highest_bytes, const RematOptions& options,
+                                    llvm::ArrayRef<RematPlan> starts) {
+  RematLevelGroups groups(problem, options);
+  size_t count = 0;
+  while (groups.reaches(count)) ++count;
+  std::vector<RematPlan> plans;  // lowest level first
+  while (count > 0 && (plans.empty() || plans.back().level_bytes <= highest_bytes)) {
+    std::vector<RematPlan> group = groups.search(--count, highest_bytes, options.close_levels && plans.empty(), starts);
+    if (group.empty()) continue;
+    if (options.close_levels && plans.empty())
+      highest_bytes = std::max(highest_bytes, close_to(group.back().level_bytes));
+    if (!plans.empty() && ends_levels(problem, group.back(), plans.back(), highest_bytes)) break;
+    std::move(group.rbegin(), group.rend(), std::back_inserter(plans));
+    if (plans.back().level_bytes < groups.highest_bytes(count)) break;
   }
   RematPlan plain = measure_remats(problem, {});
   if (plans.empty() || plain.peak_bytes <= highest_bytes) plans.push_back(std::move(plain));

@@ -73,6 +73,44 @@ TEST_SUITE("unit") {
     }
   }
 
+  // Groups of levels are left out where bounds say that they take longer, also of levels between searched ones.
+  TEST_CASE("fit: more budget never costs time in a long program with states and values on the host") {
+    std::string states, body, last = "%x";
+    for (int i = 0; i < 100; ++i) {
+      const std::string id = std::to_string(i), width = i % 3 == 0 ? "64" : "16",
+                        before = (i + 2) % 3 == 0 ? "64" : "16";
+      states +=
+          (i == 0 ? "%w" : ", %w") + id + ": f32[" + (i == 0 ? "16" : before) + "," + width + "] parameter trained";
+      const std::string type = " : f32[32," + width + "]\n";
+      body += "%p" + id + " = linear(" + last + ", %w" + id + ") {transpose_w=0}" + type;
+      body += "%h" + id + " = sigmoid(%p" + id + ")" + type;
+      last = "%h" + id;
+    }
+    const std::string text = "graph @deep(%x: f32[32,16], %labels: i64[32]) state(" + states + ") {\n" + body +
+                             "%loss, %lse, %weight = cross_entropy(" + last +
+                             ", %labels) {reduction=\"mean\"} : f32[], f32[32], f32[]\nreturn loss=%loss\n}\n";
+    TrainingRequest request;
+    request.effort = 0.01;
+    const Plan plain = cantFail(compiled_for(device_with_host(), text, request));
+    REQUIRE(plain.functions[0].instructions.size() >= 500);
+    double last_us = std::numeric_limits<double>::infinity();
+    int fitted = 0;
+    for (int64_t percent = 30; percent <= 100; percent += 7) {
+      request.budget_bytes = plain.promised_bytes() * percent / 100;
+      Result<Plan> plan = compiled_for(device_with_host(), text, request);
+      CHECK((plan || last_us == std::numeric_limits<double>::infinity()));
+      if (!plan) {
+        consumeError(plan.takeError());
+        continue;
+      }
+      ++fitted;
+      CHECK(plan->promised_bytes() <= request.budget_bytes);
+      CHECK(plan->predicted_step_us <= last_us * (1 + 1e-9));
+      last_us = plan->predicted_step_us;
+    }
+    CHECK(fitted > 4);
+  }
+
   // The intervals of copies give way to the layout in some of these plans.
   TEST_CASE("fit: more budget never costs time where states and values wait on the host") {
     std::mt19937 random(31);

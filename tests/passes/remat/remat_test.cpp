@@ -1,6 +1,7 @@
 #include "passes/remat/remat.h"
 
 #include "passes/offload/overlap.h"
+#include "passes/remat/level_groups.h"
 #include "passes/remat/remat_search.h"
 
 #include "tests/support/fit_problems.h"
@@ -394,6 +395,39 @@ TEST_CASE("remat: the plans of a long problem do not depend on what is asked for
       CHECK(some[i].remats == same.remats);
     }
   }
+}
+
+TEST_CASE("remat: a group of levels is the same whichever others are searched, and costs what its bound says") {
+  RematProblem problem = long_there_and_back();
+  for (int32_t v = 0; v < long_ops / 2; v += 3) problem.offloads.push_back({v, 9, 9});
+  const RematOptions options{.seconds = 0.05, .min_share = 0.05};
+  const int64_t peak = plain_peak(problem);
+  RematLevelGroups in_order(problem, options);
+  REQUIRE(in_order.count() > 6);
+  int64_t above = peak;
+  for (size_t group = 0; group < in_order.count(); ++group) {
+    REQUIRE(in_order.reaches(group));
+    CHECK(in_order.highest_bytes(group) < above);
+    above = in_order.lowest_bytes(group);
+    const std::vector<RematPlan> plans = in_order.search(group, peak, false);
+    REQUIRE(!plans.empty());
+    CHECK(plans.front().level_bytes == in_order.highest_bytes(group));
+    CHECK(plans.back().level_bytes == in_order.lowest_bytes(group));
+    const double bound_us = min_added_us_at_peaks(problem, in_order.highest_bytes(group));
+    for (size_t i = 0; i < plans.size(); ++i) {
+      CHECK(plans[i].peak_bytes <= plans[i].level_bytes);
+      CHECK(plans[i].added_us >= bound_us - 1e-9);
+      if (i > 0) CHECK(plans[i - 1].added_us <= plans[i].added_us + 1e-9);
+    }
+    if (group % 3 != 2) continue;
+    const std::vector<RematPlan> alone = RematLevelGroups(problem, options).search(group, peak, false);
+    REQUIRE(alone.size() == plans.size());
+    for (size_t i = 0; i < plans.size(); ++i) {
+      CHECK(alone[i].remats == plans[i].remats);
+      CHECK(alone[i].reloads == plans[i].reloads);
+    }
+  }
+  CHECK(in_order.lowest_bytes(in_order.count() - 1) >= min_peak_bytes(problem));
 }
 
 TEST_CASE("remat: with offloads, no plan takes longer than one for a lower level") {
