@@ -29,13 +29,15 @@ constexpr int64_t rescue_levels = 20;   // annealing where greedy descent is stu
 constexpr int64_t rescue_share = 20;    // but at most 1/20 of all work
 constexpr int32_t bounded_ops = 1000;   // for more ops the bound takes longer than the annealing that it can end
 constexpr int32_t thorough_ops = 1000;  // for more ops, or with fewer steps than these, the way down tries
-constexpr int64_t thorough_steps = 10'000'000;  // promising changes alone
-constexpr int64_t brief_steps = 30'000'000;     // a long problem with fewer tries few candidates that are alike
-constexpr double close_to_lowest = 1.15;        // a level may be packed below one that is lower by up to this factor
-constexpr int64_t steps_per_node = 200;         // how long a node of the bound's exact searches takes
+constexpr int64_t thorough_steps = 10'000'000;      // promising changes alone
+constexpr int64_t brief_steps = 30'000'000;         // a long problem with fewer tries few candidates that are alike,
+constexpr int64_t brief_steps_apart = 250'000'000;  // or with fewer than these where levels stand further apart
+constexpr double close_to_lowest = 1.15;  // a level may be packed below one that is lower by up to this factor
+constexpr int64_t steps_per_node = 200;   // how long a node of the bound's exact searches takes
 
-Tried tried_in(int32_t ops, int64_t steps, bool is_one_of_many) {
-  if (ops >= long_ops && (is_one_of_many || steps < brief_steps)) return Tried::FewAlike;
+Tried tried_in(int32_t ops, int64_t steps, const RematOptions& options) {
+  const bool is_brief = steps < (options.spacing > 1 ? brief_steps_apart : brief_steps);
+  if (ops >= long_ops && (options.is_one_of_many || is_brief)) return Tried::FewAlike;
   return ops <= thorough_ops && steps >= thorough_steps ? Tried::All : Tried::Promising;
 }
 
@@ -83,7 +85,7 @@ bool ends_levels(const RematProblem& problem, const RematPlan& plan, const Remat
 RematLevelGroups::RematLevelGroups(RematProblem problem, const RematOptions& options)
     : problem_(std::move(problem)),
       steps_(steps_for(options.seconds, remat_steps_per_second)),
-      tried_(tried_in(problem_.op_count(), steps_, options.is_one_of_many)) {
+      tried_(tried_in(problem_.op_count(), steps_, options)) {
   const int64_t plain_peak = measure_remats(problem_, {}).peak_bytes;
   limits_ = limits_below(static_cast<double>(plain_peak), is_long() ? min_peak_bytes(problem_) : 0, options);
   if (!is_long() && !limits_.empty()) ends_.push_back(limits_.size());
