@@ -62,8 +62,8 @@ double needed_share(const Plan& plan) {
   return most;
 }
 
-// Short searches find the largest batch that fits, and one full search makes its plan. If the full search refuses that
-// batch, smaller ones get full searches.
+// Short searches find the largest batch that fits, and a full search makes its plan. If the full search refuses that
+// batch, smaller ones get full searches, and otherwise larger ones, up to the first that is refused.
 class LargestBatch {
  public:
   LargestBatch(const Job& job, const TrainingRequest& request, const CompileHooks& hooks)
@@ -76,8 +76,13 @@ class LargestBatch {
     if (!batch) return batch.takeError();
     above_ = "a batch of " + std::to_string(*batch + 1) + " " + refusal_;
     best_.reset();
-    if (Status s = try_batch(request_, std::max<int64_t>(*batch, 1))) return s;
-    if (!best_ && *batch > 1) {
+    int64_t next = std::max<int64_t>(*batch, 1);
+    do {
+      if (Status s = try_batch(request_, next++)) return s;
+    } while (fits_ && next <= BatchSearch::max_tried);
+    if (best_) {
+      above_ = "a batch of " + std::to_string(next - 1) + " " + refusal_;
+    } else if (*batch > 1) {
       above_ = "a batch of " + std::to_string(*batch) + " " + refusal_;
       BatchSearch below;
       below.refused(*batch, needed_share_);
