@@ -74,7 +74,6 @@ class LargestBatch {
     quick.effort *= bracket_effort;
     Result<int64_t> batch = search(quick, {});
     if (!batch) return batch.takeError();
-    above_ = "a batch of " + std::to_string(*batch + 1) + " " + refusal_;
     best_.reset();
     int64_t next = std::max<int64_t>(*batch, 1);
     do {

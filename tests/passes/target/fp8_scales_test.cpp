@@ -1,11 +1,7 @@
 #include "ir/text.h"
-#include "passes/budget/budget_report.h"
-#include "passes/compile.h"
-#include "runtime/cpu/cpu_catalog.h"
-#include "runtime/cuda/cuda_catalog.h"
 #include "runtime/first_values.h"
+#include "tests/support/compiled_plans.h"
 #include "tests/support/rank_trainer.h"
-#include "tests/support/small_training.h"
 
 #include <doctest/doctest.h>
 
@@ -49,14 +45,8 @@ TrainingRequest request_for(const char* precision, const char* rules = "") {
   return request;
 }
 
-Result<Plan> compiled(const TrainingRequest& request, const char* device = nullptr, llvm::StringRef graph = model) {
-  if (!device) return fitting_plan(compile_training(parsed(graph), request, cpu_device(), CpuCatalog()));
-  const DeviceDescription described = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find(device));
-  return fitting_plan(compile_training(parsed(graph), request, described, CudaCatalog(described)));
-}
-
 Plan must_compile(const TrainingRequest& request, const char* device = nullptr) {
-  Result<Plan> plan = compiled(request, device);
+  Result<Plan> plan = compiled(model, request, device);
   REQUIRE_MESSAGE(bool(plan), llvm::toString(plan.takeError()));
   return std::move(*plan);
 }
@@ -68,14 +58,6 @@ int64_t count(const Plan& plan, llvm::StringRef op, llvm::StringRef by = "") {
       return each.op == op && (by.empty() || each.attrs.get_string("by") == by);
     });
   return found;
-}
-
-bool decides(const Plan& plan, llvm::StringRef pass, llvm::StringRef subject, llvm::StringRef choice,
-             llvm::StringRef reason) {
-  return llvm::any_of(plan.decisions, [&](const Decision& each) {
-    return each.pass == pass && each.subject == subject && each.choice == choice &&
-           llvm::StringRef(each.reason).contains(reason);
-  });
 }
 
 // Weights as layers have them at first, so that scores are of order 1.
@@ -169,7 +151,7 @@ TEST_SUITE("unit") {
       int64_t within_budgets = 0;
       for (int64_t saved : {1, 4}) {
         request.budget_bytes = whole.promised_bytes() - saved * 16384;
-        Result<Plan> tight = compiled(request);
+        Result<Plan> tight = compiled(model, request);
         if (!tight) {
           llvm::consumeError(tight.takeError());
           break;
@@ -189,10 +171,10 @@ TEST_SUITE("unit") {
         if (llvm::StringRef(each.op).contains("f8")) CHECK(each.kernel != "reference");
     }
     CHECK(
-        take_diag(compiled(request_for("fp8", "scales = blocks"), "rtx4090").takeError()).text() ==
+        take_diag(compiled(model, request_for("fp8", "scales = blocks"), "rtx4090").takeError()).text() ==
         "scales = blocks: such products run on cards of compute capability 9.0, rtx4090 has 8.9; scales = tensor works "
         "there");
-    CHECK(take_diag(compiled(request_for("bf16", "scales = rows")).takeError()).text() ==
+    CHECK(take_diag(compiled(model, request_for("bf16", "scales = rows")).takeError()).text() ==
           "'scales = rows': 8 bits need precision fp8, not bf16");
     CHECK(count(must_compile(request_for("fp8", "scales = tensor"), "rtx4090"), "f8_scale") > 0);
   }

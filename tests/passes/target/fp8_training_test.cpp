@@ -1,11 +1,7 @@
 #include "ir/text.h"
-#include "passes/budget/budget_report.h"
-#include "passes/compile.h"
-#include "runtime/cpu/cpu_catalog.h"
-#include "runtime/cuda/cuda_catalog.h"
 #include "runtime/first_values.h"
+#include "tests/support/compiled_plans.h"
 #include "tests/support/rank_trainer.h"
-#include "tests/support/small_training.h"
 #include "tests/support/tensor_distance.h"
 
 #include <doctest/doctest.h>
@@ -40,14 +36,8 @@ TrainingRequest request_for(const char* precision) {
   return request;
 }
 
-Result<Plan> compiled(const TrainingRequest& request, const char* device = nullptr, llvm::StringRef graph = model) {
-  if (!device) return fitting_plan(compile_training(parsed(graph), request, cpu_device(), CpuCatalog()));
-  const DeviceDescription described = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find(device));
-  return fitting_plan(compile_training(parsed(graph), request, described, CudaCatalog(described)));
-}
-
 Plan must_compile(const TrainingRequest& request, const char* device = nullptr) {
-  Result<Plan> plan = compiled(request, device);
+  Result<Plan> plan = compiled(model, request, device);
   REQUIRE_MESSAGE(bool(plan), llvm::toString(plan.takeError()));
   return std::move(*plan);
 }
@@ -57,14 +47,6 @@ int64_t count(const Plan& plan, llvm::StringRef op) {
   for (const PlanFunction& function : plan.functions)
     found += llvm::count_if(function.instructions, [&](const Instruction& each) { return each.op == op; });
   return found;
-}
-
-bool decides(const Plan& plan, llvm::StringRef pass, llvm::StringRef subject, llvm::StringRef choice,
-             llvm::StringRef reason) {
-  return llvm::any_of(plan.decisions, [&](const Decision& each) {
-    return each.pass == pass && each.subject == subject && each.choice == choice &&
-           llvm::StringRef(each.reason).contains(reason);
-  });
 }
 
 // Weights as layers have them at first, so that scores are of order 1.
@@ -210,10 +192,12 @@ TEST_SUITE("unit") {
     request.precision_rules = "gradients = f8e4m3\n";
     CHECK(decides(must_compile(request), "expand-f8", "gradients of inputs", "f8e4m3 x f8e4m3", "1 product"));
     request.precision_rules = "op:linear = fp32\n";
-    CHECK(llvm::StringRef(take_diag(compiled(request).takeError()).text()).contains("no hidden layer is linear"));
+    CHECK(
+        llvm::StringRef(take_diag(compiled(model, request).takeError()).text()).contains("no hidden layer is linear"));
     request = request_for("bf16");
     request.precision_rules = "op:linear = fp8\n";
-    CHECK(take_diag(compiled(request).takeError()).text() == "'op:linear = fp8': 8 bits need precision fp8, not bf16");
+    CHECK(take_diag(compiled(model, request).takeError()).text() ==
+          "'op:linear = fp8': 8 bits need precision fp8, not bf16");
   }
 
   TEST_CASE("fp8: GPUs whose matrix units take 8-bit floats have kernels for all of it, others are refused") {
@@ -223,7 +207,7 @@ TEST_SUITE("unit") {
       for (const Instruction& each : plan.functions.front().instructions)
         if (llvm::StringRef(each.op).contains("f8")) CHECK(each.kernel != "reference");
     }
-    const Diag diag = take_diag(compiled(request_for("fp8"), "a100").takeError());
+    const Diag diag = take_diag(compiled(model, request_for("fp8"), "a100").takeError());
     CHECK(diag.fault() == Fault::Usage);
     CHECK(diag.text() ==
           "precision fp8: matrix units of a100 take no f8e4m3 but f64, f32, bf16, f16; --precision bf16 works there");
@@ -248,8 +232,7 @@ TEST_SUITE("unit") {
       CAPTURE(seed);
       const std::string text = random_model(seed);
       CAPTURE(text);
-      Result<Plan> half = compiled(request_for("bf16"), nullptr, text),
-                   eight = compiled(request_for("fp8"), nullptr, text);
+      Result<Plan> half = compiled(text, request_for("bf16")), eight = compiled(text, request_for("fp8"));
       REQUIRE_MESSAGE(bool(half), llvm::toString(half.takeError()));
       REQUIRE_MESSAGE(bool(eight), llvm::toString(eight.takeError()));
       CHECK(count(*eight, "linear_f8") > 0);
@@ -260,7 +243,7 @@ TEST_SUITE("unit") {
       request.split = 1;
       for (int64_t saved : {512, 4096}) {
         request.budget_bytes = promised - saved;
-        Result<Plan> tight = compiled(request, nullptr, text);
+        Result<Plan> tight = compiled(text, request);
         if (!tight) {
           llvm::consumeError(tight.takeError());
           continue;
@@ -283,7 +266,7 @@ TEST_SUITE("unit") {
     request.split = 1;
     for (int64_t saved = 1; saved <= 8; ++saved) {
       request.budget_bytes = plain.promised_bytes() - saved * 1024;
-      Result<Plan> plan = compiled(request);
+      Result<Plan> plan = compiled(model, request);
       if (!plan) {
         llvm::consumeError(plan.takeError());
         CHECK(saved > 1);
