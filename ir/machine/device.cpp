@@ -363,6 +363,8 @@ DeviceDescription DeviceDescription::with_graphs(int64_t launches) const {
   return device;
 }
 
+constexpr const char* nccl_reserve = "NCCL";
+
 // Four ranks with parts of tensors held up to a third more than four ranks that share a batch.
 constexpr int64_t tensor_reserve_divisor = 3;
 
@@ -384,7 +386,14 @@ DeviceDescription DeviceDescription::with_ranks(const Mesh& mesh, const RankTraf
     if (axis == MeshAxis::Tensor && mesh[axis] > 2) bytes += axis_bytes / tensor_reserve_divisor;
   }
   if (mesh.ranks() > 1) bytes += traffic.collectives * collective_graph_bytes;
-  if (bytes > 0) device.reserves.push_back({"NCCL", bytes});
+  if (bytes > 0) device.reserves.push_back({nccl_reserve, bytes});
+  return device;
+}
+
+DeviceDescription DeviceDescription::with_more_collectives(int64_t count) const {
+  DeviceDescription device = *this;
+  for (Reserve& reserve : device.reserves)
+    if (reserve.name == nccl_reserve) reserve.bytes += count * collective_graph_bytes;
   return device;
 }
 

@@ -82,6 +82,8 @@ struct DeviceDescription {
   DeviceDescription with_graphs(int64_t launches) const;
   // The same device with a reserve for talking to the other ranks of a mesh, if there are any.
   DeviceDescription with_ranks(const Mesh& mesh, const RankTraffic& traffic) const;
+  // That one with a reserve for so many collectives more, none of which meets ranks that the others do not.
+  DeviceDescription with_more_collectives(int64_t count) const;
   double matmul_tflops_for(DType dtype) const;  // falls back to f32
   double peak_tflops_for(DType dtype) const;    // falls back to matmul_tflops_for
   double efficiency_of(llvm::StringRef op) const;

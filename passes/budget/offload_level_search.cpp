@@ -312,6 +312,7 @@ Result<Plan> OffloadLevelSearch::lower(int64_t budget_bytes) {
   draft_.emplace(Program{}, in_.draft.device, *in_.draft.catalog);
   for (const FunctionSearch& function : functions_) {
     TriedFunction tried = apply(function.chosen);
+    draft_->device = draft_->device.with_more_collectives(repeated_collectives(tried));
     if (Status s = verify(tried.graph)) return s;
     tried.draft.placement = function.chosen.layout().placement;
     if (const PackedOverlap* packed = function.chosen.packed)

@@ -59,7 +59,8 @@ class OffloadLevelSearch {
   Plan explained(Plan plan) const;
 
  private:
-  // Transient bytes of one function, as far as they are known; -1 where not.
+  // Transient bytes of one function, with what its repeated collectives take of NCCL, as far as they are known; -1
+  // where not.
   struct Layout {
     int64_t live_bytes = -1;  // at the peak; no layout is lower
     int64_t height_bytes = -1;
@@ -176,6 +177,7 @@ class OffloadLevelSearch {
     FunctionDraft draft;
   };
   static TriedFunction apply(const Trial& trial);
+  static int64_t repeated_collectives(const TriedFunction& tried);
   // How far a layout is searched that greedy orders do not bring within the allowance.
   enum class LayoutSearch : uint8_t { Greedy, Brief, Whole };
   void measure(const Trial& trial, int64_t allowance, LayoutSearch search = LayoutSearch::Whole) const;

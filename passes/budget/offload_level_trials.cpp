@@ -240,12 +240,18 @@ OffloadLevelSearch::TriedFunction OffloadLevelSearch::apply(const Trial& trial) 
   return tried;
 }
 
+// Collectives that run again, such as gathers of parameters that were dropped in between.
+int64_t OffloadLevelSearch::repeated_collectives(const TriedFunction& tried) {
+  return llvm::count_if(tried.draft.added, [&](NodeId id) { return tried.graph.node(id).op->engine == Engine::Ranks; });
+}
+
 // Measures what decides whether the trial is within the allowance, and nothing where its live bytes already say no.
 void OffloadLevelSearch::measure(const Trial& trial, int64_t allowance, LayoutSearch search) const {
   Layout& layout = trial.layout();
   if (layout.live_bytes > allowance || layout.is_searched) return;
   if (layout.height_bytes >= 0 && layout.height_bytes <= allowance) return;
   const TriedFunction tried = apply(trial);
+  const int64_t repeated_bytes = repeated_collectives(tried) * in_.draft.device.collective_graph_bytes;
   const BufferAssignment assigned =
       assign_buffers(tried.graph, tried.draft.writers, tried.draft.copies, *in_.draft.catalog);
   PlacementOptions options;
@@ -254,11 +260,13 @@ void OffloadLevelSearch::measure(const Trial& trial, int64_t allowance, LayoutSe
   const auto place = [&](MemorySpace space) {
     return place_buffers(assigned.buffers, space, assigned.instructions, options);
   };
-  layout.live_bytes = peak_bytes(assigned.buffers, MemorySpace::Device, assigned.instructions, options.alignment);
+  layout.live_bytes =
+      peak_bytes(assigned.buffers, MemorySpace::Device, assigned.instructions, options.alignment) + repeated_bytes;
   if (layout.live_bytes > allowance) return;
   if (layout.host_bytes < 0 && in_.host_budget_bytes > 0) layout.host_bytes = place(MemorySpace::Host).height_bytes;
   if (trial.packed) {
-    layout.height_bytes = placement_of(trial.packed->copies, tried.graph, assigned, options.alignment).height_bytes;
+    layout.height_bytes =
+        placement_of(trial.packed->copies, tried.graph, assigned, options.alignment).height_bytes + repeated_bytes;
     layout.is_searched = true;
     return;
   }
@@ -266,14 +274,14 @@ void OffloadLevelSearch::measure(const Trial& trial, int64_t allowance, LayoutSe
     return layout.height_bytes > allowance && search != LayoutSearch::Greedy && !packed(trial);
   };
   const auto keep = [&](BufferPlacement placement) {
-    layout.height_bytes = placement.height_bytes;
+    layout.height_bytes = placement.height_bytes + repeated_bytes;
     layout.placement = std::move(placement);
     layout.is_searched = true;
   };
   if (layout.height_bytes < 0) {
     bool goes_on = false;
     const auto ask = [&](int64_t height_bytes) {
-      layout.height_bytes = height_bytes;
+      layout.height_bytes = height_bytes + repeated_bytes;
       return goes_on = search == LayoutSearch::Whole && is_searched_on();
     };
     options.goes_on = ask;
@@ -284,7 +292,7 @@ void OffloadLevelSearch::measure(const Trial& trial, int64_t allowance, LayoutSe
   options.goes_on = nullptr;
   if (search == LayoutSearch::Brief) {
     options.seconds *= brief_share;
-    layout.brief_bytes = place(MemorySpace::Device).height_bytes;
+    layout.brief_bytes = place(MemorySpace::Device).height_bytes + repeated_bytes;
     return;
   }
   keep(place(MemorySpace::Device));
