@@ -10,7 +10,8 @@
 // neither written nor read, and is not in memory. passes/target/fusion_groups.h says which are chosen.
 //
 // An elementwise result of forward that only elementwise ops of backward read is not saved where they can make it of
-// what is there anyway: they have its op in their bodies. Where it is a cast to a wider type, what was cast is saved.
+// what is there anyway: they have its op, and those before it, in their bodies. Where it is a cast to a wider type,
+// what was cast is saved.
 //
 // It is right because the body has the same ops on the same elements, each rounded to its own type as before, and
 // because a group stands behind all that it reads and before all that reads it. Sums run in another order, which is
@@ -154,23 +155,31 @@ class Fuser {
   std::map<ValueId, ValueId> made_;
 };
 
-// Each reader in backward gets a copy of the node in front of it, which it is fused with.
-void remake_in_backward(Graph& graph, NodeId id) {
-  const Node& node = graph.node(id);
-  const ValueId saved = node.results[0];
-  const llvm::SmallVector<NodeId, 4> users(graph.value(saved).users.begin(), graph.value(saved).users.end());
+// Each reader in backward gets a copy of the nodes in front of it, which it is fused with.
+void remake_in_backward(Graph& graph, const Remake& remake) {
+  const llvm::SmallVector<NodeId, 4> users(graph.value(remake.value).users.begin(),
+                                           graph.value(remake.value).users.end());
   for (NodeId user : users) {
-    if (graph.node(user).phase != Phase::Backward || !llvm::is_contained(graph.node(user).operands, saved)) continue;
-    const ValueId again =
-        builder_at(graph, user).emit(node.op->name, node.operands, node.attrs, graph.value(saved).name + ".again");
+    if (graph.node(user).phase != Phase::Backward || !llvm::is_contained(graph.node(user).operands, remake.value))
+      continue;
+    std::map<ValueId, ValueId> again;
+    for (NodeId id : remake.nodes) {
+      const Node node = graph.node(id);
+      llvm::SmallVector<ValueId, 4> operands = node.operands;
+      for (ValueId& operand : operands)
+        if (const auto made = again.find(operand); made != again.end()) operand = made->second;
+      again[node.results[0]] =
+          builder_at(graph, user)
+              .emit(node.op->name, operands, node.attrs, graph.value(node.results[0]).name + ".again");
+    }
     for (size_t i = 0; i < graph.node(user).operands.size(); ++i)
-      if (graph.node(user).operands[i] == saved) graph.set_operand(user, i, again);
+      if (graph.node(user).operands[i] == remake.value) graph.set_operand(user, i, again[remake.value]);
   }
 }
 
 Result<bool> run(Graph& graph, PassContext& context) {
-  const std::vector<NodeId> remakes = choose_remakes(graph);
-  for (NodeId id : remakes) remake_in_backward(graph, id);
+  const std::vector<Remake> remakes = choose_remakes(graph);
+  for (const Remake& remake : remakes) remake_in_backward(graph, remake);
   context.count("remade", static_cast<int64_t>(remakes.size()));
   const FusionChoice choice = choose_fusions(graph);
   Fuser fuser(graph);
