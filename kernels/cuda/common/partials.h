@@ -12,8 +12,9 @@ namespace plimsoll::cuda {
 
 inline constexpr int64_t vector_bytes = 16;
 
-// Blocks that each sum the gradients of row norms' parameters over some of the rows.
-inline int64_t row_norm_partials(int64_t rows) { return std::clamp<int64_t>(rows, 1, 264); }
+// At most so many blocks each sum the gradients of row norms' parameters over some of the rows: one on each of 132
+// multiprocessors.
+inline int64_t row_norm_partials(int64_t rows) { return std::clamp<int64_t>(rows, 1, 132); }
 
 // x [batch, channels, inner], or [batch, inner, channels] with channels_last.
 struct ChannelShape {

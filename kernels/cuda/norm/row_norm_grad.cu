@@ -1,12 +1,15 @@
 #include "kernels/cuda/common/partial_sums.cuh"
+#include "kernels/cuda/common/tensor_core.cuh"
 #include "kernels/cuda/norm/row_norm.h"
 
 // Serves layer_norm_grad and rms_norm_grad, x [rows, width]. x and dy are read and dx written once. With xhat = (x -
 // mean) * rstd and g = dy * scale,
 //   dx = rstd * (g - avg(g) - xhat * avg(g * xhat)),  dscale = sum(dy * xhat),  dbias = sum(dy),
-// an RMS norm without avg(g). A row is the work of one warp or a few, which keep it in registers, and the columns' sums
-// over all their rows beside it. The sums of a block's warps are added in shared memory, those of the blocks in a
-// second, small kernel.
+// an RMS norm without avg(g). One block on each multiprocessor takes rows by turns, each the work of a team of a warp
+// or a few. The rows after the one that is computed are on their way to shared memory meanwhile: every thread copies
+// what it reads itself, so that teams wait for nothing but their own sums. The columns' sums over all rows of a team
+// stay in its registers. Those of a block's teams are added in shared memory, those of the blocks in a second, small
+// kernel.
 
 namespace plimsoll::cuda {
 namespace {
@@ -16,135 +19,169 @@ struct Pair {
   __device__ Pair operator+(const Pair& other) const { return {g + other.g, g_xhat + other.g_xhat}; }
 };
 
-constexpr int grad_threads = 256;
-constexpr int grad_warps = grad_threads / warp_threads;
+constexpr int grad_threads = 512, grad_warps = grad_threads / warp_threads;
 
-// Sums over a team of `warps` warps of the block, 8 or a divisor of it. Buffers alternate from call to call, so that
-// one barrier is enough.
-__device__ Pair team_pair_sum(Pair value, Pair (&of_warps)[2][grad_warps], int warps, int turn) {
+// Sums over a team of whole warps. Buffers alternate from call to call, so that one barrier is enough.
+__device__ Pair team_pair_sum(Pair value, Pair (&of_warps)[2][grad_warps], int team, int team_threads, int turn) {
   value = warp_reduce(value, Add());
-  if (warps == 1) return value;
-  const int warp = static_cast<int>(threadIdx.x) / warp_threads, first = warp / warps * warps;
-  if (threadIdx.x % warp_threads == 0) of_warps[turn][warp] = value;
-  __syncthreads();
+  if (team_threads == warp_threads) return value;
+  const int warps = team_threads / warp_threads, first = team * warps;
+  if (threadIdx.x % warp_threads == 0) of_warps[turn][threadIdx.x / warp_threads] = value;
+  asm volatile("bar.sync %0, %1;" ::"r"(1 + team), "r"(team_threads) : "memory");
   Pair total{0, 0};
   for (int i = 0; i < warps; ++i) total = total + of_warps[turn][first + i];
   return total;
 }
 
-// The elements of an access as the words they came in. Left to itself the compiler takes 16-bit elements apart as soon
-// as they are loaded, and spills for want of twice the registers.
-template <typename T>
-struct Packed {
-  Vector<uint32_t, 4> words;
+constexpr int max_stages = 4;
+constexpr int held = 3;  // accesses of a row that a thread takes at most
 
-  __device__ void load(const T* from) { words = load_vector<4>(reinterpret_cast<const uint32_t*>(from)); }
-  __device__ Vector<T, vector_length<T>> unpack() const {
-    Vector<uint32_t, 4> copy = words;
-    for (uint32_t& word : copy.at) asm volatile("" : "+r"(word));
-    Vector<T, vector_length<T>> elements;
-    memcpy(elements.at, copy.at, sizeof(elements));
-    return elements;
-  }
-};
+// Waits until no more than the newest `pending` groups are still under way.
+__device__ void wait_for_all_but(int pending) {
+  static_assert(max_stages == 4);
+  if (pending == 0) return wait_for_copies<0>();
+  if (pending == 1) return wait_for_copies<1>();
+  if (pending == 2) return wait_for_copies<2>();
+  wait_for_copies<3>();
+}
+
+template <typename T>
+__device__ Vector<T, vector_length<T>> elements_of(const uint4* slot) {
+  const uint4 words = *slot;
+  Vector<T, vector_length<T>> elements;
+  memcpy(elements.at, &words, sizeof(elements));
+  return elements;
+}
 
 // Adds up the teams' sums of each column, in the order of the teams, and writes the block's.
-template <int n, int held>
-__device__ void write_partials(float* partials, const float (&sums)[held][n], int team_threads, int width) {
-  __shared__ float of_threads[held * n][grad_threads];
+template <int n>
+__device__ void write_partials(float* of_threads, float* partials, const float (&sums)[held][n], int team_threads,
+                               int width) {
 #pragma unroll
   for (int k = 0; k < held; ++k)
 #pragma unroll
-    for (int i = 0; i < n; ++i) of_threads[k * n + i][threadIdx.x] = sums[k][i];
+    for (int i = 0; i < n; ++i) of_threads[(k * n + i) * grad_threads + static_cast<int>(threadIdx.x)] = sums[k][i];
   __syncthreads();
   for (int column = static_cast<int>(threadIdx.x); column < width; column += grad_threads) {
     const int access = column / n, k = access / team_threads, t = access % team_threads;
     float sum = 0;
-    for (int first = 0; first < grad_threads; first += team_threads) sum += of_threads[k * n + column % n][first + t];
+    for (int first = 0; first < grad_threads; first += team_threads)
+      sum += of_threads[(k * n + column % n) * grad_threads + first + t];
     partials[int64_t{blockIdx.x} * width + column] = sum;
   }
   __syncthreads();  // of_threads is written again for the other parameter
 }
 
-// A row a team of `team_threads` threads, whole warps that divide the block; rows of up to `held` accesses a thread.
-template <typename T, typename P, bool centered, int held>
-__global__ void __launch_bounds__(grad_threads, 2)
-    norm_grad_kernel(RowNormGradCall call, int team_threads, float* scale_partials, float* bias_partials) {
+// A row a team of `team_threads` threads, whole warps that divide the block. The stages of the ring each have a row's
+// accesses, tensor by tensor, each thread's beside its neighbours'.
+template <typename T, typename P, bool centered>
+__global__ void __launch_bounds__(grad_threads)
+    norm_grad_kernel(RowNormGradCall call, int team_threads, int stages, float* scale_partials, float* bias_partials) {
   constexpr int n = vector_length<T>;
-  constexpr bool early_addend = held * n < 32;  // beyond that there are no registers for it
+  constexpr auto place = [](int tensor, int k) { return (tensor * held + k) * grad_threads; };
+  extern __shared__ uint4 ring[];
   __shared__ Pair of_warps[2][grad_warps];
   const int teams = grad_threads / team_threads, team = static_cast<int>(threadIdx.x) / team_threads;
-  const int t = static_cast<int>(threadIdx.x) % team_threads, accesses = static_cast<int>(call.width) / n;
-  const P* scale = static_cast<const P*>(call.scale);
-  const float width = static_cast<float>(call.width), per_width = 1.0f / width;
+  const int t = static_cast<int>(threadIdx.x) % team_threads, stride = n * team_threads;
+  const int mine = (static_cast<int>(call.width) / n - t + team_threads - 1) / team_threads;  // accesses of a row
+  const bool has_addend = call.addend != nullptr;
+  const int stage_size = place(has_addend ? 3 : 2, 0);
+  const float per_width = 1.0f / static_cast<float>(call.width);
+
+  Vector<P, n> factors[held];
+#pragma unroll
+  for (int k = 0; k < held; ++k) {
+#pragma unroll
+    for (int i = 0; i < n; ++i) factors[k].at[i] = narrow<P>(1.0f);
+    if (call.scale && k < mine) factors[k] = load_vector<n>(static_cast<const P*>(call.scale) + n * t + k * stride);
+  }
   float scale_sums[held][n] = {}, bias_sums[held][n] = {};
 
   const int64_t step = int64_t{gridDim.x} * teams;
-  int turn = 0;
-  for (int64_t base = int64_t{blockIdx.x} * teams; base < call.rows; base += step, turn ^= 1) {
-    const int64_t row = base + team;
-    // A team without a row keeps the others' barriers.
-    const int mine = row < call.rows ? accesses : 0;
-    const int64_t first = row * call.width + int64_t{n} * t;
-    const T *x_row = static_cast<const T*>(call.x) + first, *dy_row = static_cast<const T*>(call.dy) + first;
-    const T* addend_row = static_cast<const T*>(call.addend) + first;
-    // All are on their way before the first is waited for; an addend loaded as dx is made costs its latency for every
-    // access.
-    Packed<T> x[held], dy[held], added[held];
+  const int64_t first_row = int64_t{blockIdx.x} * teams + team, first = first_row * call.width + n * t;
+  int64_t row_ahead = first_row;
+  const T *x_ahead = static_cast<const T*>(call.x) + first, *dy_ahead = static_cast<const T*>(call.dy) + first;
+  const T* addend_ahead = static_cast<const T*>(call.addend) + first;
+  uint4* const slots = ring + threadIdx.x;
+  // Threads go through accesses behind the end of a row as through others, which are zeros.
+  for (int i = 0; i < stages * stage_size; i += grad_threads) slots[i] = uint4{};
+  const auto fetch = [&](uint4* slot) {
+    if (row_ahead < call.rows) {
 #pragma unroll
-    for (int k = 0; k < held; ++k) {
-      if (t + k * team_threads >= mine) break;
-      x[k].load(x_row + n * k * team_threads);
-      dy[k].load(dy_row + n * k * team_threads);
-      if (early_addend && call.addend) added[k].load(addend_row + n * k * team_threads);
+      for (int k = 0; k < held; ++k) {
+        if (k >= mine) break;
+        copy_async(slot + place(0, k), x_ahead + k * stride, true);
+        copy_async(slot + place(1, k), dy_ahead + k * stride, true);
+        if (has_addend) copy_async(slot + place(2, k), addend_ahead + k * stride, true);
+      }
     }
-    const float mean = centered && mine > 0 ? call.mean[row] : 0.0f, rstd = mine > 0 ? call.rstd[row] : 0.0f;
+    commit_copies();
+    row_ahead += step;
+    x_ahead += step * call.width;
+    dy_ahead += step * call.width;
+    addend_ahead += step * call.width;
+  };
+  for (int stage = 0; stage + 1 < stages; ++stage) fetch(slots + stage * stage_size);
+  float next_mean = 0, next_rstd = 0;
+  const auto read_statistics = [&](int64_t row) {
+    if (row >= call.rows) return;
+    if (centered) next_mean = call.mean[row];
+    next_rstd = call.rstd[row];
+  };
+  read_statistics(first_row);
+
+  T* dx = static_cast<T*>(call.dx) + first;
+  int stage = 0, turn = 0;
+  for (int64_t row = first_row; row < call.rows; row += step, turn ^= 1, dx += step * call.width) {
+    fetch(slots + (stage == 0 ? stages - 1 : stage - 1) * stage_size);
+    const uint4* slot = slots + stage * stage_size;
+    const float mean = next_mean, rstd = next_rstd;
+    read_statistics(row + step);
+    wait_for_all_but(stages - 1);
     Pair sum{0, 0};
 #pragma unroll
     for (int k = 0; k < held; ++k) {
-      if (t + k * team_threads >= mine) break;
-      const Vector<T, n> xs = x[k].unpack(), dys = dy[k].unpack();
-      Vector<P, n> factor;
-      if (scale) factor = load_vector<n>(scale + n * (t + k * team_threads));
+      const Vector<T, n> xs = elements_of<T>(slot + place(0, k)), dys = elements_of<T>(slot + place(1, k));
 #pragma unroll
       for (int i = 0; i < n; ++i) {
-        const float xhat = (widen(xs.at[i]) - mean) * rstd, d = widen(dys.at[i]);
-        const float g = scale ? d * widen(factor.at[i]) : d;
+        const float xhat = (widen(xs.at[i]) - mean) * rstd, d = widen(dys.at[i]), g = d * widen(factors[k].at[i]);
         scale_sums[k][i] += d * xhat;
         bias_sums[k][i] += d;
-        sum = sum + Pair{g, g * xhat};
+        sum = {sum.g + g, sum.g_xhat + g * xhat};
       }
     }
-    sum = team_pair_sum(sum, of_warps, team_threads / warp_threads, turn);
-    const float average_g = centered ? sum.g * per_width : 0.0f, average_g_xhat = sum.g_xhat * per_width;
-    T* dx_row = static_cast<T*>(call.dx) + first;
+    sum = team_pair_sum(sum, of_warps, team, team_threads, turn);
+    // The row is read again from shared memory: there are no registers to keep it in.
+    asm volatile("" ::: "memory");
+    // dx = rstd * g - rstd * avg(g) - (x - mean) * rstd^2 * avg(g * xhat)
+    const float offset = centered ? -rstd * sum.g * per_width : 0.0f;
+    const float slope = -rstd * rstd * sum.g_xhat * per_width;
 #pragma unroll
     for (int k = 0; k < held; ++k) {
-      if (t + k * team_threads >= mine) break;
-      const Vector<T, n> xs = x[k].unpack(), dys = dy[k].unpack();
-      Vector<P, n> factor;
-      if (scale) factor = load_vector<n>(scale + n * (t + k * team_threads));
+      const Vector<T, n> xs = elements_of<T>(slot + place(0, k)), dys = elements_of<T>(slot + place(1, k));
       float sums[n];
 #pragma unroll
       for (int i = 0; i < n; ++i) {
-        const float xhat = (widen(xs.at[i]) - mean) * rstd, d = widen(dys.at[i]);
-        const float g = scale ? d * widen(factor.at[i]) : d;
-        sums[i] = rstd * (g - average_g - xhat * average_g_xhat);
+        const float g = widen(dys.at[i]) * widen(factors[k].at[i]);
+        sums[i] = (widen(xs.at[i]) - mean) * slope + (g * rstd + offset);
       }
-      if (call.addend) {
-        if (!early_addend) added[k].load(addend_row + n * k * team_threads);
-        const Vector<T, n> terms = added[k].unpack();
+      if (has_addend) {
+        const Vector<T, n> terms = elements_of<T>(slot + place(2, k));
 #pragma unroll
         for (int i = 0; i < n; ++i) sums[i] += widen(terms.at[i]);
       }
-      Vector<T, n> dx;
+      Vector<T, n> narrowed;
 #pragma unroll
-      for (int i = 0; i < n; ++i) dx.at[i] = narrow<T>(sums[i]);
-      store_vector(dx_row + n * k * team_threads, dx);
+      for (int i = 0; i < n; ++i) narrowed.at[i] = narrow<T>(sums[i]);
+      if (k < mine) store_vector(dx + k * stride, narrowed);
     }
+    stage = stage + 1 == stages ? 0 : stage + 1;
   }
-  if (scale_partials) write_partials<n>(scale_partials, scale_sums, team_threads, static_cast<int>(call.width));
-  if (bias_partials) write_partials<n>(bias_partials, bias_sums, team_threads, static_cast<int>(call.width));
+  __syncthreads();  // the sums lie over the ring, whose copies have all been waited for
+  float* of_threads = reinterpret_cast<float*>(ring);
+  const int width = static_cast<int>(call.width);
+  if (scale_partials) write_partials<n>(of_threads, scale_partials, scale_sums, team_threads, width);
+  if (bias_partials) write_partials<n>(of_threads, bias_partials, bias_sums, team_threads, width);
 }
 
 // Rows of the grid's second dimension: dscale, dbias.
@@ -213,37 +250,65 @@ __global__ void column_partials_kernel(RowNormGradCall call, float* scale_partia
   if (bias_partials) bias_partials[blockIdx.y * call.width + column] = bias_sum;
 }
 
+// What the card's multiprocessors have for norm_grad_kernel.
+struct Multiprocessors {
+  int count = 1, shared_bytes = 48 << 10;  // of a block
+
+  Multiprocessors() {
+    int device = 0;
+    if (cudaGetDevice(&device) != cudaSuccess) return;
+    (void)cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+    (void)cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  }
+};
+
 template <typename T, typename P, bool centered>
-void launch_first_stage(const RowNormGradCall& call, float* scale_partials, float* bias_partials, cudaStream_t stream) {
-  constexpr int n = vector_length<T>, max_held = 4;
-  const auto blocks = static_cast<unsigned>(row_norm_partials(call.rows));
+cudaError_t launch_teams(const RowNormGradCall& call, int team_threads, unsigned blocks, float* scale_partials,
+                         float* bias_partials, int shared_bytes, cudaStream_t stream) {
+  constexpr int static_bytes = 1 << 10;
+  const auto kernel = norm_grad_kernel<T, P, centered>;
+  const int stage_bytes = (call.addend ? 3 : 2) * held * grad_threads * static_cast<int>(vector_bytes);
+  const int stages = std::clamp((shared_bytes - static_bytes) / stage_bytes, 1, max_stages);
+  const int bytes = stages * stage_bytes;
+  if (cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+      error != cudaSuccess)
+    return error;
+  kernel<<<blocks, grad_threads, static_cast<size_t>(bytes), stream>>>(call, team_threads, stages, scale_partials,
+                                                                       bias_partials);
+  return cudaGetLastError();
+}
+
+// The partial sums of each parameter are `blocks`.
+template <typename T, typename P, bool centered>
+cudaError_t launch_first_stage(const RowNormGradCall& call, unsigned blocks, float* scale_partials,
+                               float* bias_partials, int shared_bytes, cudaStream_t stream) {
+  constexpr int n = vector_length<T>;
   const int64_t accesses = call.width / n;
-  if (call.width % n != 0 || accesses > max_held * grad_threads) {
+  if (call.width % n != 0 || accesses > held * grad_threads) {
     norm_dx_rereading_kernel<T, P, centered>
         <<<static_cast<unsigned>(call.rows), threads_for_row(call.width), 0, stream>>>(call);
     const dim3 grid(static_cast<unsigned>(divide_up(call.width, 256)), blocks);
     if (scale_partials || bias_partials)
       column_partials_kernel<T, centered><<<grid, 256, 0, stream>>>(call, scale_partials, bias_partials);
-    return;
+    return cudaGetLastError();
   }
   int team_threads = warp_threads;
-  while (team_threads < grad_threads && team_threads * 3 < accesses) team_threads *= 2;
-  if (accesses <= 3 * team_threads)
-    norm_grad_kernel<T, P, centered, 3>
-        <<<blocks, grad_threads, 0, stream>>>(call, team_threads, scale_partials, bias_partials);
-  else
-    norm_grad_kernel<T, P, centered, 4>
-        <<<blocks, grad_threads, 0, stream>>>(call, team_threads, scale_partials, bias_partials);
+  while (team_threads * held < accesses) team_threads *= 2;
+  return launch_teams<T, P, centered>(call, team_threads, blocks, scale_partials, bias_partials, shared_bytes, stream);
 }
 
 template <bool centered>
 cudaError_t norm_grad(const RowNormGradCall& call, cudaStream_t stream) {
   if (call.width == 0) return cudaSuccess;
-  return with_f32_math_pair(call.x_type, call.parameter_type, [&]<typename T, typename P>(T*, P*) {
-    const int64_t count = call.rows > 0 ? row_norm_partials(call.rows) : 0;
+  const Multiprocessors card;
+  cudaError_t error = cudaSuccess;
+  const cudaError_t second = with_f32_math_pair(call.x_type, call.parameter_type, [&]<typename T, typename P>(T*, P*) {
+    const int64_t most = call.rows > 0 ? row_norm_partials(call.rows) : 0, count = std::min<int64_t>(most, card.count);
     float* scale_partials = call.dscale ? call.workspace : nullptr;
     float* bias_partials = call.dbias ? call.workspace + (call.dscale ? count * call.width : 0) : nullptr;
-    if (call.rows > 0) launch_first_stage<T, P, centered>(call, scale_partials, bias_partials, stream);
+    if (call.rows > 0)
+      error = launch_first_stage<T, P, centered>(call, static_cast<unsigned>(count), scale_partials, bias_partials,
+                                                 card.shared_bytes, stream);
     const ParameterSums scale{scale_partials, call.dscale}, bias{bias_partials, call.dbias};
     if (call.dscale || call.dbias) {
       const dim3 grid(combining_blocks(count, call.width), call.dscale && call.dbias ? 2 : 1);
@@ -251,6 +316,7 @@ cudaError_t norm_grad(const RowNormGradCall& call, cudaStream_t stream) {
                                                                       call.width, combined_columns(count));
     }
   });
+  return error != cudaSuccess ? error : second;
 }
 
 }  // namespace
