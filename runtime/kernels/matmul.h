@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/cuda/matmul/weight_gradient_sizes.h"
 #include "runtime/kernels/cuda_candidate.h"
 #include "runtime/kernels/kernel_call.h"
 
@@ -18,6 +19,9 @@ struct WeightGradientSides {
     if (call.get_int("transpose_w")) std::swap(left, right);
   }
 };
+
+// The same for our own kernel.
+cuda::WeightGradientSizes weight_gradient_sizes(const OpCall& call);
 
 // The library's kernels for 16-bit operands are fast where sizes are multiples of 16 bytes.
 inline constexpr int64_t product_alignment = 8;

@@ -222,7 +222,9 @@ TEST_SUITE("unit") {
       for (const Type& type : operands) types.push_back(&type);
       const OpCall call(get_op(op), attrs, types);
       const Types results = llvm::cantFail(call.op.infer(call));
-      return CudaCatalog(h200).candidates(call.op, call, results).front().predicted_us;
+      for (const KernelCandidate& kernel : CudaCatalog(h200).candidates(call.op, call, results))
+        if (kernel.name == "cublaslt") return kernel.predicted_us;
+      return 0.0;
     };
     auto gradient_us = [&](int64_t rows, int64_t m, int64_t n, int64_t bias) {
       return predicted_us("linear_dw", {{"bias", bias}, {"transpose_w", int64_t{1}}, {"dtype", DType::F32}},
@@ -240,6 +242,42 @@ TEST_SUITE("unit") {
     CHECK(linear_us(32768, 3072, 768) == doctest::Approx(200.0).epsilon(0.15));
     CHECK(linear_us(50432, 384, 1536) == doctest::Approx(109.1).epsilon(0.15));
     CHECK(linear_us(8192, 650, 2600) == doctest::Approx(216.9).epsilon(0.35));
+  }
+
+  TEST_CASE("on Hopper most weight gradients with a bias are our own kernel's") {
+    const DeviceCatalog devices = llvm::cantFail(DeviceCatalog::builtin());
+    const DeviceDescription h100 = llvm::cantFail(devices.find("h100")), a100 = llvm::cantFail(devices.find("a100"));
+    const Attrs bias{{"bias", int64_t{1}}, {"dtype", DType::F32}};
+    struct Shape {
+      int64_t rows, m, n;
+      double us;  // what one card measured
+    };
+    for (const Shape& s : {Shape{16384, 768, 2304, 92.1},
+                           {16384, 768, 3072, 108.9},
+                           {32768, 3072, 768, 223.0},
+                           {50432, 384, 384, 49.5},
+                           {50432, 384, 1536, 93.8},
+                           {19712, 512, 512, 32.3},
+                           {98304, 384, 200, 64.6},
+                           {8192, 1600, 4800, 196.4}}) {
+      CAPTURE(s.rows);
+      CAPTURE(s.n);
+      const Type x(DType::BF16, {s.rows, s.m}), dy(DType::BF16, {s.rows, s.n});
+      const Type* types[] = {&x, &dy};
+      const OpCall call(get_op("linear_dw"), bias, types);
+      const Types results = llvm::cantFail(call.op.infer(call));
+      const KernelCandidate first = CudaCatalog(h100).candidates(call.op, call, results).front();
+      CHECK(first.name == "warpgroup_bgrad");
+      CHECK(first.predicted_us == doctest::Approx(s.us).epsilon(0.12));
+      CHECK(first.workspace_bytes <= h100.product_workspace_bytes);
+    }
+    const std::string library = "cublaslt cublaslt_2 cublaslt_3 cublaslt_4 ", sums = "cublaslt_bgrad cublaslt_bgrad_2 ",
+                      ours = "warpgroup_bgrad ";
+    const Type wide(DType::BF16, {8192, 4096}), x(DType::F16, {16384, 768}), odd(DType::F16, {16384, 769});
+    CHECK(names_of(CudaCatalog(h100), "linear_dw", bias, {wide, wide}) == library + sums + ours + "reference ");
+    CHECK(names_of(CudaCatalog(h100), "linear_dw", bias, {x, x}) == ours + library + sums + "reference ");
+    CHECK(names_of(CudaCatalog(h100), "linear_dw", bias, {x, odd}) == library + "reference ");
+    CHECK(names_of(CudaCatalog(a100), "linear_dw", bias, {x, x}) == library + sums + "reference ");
   }
 
   TEST_CASE("an odd number of columns of aligned rows is a product of most of them and one of the rest") {

@@ -2,12 +2,13 @@
 #include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/cuda/reduce/reduce.h"
 #include "runtime/cuda/backend/matmul_plan.h"
+#include "runtime/cuda/backend/weight_gradient.h"
 #include "runtime/kernels/elementwise.h"
 #include "runtime/kernels/reduce.h"
 
 // matmul, linear, linear's weight gradient, linear with gelu's gradient behind it and products of 8-bit floats, through
 // cuBLASLt. What the library can do in a matmul's epilogue our own kernels can do after it: both are candidates, and
-// which is faster is measured.
+// which is faster is measured. Weight gradients with a bias have a kernel of our own as well.
 
 namespace plimsoll {
 namespace {
@@ -191,6 +192,7 @@ constexpr CudaLauncher launchers[] = {
     {op_linear_dw, "cublaslt", launch_linear_dw, prepare<weight_gradient>},
     {op_linear_dw, "cublaslt_split", launch_split, prepare_split},
     {op_linear_dw, "cublaslt_bgrad", launch_bgrad, prepare<weight_gradient_with_sums>},
+    {op_linear_dw, "warpgroup_bgrad", launch_weight_gradient, prepare_weight_gradient},
 };
 
 }  // namespace

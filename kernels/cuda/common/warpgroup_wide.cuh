@@ -1,0 +1,56 @@
+#pragma once
+
+// Products of a warpgroup with 192 or 256 columns at once: all but a few of a thread's registers are sums.
+
+#include "kernels/cuda/common/warpgroup.cuh"
+
+namespace plimsoll::cuda {
+
+// A matrix of several columns of 64 elements, so many bytes apart.
+__device__ inline uint64_t shared_columns(const void* first, int bytes_apart) {
+  return shared_matrix(first) | static_cast<uint64_t>(bytes_apart >> 4) << 16;
+}
+
+#define PLIMSOLL_TEN(d) \
+  "%" #d "0, %" #d "1, %" #d "2, %" #d "3, %" #d "4, %" #d "5, %" #d "6, %" #d "7, %" #d "8, %" #d "9, "
+#define PLIMSOLL_NINETY                                                                                      \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, " PLIMSOLL_TEN(1) PLIMSOLL_TEN(2) PLIMSOLL_TEN(3) PLIMSOLL_TEN(4) \
+      PLIMSOLL_TEN(5) PLIMSOLL_TEN(6) PLIMSOLL_TEN(7) PLIMSOLL_TEN(8)
+#define PLIMSOLL_TILE(t) "+f"(sum[t][0]), "+f"(sum[t][1]), "+f"(sum[t][2]), "+f"(sum[t][3])
+#define PLIMSOLL_EIGHT(t)                                                                                   \
+  PLIMSOLL_TILE(t), PLIMSOLL_TILE(t + 1), PLIMSOLL_TILE(t + 2), PLIMSOLL_TILE(t + 3), PLIMSOLL_TILE(t + 4), \
+      PLIMSOLL_TILE(t + 5), PLIMSOLL_TILE(t + 6), PLIMSOLL_TILE(t + 7)
+#define PLIMSOLL_PRODUCT_192(type)                                                      \
+  asm volatile(                                                                         \
+      "{\n.reg .pred p;\nsetp.eq.b32 p, 0, 0;\n"                                        \
+      "wgmma.mma_async.sync.aligned.m64n192k16.f32." type "." type " {" PLIMSOLL_NINETY \
+      "%90, %91, %92, %93, %94, %95}, %96, %97, p, 1, 1, 1, 1;\n}"                      \
+      : PLIMSOLL_EIGHT(0), PLIMSOLL_EIGHT(8), PLIMSOLL_EIGHT(16)                        \
+      : "l"(left), "l"(right))
+#define PLIMSOLL_PRODUCT_256(type) \
+  asm volatile("{\n.reg .pred p;\nsetp.eq.b32 p, 0, 0;\n"                                                       \
+               "wgmma.mma_async.sync.aligned.m64n256k16.f32." type "." type " {" PLIMSOLL_NINETY PLIMSOLL_TEN(9) \
+                   PLIMSOLL_TEN(10) PLIMSOLL_TEN(11) "%120, %121, %122, %123, %124, %125, %126, %127}, "         \
+               "%128, %129, p, 1, 1, 1, 1;\n}"                                                                  \
+               : PLIMSOLL_EIGHT(0), PLIMSOLL_EIGHT(8), PLIMSOLL_EIGHT(16), PLIMSOLL_EIGHT(24)                   \
+               : "l"(left), "l"(right))
+
+// sum += left^T * right, left being [16, 64] and right [16, 8 tiles] in shared memory.
+template <typename T, int tiles>
+__device__ void start_wide_product(float (&sum)[tiles][4], uint64_t left, uint64_t right) {
+  static_assert(tiles == 24 || tiles == 32, "192 or 256 columns");
+  constexpr bool is_bf16 = std::is_same_v<T, bf16>;
+  if constexpr (tiles == 24 && is_bf16) PLIMSOLL_PRODUCT_192("bf16");
+  if constexpr (tiles == 24 && !is_bf16) PLIMSOLL_PRODUCT_192("f16");
+  if constexpr (tiles == 32 && is_bf16) PLIMSOLL_PRODUCT_256("bf16");
+  if constexpr (tiles == 32 && !is_bf16) PLIMSOLL_PRODUCT_256("f16");
+}
+
+#undef PLIMSOLL_PRODUCT_256
+#undef PLIMSOLL_PRODUCT_192
+#undef PLIMSOLL_EIGHT
+#undef PLIMSOLL_TILE
+#undef PLIMSOLL_NINETY
+#undef PLIMSOLL_TEN
+
+}  // namespace plimsoll::cuda

@@ -1,0 +1,12 @@
+#pragma once
+
+// linear_dw with dbias by our own kernel for Hopper: what it needs of the driver, and its launch.
+
+#include "runtime/cuda/backend/launcher.h"
+
+namespace plimsoll {
+
+Result<std::unique_ptr<CudaPrepared>> prepare_weight_gradient(CudaLibraries& libraries, const CudaCall& k);
+Status launch_weight_gradient(const CudaCall& k);
+
+}  // namespace plimsoll
