@@ -80,6 +80,7 @@ struct RowSoftmax {
   }
 
  private:
+  // As long as no score of a thread is much larger, nothing is asked of the threads that share its rows.
   __device__ bool grow(const Sums<Tile::m_tiles, Tile::n_tiles>& scores) {
     float here[Tile::m_tiles][2];
     bool grows = false;
@@ -92,16 +93,18 @@ struct RowSoftmax {
         for (int t = 0; t < Tile::n_tiles; ++t)
           row = fmaxf(row, scores[m][t][2 * half]), odd = fmaxf(odd, scores[m][t][2 * half + 1]);
         row = fmaxf(row, odd);
-        row = fmaxf(row, __shfl_xor_sync(whole_warp, row, 1));
-        row = fmaxf(row, __shfl_xor_sync(whole_warp, row, 2));
         grows |= row * to_log2 > largest[m][half] * to_log2 + max_growth;
       }
-    if (!__any_sync(whole_warp, grows)) return false;
+    if (!__any_sync(whole_warp, grows)) [[likely]]
+      return false;
 #pragma unroll
     for (int m = 0; m < Tile::m_tiles; ++m)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const float next = fmaxf(largest[m][half], here[m][half]);
+        float& row = here[m][half];
+        row = fmaxf(row, __shfl_xor_sync(whole_warp, row, 1));
+        row = fmaxf(row, __shfl_xor_sync(whole_warp, row, 2));
+        const float next = fmaxf(largest[m][half], row);
         rescale[m][half] = next == -INFINITY ? 1.0f : exp2_approx((largest[m][half] - next) * to_log2);
         largest[m][half] = next;
         sum[m][half] *= rescale[m][half];
