@@ -547,22 +547,27 @@ TEST_CASE("the gradient of attention has the same bits every time") {
 
 // With equal scores and values that are the columns of the identity, y shows which probabilities were kept.
 TEST_CASE("attention's dropout keeps the same probabilities on the card as in the record") {
-  constexpr int64_t rows = 75, columns = 90;
-  Attrs attrs{{"heads", int64_t{3}}, {"kv_heads", int64_t{1}}, {"scale", 1.0}};
-  attrs.set("dropout", 0.4);
-  attrs.set("id", int64_t{7});
-  std::vector<double> identity(columns * columns, 0.0);
-  for (int64_t i = 0; i < columns; ++i) identity[static_cast<size_t>(i * columns + i)] = 1;
-  const SampleOperand nothing = values({1, rows, 3 * 8}, std::vector<double>(rows * 24, 0.0), DType::BF16);
-  const KernelCase c("attention", attrs,
-                     {nothing, values({1, columns, 8}, std::vector<double>(columns * 8, 0.0), DType::BF16),
-                      values({1, columns, columns}, identity, DType::BF16), absent(), values({2}, {5, 3}, DType::I64)},
-                     1);
-  const CudaCatalog catalog(card_under_test(), /*any_order=*/true);
-  const std::vector<Tensor> wanted = run_reference(c);
-  for (const KernelCandidate& kernel : candidates_of(catalog, c)) {
-    if (kernel.name == "reference") continue;
-    INFO("kernel ", kernel.name);
-    CHECK(zeros_of(CaseOnCard(c, kernel, {}).run(c).front()) == zeros_of(wanted.front()));
+  constexpr int64_t rows = 75;
+  for (int64_t columns : {64, 90, 96, 200}) {
+    CAPTURE(columns);
+    Attrs attrs{{"heads", int64_t{3}}, {"kv_heads", int64_t{1}}, {"scale", 1.0}};
+    attrs.set("dropout", 0.4);
+    attrs.set("id", int64_t{7});
+    std::vector<double> identity(static_cast<size_t>(columns * columns), 0.0);
+    for (int64_t i = 0; i < columns; ++i) identity[static_cast<size_t>(i * columns + i)] = 1;
+    const SampleOperand nothing = values({1, rows, 3 * 8}, std::vector<double>(rows * 24, 0.0), DType::BF16);
+    const std::vector<double> no_keys(static_cast<size_t>(columns * 8), 0.0);
+    const KernelCase c(
+        "attention", attrs,
+        {nothing, values({1, columns, 8}, no_keys, DType::BF16), values({1, columns, columns}, identity, DType::BF16),
+         absent(), values({2}, {5, 3}, DType::I64)},
+        1);
+    const CudaCatalog catalog(card_under_test(), /*any_order=*/true);
+    const std::vector<Tensor> wanted = run_reference(c);
+    for (const KernelCandidate& kernel : candidates_of(catalog, c)) {
+      if (kernel.name == "reference") continue;
+      INFO("kernel ", kernel.name);
+      CHECK(zeros_of(CaseOnCard(c, kernel, {}).run(c).front()) == zeros_of(wanted.front()));
+    }
   }
 }
