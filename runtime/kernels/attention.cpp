@@ -83,14 +83,15 @@ int64_t sinks_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>, const Dev
   return cuda::sinks_grad_parts(n.heads, n.batch * n.rows) * n.heads * static_cast<int64_t>(sizeof(float));
 }
 
-// What the kernels for the matrix units take on an H200: a block of rows or columns, and a pair of a row and a column
-// that meet in a tile.
+// What the kernels for the matrix units take on an H200, or forward on Hopper on an H100: a block of rows or columns,
+// and a pair of a row and a column that meet in a tile.
 struct MmaTimes {
   double block_ns, pair_ps, depth_ps;      // the last per element of a head
   double dropout_ps, columns_ps, mask_ps;  // a pair more with dropout, with a mask of columns, with any other mask
   double cap_ps;                           // a pair more with a cap
   int64_t launches, own_rows, both_sides;  // do blocks of columns come on top of those of rows?
   double long_heads = 1;                   // the factor of depth_ps beyond 128 elements
+  int64_t row_tile = 64;                   // rows that are computed together, whether they are all there or not
 };
 
 // Small windows take a share of a copy's speed, and move tensors of rows and of columns.
@@ -104,8 +105,12 @@ struct AttentionTimes {
   MmaTimes any, warpgroups;
   WindowTimes windows;
 };
-constexpr AttentionTimes forward_times{
-    {5, 0.05, 0.0145, 0.3, 0.155, 0.9, 0.4, 1, 64, 0}, {5, 0.62, 0.0075, 0.45, 0.1, 0.5, 0.23, 1, 64, 0}, {0.56, 2, 2}};
+constexpr AttentionTimes forward_times{{5, 0.05, 0.0145, 0.3, 0.155, 0.9, 0.4, 1, 64, 0},
+                                       {8, 0.11, 0.0059, 0.33, 0.15, 0.9, 0.35, 1, 64, 0},
+                                       {0.56, 2, 2}};
+// On Hopper, of heads of 65 to 128 elements without dropout.
+constexpr AttentionTimes forward_128_times{
+    forward_times.any, {24, 0.32, 0.003, 0, 0.15, 0.9, 0.35, 1, 192, 0, 1, 192}, forward_times.windows};
 constexpr AttentionTimes backward_times{
     {5, 0.2, 0.0556, 1.1, 0.38, 3, 1, 3, 128, 1}, {5, 1.55, 0.0194, 1.1, 0.44, 1.7, 0.8, 3, 64, 1, 2}, {0.47, 4, 4}};
 constexpr AttentionTimes one_pass_times{
@@ -172,10 +177,12 @@ double mma_us(const OpCall& call, const DeviceDescription& device) {
   if (are_small_windows<mask>(call)) return windows_us(call, all_times.windows, device);
   const AttentionSizes n(call);
   const int64_t widest = std::max(n.depth, n.value_depth);
-  const bool has_warpgroups = device.compute_capability == 90 && widest > 32;
+  // Forward, the copy engine brings rows of a multiple of 16 bytes.
+  const bool has_whole_words = mask != attention_mask || (n.depth % 8 == 0 && n.value_depth % 8 == 0);
+  const bool has_warpgroups = device.compute_capability == 90 && widest > 32 && has_whole_words;
   const MmaTimes& times = has_warpgroups ? all_times.warpgroups : all_times.any;
   const auto heads = static_cast<double>(n.batch * n.heads);
-  const auto rows = static_cast<double>(tiles(n.rows, 64) * 64),
+  const auto rows = static_cast<double>(tiles(n.rows, times.row_tile) * times.row_tile),
              columns = static_cast<double>(tiles(n.columns, 64) * 64);
   const double blocks =
       heads * static_cast<double>(tiles(n.rows, times.own_rows) + times.both_sides * tiles(n.columns, times.own_rows));
@@ -190,6 +197,13 @@ double mma_us(const OpCall& call, const DeviceDescription& device) {
          heads * met * pair_ps<mask>(call, times) * 1e-6 * measured_tflops / tflops +
          (times.launches > 1 ? y_and_dy_us(call, device) : 0) +
          static_cast<double>(times.launches) * (device.launch_us + device.kernel_us);
+}
+
+double forward_us(const OpCall& call, const DeviceDescription& device) {
+  const AttentionSizes n(call);
+  const bool is_128 = padded_depth(n) == 128 && call.attrs.get_float("dropout") == 0;
+  return is_128 ? mma_us<forward_128_times, attention_mask>(call, device)
+                : mma_us<forward_times, attention_mask>(call, device);
 }
 
 // Blocks of a head's columns add to the same rows in turns, so that each is a step behind the one before it: however
@@ -300,7 +314,7 @@ constexpr CudaCandidate candidates[] = {
      .name = "mma",
      .accepts = accepts_mma<attention_mask>,
      .workspace_bytes = mma_workspace,
-     .predicted_us = mma_us<forward_times, attention_mask>},
+     .predicted_us = forward_us},
     {.op = op_attention_grad,
      .name = "mma",
      .accepts = accepts_mma<attention_grad_mask>,

@@ -75,23 +75,33 @@ class KeptDraws {
 
   // Bit i is that of the row's column 32 * word + i.
   __device__ uint32_t operator()(int64_t row, int word) const {
-    const auto first = static_cast<uint64_t>(first_ + (row * row_words_ + word) * rule_.blocks);
+    uint32_t kept[1];
+    draw<1, 1>(kept, row, word);
+    return kept[0];
+  }
+  // Every `step`th word of a row from `first_word` on, which share the keys of the rounds.
+  template <int words, int step>
+  __device__ void draw(uint32_t (&kept)[words], int64_t row, int first_word) const {
+    const auto first = static_cast<uint64_t>(first_ + (row * row_words_ + first_word) * rule_.blocks);
     Philox generator = generator_;
     // Made in every loop again, the keys of the rounds take no registers.
     asm volatile("" : "+r"(generator.key_low), "+r"(generator.key_high));
-    uint32_t kept = ~0u;
+#pragma unroll
+    for (uint32_t& word : kept) word = ~0u;
 #pragma unroll
     for (int i = 0; i < Dropout::max_bits; i += 8) {
       if (i == 4 * rule_.blocks) break;
-      PhiloxBlock pair[2];
-      generator.blocks<dropout_rounds>(pair, first + static_cast<unsigned>(i) / 4);
 #pragma unroll
-      for (int lane = 0; lane < 8; ++lane) {
-        const uint32_t drawn = pair[lane / 4].lanes[lane % 4];
-        kept = (kept & drawn) | (rule_.threshold_zeros[i + lane] & (kept | drawn));
+      for (int word = 0; word < words; ++word) {
+        PhiloxBlock pair[2];
+        generator.blocks<dropout_rounds>(pair, first + static_cast<unsigned>(step * word * rule_.blocks + i / 4));
+#pragma unroll
+        for (int lane = 0; lane < 8; ++lane) {
+          const uint32_t drawn = pair[lane / 4].lanes[lane % 4];
+          kept[word] = (kept[word] & drawn) | (rule_.threshold_zeros[i + lane] & (kept[word] | drawn));
+        }
       }
     }
-    return kept;
   }
 
  private:

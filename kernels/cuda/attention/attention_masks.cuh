@@ -12,7 +12,8 @@ namespace plimsoll::cuda {
 struct Addition {
   float per_scale;  // 1 / scale
 
-  __device__ explicit Addition(const AttentionShape& n) : per_scale(1.0f / n.scale) {}
+  __device__ explicit Addition(float scale) : per_scale(1.0f / scale) {}
+  __device__ explicit Addition(const AttentionShape& n) : Addition(n.scale) {}
   __device__ float operator()(uint8_t open) const { return open ? 0.0f : -INFINITY; }
   template <typename M>
   __device__ float operator()(M value) const {

@@ -101,6 +101,16 @@ struct KeptRows {
       for (int i = 0; i < 2; ++i)
         words[half][i] = __shfl_sync(whole_warp, drawn, 2 * (lane / 4 + 8 * half) + i) << (6 - lane % 4 * 2);
   }
+  // From the words of the warp's rows, two a row.
+  __device__ void read(const uint32_t* of_rows) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint2 row = *reinterpret_cast<const uint2*>(of_rows + 2 * (lane / 4 + 8 * half));
+      words[half][0] = row.x << (6 - lane % 4 * 2);
+      words[half][1] = row.y << (6 - lane % 4 * 2);
+    }
+  }
   __device__ uint32_t pair(int t, int half) const {
     const uint32_t word = words[half][t / 4];
     return repeated_signs(word << 1, word, signs_of(t % 4, 4 + t % 4));
@@ -199,7 +209,8 @@ __device__ inline unsigned char* tile_memory() {
          cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major == 9;
 }
 
-[[nodiscard]] cudaError_t attention_warpgroup(const AttentionShape& shape, bool aligned, const AttentionCall& call,
+// Of aligned tensors.
+[[nodiscard]] cudaError_t attention_warpgroup(const AttentionShape& shape, const AttentionCall& call,
                                               cudaStream_t stream);
 // Reads delta of each row.
 [[nodiscard]] cudaError_t attention_grad_warpgroup(const AttentionShape& shape, bool aligned,
