@@ -2,6 +2,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+
 namespace plimsoll::cuda {
 namespace {
 
@@ -19,21 +21,37 @@ decltype(&cuTensorMapEncodeTiled) map_encoder() {
   return encoder;
 }
 
+cuuint64_t size(int64_t count) { return static_cast<cuuint64_t>(count > 0 ? count : 1); }
+
+// Elements of 16 bits; the type is one whose missing elements are zeros. `steps` are those of all dimensions but the
+// first, in bytes.
+template <size_t dims>
+cudaError_t map_boxes(CUtensorMap& map, const void* tensor, const cuuint64_t (&sizes)[dims],
+                      const cuuint64_t (&steps)[dims - 1], const cuuint32_t (&box)[dims]) {
+  const auto encode = map_encoder();
+  if (!encode) return cudaErrorNotSupported;
+  cuuint32_t every[dims];
+  std::fill_n(every, dims, 1);
+  const CUresult result = encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, dims, const_cast<void*>(tensor), sizes, steps,
+                                 box, every, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+constexpr int64_t element_bytes = 2;
+
 }  // namespace
 
 cudaError_t map_rows(CUtensorMap& map, const void* tensor, int64_t batch, int64_t rows, int64_t heads, int64_t depth,
                      int64_t step, int box_rows) {
-  const auto encode = map_encoder();
-  if (!encode) return cudaErrorNotSupported;
-  const auto size = [](int64_t count) { return static_cast<cuuint64_t>(count > 0 ? count : 1); };
-  constexpr int64_t bytes = 2;
-  const cuuint64_t sizes[] = {size(depth), size(heads), size(rows), size(batch)};
-  const cuuint64_t steps[] = {size(depth * bytes), size(step * bytes), size(rows * step * bytes)};
-  const cuuint32_t box[] = {box_depth, 1, static_cast<cuuint32_t>(box_rows), 1}, every[] = {1, 1, 1, 1};
-  const CUresult result = encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, const_cast<void*>(tensor), sizes, steps,
-                                 box, every, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+  return map_boxes(map, tensor, {size(depth), size(heads), size(rows), size(batch)},
+                   {size(depth * element_bytes), size(step * element_bytes), size(rows * step * element_bytes)},
+                   {box_depth, 1, static_cast<cuuint32_t>(box_rows), 1});
+}
+
+cudaError_t map_matrix(CUtensorMap& map, const void* matrix, int64_t rows, int64_t width, int box_rows) {
+  return map_boxes(map, matrix, {size(width), size(rows)}, {size(width * element_bytes)},
+                   {box_depth, static_cast<cuuint32_t>(box_rows)});
 }
 
 }  // namespace plimsoll::cuda

@@ -60,6 +60,14 @@ inline constexpr int box_depth = 64;  // elements of 16 bits a row: 128 bytes
 [[nodiscard]] cudaError_t map_rows(CUtensorMap& map, const void* tensor, int64_t batch, int64_t rows, int64_t heads,
                                    int64_t depth, int64_t step, int box_rows);
 
+// The same of a matrix, whose rows of `width` elements of 16 bits lie one after the other: boxes have 64 columns of
+// `box_rows` rows.
+[[nodiscard]] cudaError_t map_matrix(CUtensorMap& map, const void* matrix, int64_t rows, int64_t width, int box_rows);
+
+__device__ inline void fetch_map(const CUtensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
 // A head's rows from `row` on, elements from `d` on, of one batch element. One thread calls it.
 __device__ inline void copy_box(void* to, const CUtensorMap& map, int d, int head, int row, int batch,
                                 Barrier* barrier) {
@@ -67,6 +75,15 @@ __device__ inline void copy_box(void* to, const CUtensorMap& map, int d, int hea
       "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], "
       "[%6];" ::"r"(shared_address(to)),
       "l"(&map), "r"(d), "r"(head), "r"(row), "r"(batch), "r"(shared_address(barrier))
+      : "memory");
+}
+
+// A matrix's columns from `column` on, rows from `row` on. One thread calls it.
+__device__ inline void copy_box(void* to, const CUtensorMap& map, int column, int row, Barrier* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
+          shared_address(to)),
+      "l"(&map), "r"(column), "r"(row), "r"(shared_address(barrier))
       : "memory");
 }
 

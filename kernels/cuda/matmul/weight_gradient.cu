@@ -10,6 +10,10 @@
 namespace plimsoll::cuda {
 namespace {
 
+// A launch that may begin while the one before it ends: everything before the wait runs beside that one.
+__device__ void let_next_launch_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+__device__ void wait_for_launch_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
 // dw, to which this adds the addend.
 template <typename Y>
 struct Destination {
@@ -51,8 +55,8 @@ __device__ void work_on_tile(const CUtensorMap& left, const CUtensorMap& right, 
   const int thread = static_cast<int>(threadIdx.x);
   if (thread == 0) ring.create();
   if (thread == Tile::computing_threads) {
-    fetch_tensor_map(left);
-    fetch_tensor_map(right);
+    fetch_map(left);
+    fetch_map(right);
   }
   __syncthreads();
   if (thread >= Tile::computing_threads) {
@@ -126,11 +130,17 @@ cudaError_t launch(const WeightGradientCall& call, cudaStream_t stream) {
   const WeightGradientTiles& t = call.tiles;
   const Destination<Y> to{static_cast<Y*>(call.dw), static_cast<const Y*>(call.addend), static_cast<int>(t.sizes.rows),
                           static_cast<int>(t.sizes.columns)};
+  CUtensorMap left, right;
+  if (cudaError_t error = map_matrix(left, call.left, t.sizes.depth, t.sizes.rows, gradient_step); error != cudaSuccess)
+    return error;
+  if (cudaError_t error = map_matrix(right, call.right, t.sizes.depth, t.sizes.columns, gradient_step);
+      error != cudaSuccess)
+    return error;
   auto* kernel = weight_gradient_kernel<Tile, T, Y>;
   if (cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Tile::shared_bytes);
       error != cudaSuccess)
     return error;
-  kernel<<<static_cast<unsigned>(t.blocks()), Tile::threads, Tile::shared_bytes, stream>>>(call.left, call.right, t,
+  kernel<<<static_cast<unsigned>(t.blocks()), Tile::threads, Tile::shared_bytes, stream>>>(left, right, t,
                                                                                            call.workspace, to);
   if (cudaError_t error = cudaGetLastError(); error != cudaSuccess) return error;
 

@@ -3,14 +3,14 @@
 // What the warps of a block do for a weight gradient: one asks the copying unit for tiles, two or three warpgroups
 // multiply them, and three more warps sum columns of dy. They meet at the barriers of a ring of stages.
 
-#include "kernels/cuda/common/bulk_copy.cuh"
+#include "kernels/cuda/common/box_copy.cuh"
 #include "kernels/cuda/common/packed.cuh"
 #include "kernels/cuda/common/warpgroup_wide.cuh"
 #include "kernels/cuda/matmul/weight_gradient.h"
 
 namespace plimsoll::cuda {
 
-inline constexpr int gradient_step = WeightGradientTiles::step, box_columns = weight_gradient_box[0];
+inline constexpr int gradient_step = WeightGradientTiles::step, box_columns = box_depth;
 inline constexpr int row_bytes = box_columns * 2, box_bytes = gradient_step * row_bytes;
 inline constexpr int summing_warps = 3;
 
@@ -30,32 +30,33 @@ struct GradientTile {
 // Places of the ring of stages, which a role visits one after the other.
 template <typename Tile>
 struct Place {
-  int stage = 0, phase = 0;
+  int stage = 0;
+  uint32_t parity = 0;
 
   __device__ void advance() {
     if (++stage < Tile::stages) return;
     stage = 0;
-    phase ^= 1;
+    parity ^= 1;
   }
 };
 
 template <typename Tile>
 struct Ring {
   uint8_t* stages;
-  CopyBarrier *full, *empty;  // [stages]
+  Barrier *full, *empty;  // [stages]
 
   __device__ explicit Ring(void* shared)
       : stages(static_cast<uint8_t*>(shared) + (Tile::border - shared_address(shared) % Tile::border) % Tile::border),
-        full(reinterpret_cast<CopyBarrier*>(stages + Tile::stages * Tile::stage_bytes)),
+        full(reinterpret_cast<Barrier*>(stages + Tile::stages * Tile::stage_bytes)),
         empty(full + Tile::stages) {}
 
   __device__ uint8_t* at(int stage) const { return stages + stage * Tile::stage_bytes; }
   __device__ void create() const {
     for (int i = 0; i < Tile::stages; ++i) {
-      full[i].create(1);
-      empty[i].create(Tile::groups + summing_warps);
+      set_up_barrier(full + i, 1);
+      set_up_barrier(empty + i, Tile::groups + summing_warps);
     }
-    show_barriers();
+    show_barriers_to_copies();
   }
 };
 
@@ -79,16 +80,16 @@ __device__ void copy_tiles(const Ring<Tile>& ring, const BlockWork& work, const 
                            const CUtensorMap& right) {
   Place<Tile> place;
   for (int k = work.first_step; k < work.end_step; ++k, place.advance()) {
-    CopyBarrier& full = ring.full[place.stage];
-    ring.empty[place.stage].wait(place.phase ^ 1);
-    full.expect(Tile::stage_bytes);
+    Barrier* full = ring.full + place.stage;
+    wait_at(ring.empty + place.stage, place.parity ^ 1);
+    arrive_with_copies(full, Tile::stage_bytes);
     uint8_t* to = ring.at(place.stage);
 #pragma unroll
     for (int box = 0; box < Tile::boxes; ++box, to += box_bytes) {
       const bool is_left = box < Tile::left_boxes;
       const int column = is_left ? work.tile_row * Tile::rows + box * box_columns
                                  : work.tile_column * Tile::columns + (box - Tile::left_boxes) * box_columns;
-      full.copy_box(to, is_left ? left : right, column, k * gradient_step);
+      copy_box(to, is_left ? left : right, column, k * gradient_step, full);
     }
   }
 }
@@ -108,7 +109,7 @@ __device__ void sum_columns(const Ring<Tile>& ring, const BlockWork& work, const
   float sums[box_turns][thread_columns] = {};
   Place<Tile> place;
   for (int k = work.first_step; k < work.end_step; ++k, place.advance()) {
-    ring.full[place.stage].wait(place.phase);
+    wait_at(ring.full + place.stage, place.parity);
     if (k % shares == share) {
 #pragma unroll
       for (int turn = 0; turn < box_turns; ++turn) {
@@ -125,7 +126,7 @@ __device__ void sum_columns(const Ring<Tile>& ring, const BlockWork& work, const
       }
       __syncwarp();
     }
-    if (lane == 0) ring.empty[place.stage].arrive();
+    if (lane == 0) arrive_at(ring.empty + place.stage);
   }
   const int length = static_cast<int>(t.sizes.bias_elements());
   const int first = left ? work.tile_row * Tile::rows : work.tile_column * Tile::columns;
@@ -148,7 +149,7 @@ __device__ void multiply(const Ring<Tile>& ring, const BlockWork& work, float (&
   Place<Tile> place;
   int before = -1;  // the stage whose products may still be under way
   for (int k = work.first_step; k < work.end_step; ++k, place.advance()) {
-    ring.full[place.stage].wait(place.phase);
+    wait_at(ring.full + place.stage, place.parity);
     const uint8_t* from = ring.at(place.stage);
     constexpr uint64_t sixteen_rows = 16 * row_bytes >> 4;
     const uint64_t left = shared_matrix(from + group * box_bytes),
@@ -159,7 +160,7 @@ __device__ void multiply(const Ring<Tile>& ring, const BlockWork& work, float (&
       start_wide_product<T>(sums, left + i * sixteen_rows, right + i * sixteen_rows);
     commit_products();
     wait_for_products<1>();
-    if (announces && before >= 0) ring.empty[before].arrive();
+    if (announces && before >= 0) arrive_at(ring.empty + before);
     before = place.stage;
   }
   wait_for_products<0>();

@@ -1,6 +1,6 @@
 #pragma once
 
-// linear_dw with dbias by our own kernel for Hopper: what it needs of the driver, and its launch.
+// linear_dw with dbias by our own kernel for Hopper.
 
 #include "runtime/cuda/backend/launcher.h"
 
