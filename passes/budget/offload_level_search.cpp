@@ -10,7 +10,6 @@
 #include "ir/verify.h"
 #include "passes/analysis/transfer_waits.h"
 #include "passes/budget/budget_report.h"
-#include "passes/budget/translate_remats.h"
 #include "passes/offload/offload_rewrite.h"
 #include "passes/offload/update_pieces.h"
 #include "passes/remat/remat_problem.h"
@@ -157,30 +156,20 @@ double OffloadLevelSearch::min_us_of(size_t function) const {
 double OffloadLevelSearch::min_added_us_within(const OrderVariant& order, int64_t allowance) {
   const RematProblem& problem = order.sequence.problem;
   if (!has_copies(problem) && problem.offloads.empty()) return min_added_us(problem, allowance);
-  return lost_to_states_us(problem) + min_added_us_at_peaks(problem, allowance, order.host_room);
+  return lost_to_states_us(problem) + PeakBound(problem).min_added_us(allowance, order.host_room);
 }
 
 // No plan of a group that is within the allowance takes less time.
-double OffloadLevelSearch::min_us_of_group(const FunctionSearch& function, const OrderVariant& order, size_t kind,
-                                           size_t group) const {
-  const SearchedGroups& groups = *order.grouped[kind].groups;
+double OffloadLevelSearch::min_us_of_group(const OrderVariant& order, GroupedPlans& plans, size_t group) const {
+  const SearchedGroups& groups = *plans.groups;
   const RematProblem& problem = order.sequence.problem;
+  if (!plans.bound_us)
+    plans.bound_us = std::make_shared<const PeakBound>(order.from_source ? order.from_source->at_least(groups.problem())
+                                                                         : groups.problem());
   const int64_t limit = std::min(allowance_, groups.highest_bytes(group));
-  double added_us = 0;
-  if (source_) {
-    const OrderVariant& source = source_of(function, order);
-    const RematTranslation translated(source.graph, source.sequence, order.graph, order.sequence);
-    added_us = min_added_us_at_peaks(translated.at_least(groups.problem()), limit);
-  } else {
-    added_us = min_added_us_at_peaks(groups.problem(), limit, order.host_room);
-  }
+  const double added_us = order.from_source ? plans.bound_us->min_added_us(limit)
+                                            : plans.bound_us->min_added_us(limit, order.host_room);
   return std::max(order.min_us, compute_us(problem) + lost_to_states_us(problem) + added_us);
-}
-
-// The order in which what this one takes was searched.
-const OffloadLevelSearch::OrderVariant& OffloadLevelSearch::source_of(const FunctionSearch& function,
-                                                                      const OrderVariant& order) const {
-  return source_->functions_[&function - functions_.data()].orders[&order - function.orders.data()];
 }
 
 double OffloadLevelSearch::min_us_within(int64_t budget_bytes) const {
@@ -281,26 +270,26 @@ void OffloadLevelSearch::group_levels(OrderVariant& order, double seconds) const
 
 // The peaks are those of the source, where more is on the host and no peak is lower by much; the times are bounds.
 void OffloadLevelSearch::take_levels(OrderVariant& order, const OrderVariant& source) {
+  order.from_source =
+      std::make_shared<const RematTranslation>(source.graph, source.sequence, order.graph, order.sequence);
   for (const GroupedPlans& kind : source.grouped)
     order.grouped.push_back({kind.groups, std::vector<bool>(kind.is_taken.size(), false)});
   if (!source.grouped.empty()) return;
   for (const std::vector<Candidate>& levels : source.levels) {
     std::vector<RematPlan> plans;
     for (const Candidate& candidate : levels) plans.push_back(candidate.plan);
-    order.levels.push_back(every_third(order, source, plans));
+    order.levels.push_back(every_third(order, plans));
   }
 }
 
 // Of plans of the source, highest level first, the lowest and every third above it.
 std::vector<OffloadLevelSearch::Candidate> OffloadLevelSearch::every_third(const OrderVariant& order,
-                                                                           const OrderVariant& source,
                                                                            llvm::ArrayRef<RematPlan> plans) {
   if (plans.empty()) return {};
-  const RematTranslation translated(source.graph, source.sequence, order.graph, order.sequence);
   const double plain_us = compute_us(order.sequence.problem);
   std::vector<Candidate> taken;
   for (size_t i = (plans.size() - 1) % levels_apart; i < plans.size(); i += levels_apart) {
-    RematPlan plan = translated(plans[i]);
+    RematPlan plan = (*order.from_source)(plans[i]);
     plan.peak_bytes = plans[i].peak_bytes;
     const double us = plain_us + remats_us(order.sequence.problem, plan);
     taken.push_back({std::move(plan), std::max(order.min_us, us), false, {}, 0, {{}}});
@@ -328,11 +317,21 @@ Result<Plan> OffloadLevelSearch::lower(int64_t budget_bytes) {
 
 Result<std::optional<Plan>> OffloadLevelSearch::fastest(int64_t budget_bytes, double enough_us) {
   allowance_ = allowance(budget_bytes);
-  for (size_t f = 0; f < functions_.size(); ++f)
-    if (!choose(f, enough_us - (min_us_ - min_us_of(f)))) return std::nullopt;
+  bool are_chosen = true;
+  for (size_t f = 0; f < functions_.size() && are_chosen; ++f)
+    are_chosen = choose(f, enough_us - (min_us_ - min_us_of(f)));
+  drop_bounds();
+  if (!are_chosen) return std::nullopt;
   Result<Plan> plan = chosen_plan(budget_bytes, true);
   if (!plan) return plan.takeError();
   return std::optional(std::move(*plan));
+}
+
+// They take megabytes, and many levels are looked at.
+void OffloadLevelSearch::drop_bounds() {
+  for (FunctionSearch& function : functions_)
+    for (OrderVariant& order : function.orders)
+      for (GroupedPlans& plans : order.grouped) plans.bound_us.reset();
 }
 
 Result<std::optional<Plan>> OffloadLevelSearch::smallest(int64_t budget_bytes, int64_t enough_bytes) {

@@ -4,6 +4,7 @@
 
 #include "passes/budget/pack_copies.h"
 #include "passes/budget/searched_groups.h"
+#include "passes/budget/translate_remats.h"
 #include "passes/lower_to_plan.h"
 #include "passes/offload/overlap.h"
 #include "passes/offload/update_pieces.h"
@@ -94,7 +95,8 @@ class OffloadLevelSearch {
   // Plans of one kind for a long order, searched group by group.
   struct GroupedPlans {
     std::shared_ptr<SearchedGroups> groups;
-    std::vector<bool> is_taken;  // by group: its plans are among the levels
+    std::vector<bool> is_taken;                           // by group: its plans are among the levels
+    std::shared_ptr<const PeakBound> bound_us = nullptr;  // of what its plans add, made when first wanted
   };
   struct OrderVariant {
     Graph graph;
@@ -105,6 +107,7 @@ class OffloadLevelSearch {
         levels;         // first the order as it is alone; once searched, with copies of values and without
     int64_t host_room;  // for values
     std::vector<GroupedPlans> grouped = {};
+    std::shared_ptr<const RematTranslation> from_source = nullptr;  // of plans of the source's order, where it has one
   };
   // A plan for one function that may be tried.
   struct Trial {
@@ -139,8 +142,7 @@ class OffloadLevelSearch {
   static bool is_long(const OrderVariant& order) { return order.sequence.problem.op_count() >= long_ops; }
   void group_levels(OrderVariant& order, double seconds) const;
   static void take_levels(OrderVariant& order, const OrderVariant& source);
-  static std::vector<Candidate> every_third(const OrderVariant& order, const OrderVariant& source,
-                                            llvm::ArrayRef<RematPlan> plans);
+  static std::vector<Candidate> every_third(const OrderVariant& order, llvm::ArrayRef<RematPlan> plans);
   void start(FunctionSearch& function);
   void collect(FunctionSearch& function);
   void push_group(FunctionSearch& function, const OrderVariant& order, size_t kind);
@@ -164,8 +166,7 @@ class OffloadLevelSearch {
   }
   double min_us_of(size_t function) const;
   static double min_added_us_within(const OrderVariant& order, int64_t allowance);
-  double min_us_of_group(const FunctionSearch& function, const OrderVariant& order, size_t kind, size_t group) const;
-  const OrderVariant& source_of(const FunctionSearch& function, const OrderVariant& order) const;
+  double min_us_of_group(const OrderVariant& order, GroupedPlans& plans, size_t group) const;
   static bool is_group(const Trial& option) { return !option.candidate; }
   static bool is_bound(const Trial& option);
   bool bring_close(Trial& bound) const;
@@ -189,6 +190,7 @@ class OffloadLevelSearch {
   bool is_only_too_high(const Trial& trial) const;
   std::optional<Trial> least_of(FunctionSearch& function, int64_t enough_bytes) const;
   bool choose(size_t function, double enough_us);
+  void drop_bounds();
   Result<Plan> chosen_plan(int64_t budget_bytes, bool fits);
   Result<Plan> lower(int64_t budget_bytes);
   void explain_copies(Plan& plan, size_t function) const;

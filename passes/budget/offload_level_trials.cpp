@@ -80,13 +80,12 @@ void OffloadLevelSearch::push_candidates(FunctionSearch& function, const OrderVa
 
 // Adds the first group of a kind that is not searched yet and has levels within the allowance.
 void OffloadLevelSearch::push_group(FunctionSearch& function, const OrderVariant& order, size_t kind) {
-  const GroupedPlans& plans = order.grouped[kind];
+  GroupedPlans& plans = function.orders[static_cast<size_t>(&order - function.orders.data())].grouped[kind];
   size_t group = 0;
   while (group < plans.is_taken.size() && (plans.is_taken[group] || plans.groups->lowest_bytes(group) > allowance_))
     ++group;
   if (group == plans.is_taken.size()) return;
-  push(function,
-       {&order, nullptr, min_us_of_group(function, order, kind, group), nullptr, false, nullptr, kind, group});
+  push(function, {&order, nullptr, min_us_of_group(order, plans, group), nullptr, false, nullptr, kind, group});
 }
 
 // Searches the groups that are next to try, beside each other, and adds their plans.
@@ -119,7 +118,7 @@ std::vector<OffloadLevelSearch::Candidate>& OffloadLevelSearch::take_group(Funct
   }
   kept.is_taken[group] = true;
   std::vector<Candidate>& levels = order.levels.emplace_back();
-  if (source_) return levels = every_third(order, source_of(function, order), plans);
+  if (order.from_source) return levels = every_third(order, plans);
   for (RematPlan& plan : plans) levels.push_back(candidate(order.sequence.problem, std::move(plan)));
   return levels;
 }

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <vector>
 
 namespace plimsoll {
@@ -127,10 +128,22 @@ std::vector<RematPlan> remat_levels(const RematProblem& problem, int64_t highest
 // searches tighten the bound; each may search `nodes` nodes.
 double min_added_us(const RematProblem& problem, int64_t limit_bytes, int64_t nodes = 200000);
 
-// The same from a few ops alone, so that it is quick and not as high, with at most `host_bytes` of values on the host.
-// With copies in the problem it bounds what is added to its compute and what that loses to these copies.
-double min_added_us_at_peaks(const RematProblem& problem, int64_t limit_bytes,
-                             int64_t host_bytes = std::numeric_limits<int64_t>::max());
+// The same from a few ops alone, so that it is quick and not as high, for several limits of one problem. With copies in
+// the problem it bounds what is added to its compute and what that loses to these copies.
+class PeakBound {
+ public:
+  explicit PeakBound(RematProblem problem);
+  ~PeakBound();
+  PeakBound(const PeakBound&) = delete;
+  PeakBound& operator=(const PeakBound&) = delete;
+
+  // With at most `host_bytes` of values on the host.
+  double min_added_us(int64_t limit_bytes, int64_t host_bytes = std::numeric_limits<int64_t>::max()) const;
+
+ private:
+  struct State;
+  std::unique_ptr<const State> state_;
+};
 
 // No plan has a lower peak: at each op, what is alive without the values that may be made again or copied back later.
 int64_t min_peak_bytes(const RematProblem& problem);

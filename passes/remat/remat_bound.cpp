@@ -224,20 +224,33 @@ double min_added_us(const RematProblem& problem, int64_t limit_bytes, int64_t no
   return bound_us;
 }
 
-double min_added_us_at_peaks(const RematProblem& problem, int64_t limit_bytes, int64_t host_bytes) {
-  const RematSchedule plain(problem);
-  const CopyBound bound(plain);
-  const auto live = [&](int32_t t) { return plain.memory().live({t, t}); };
-  double bound_us = 0;
-  for (int32_t stretch = 0; stretch < peaks; ++stretch) {
-    const auto begin = static_cast<int32_t>(int64_t{problem.op_count()} * stretch / peaks),
-               end = static_cast<int32_t>(int64_t{problem.op_count()} * (stretch + 1) / peaks);
-    int32_t highest = begin;
-    for (int32_t t = begin; t < end; ++t)
-      if (live(t) > live(highest)) highest = t;
-    if (begin < end && live(highest) > limit_bytes)
-      bound_us = std::max(bound_us, bound.at(highest, limit_bytes, host_bytes));
+struct PeakBound::State {
+  explicit State(RematProblem of) : problem(std::move(of)), plain(problem), bound(plain) {
+    for (int32_t stretch = 0; stretch < peaks; ++stretch) {
+      const auto begin = static_cast<int32_t>(int64_t{problem.op_count()} * stretch / peaks),
+                 end = static_cast<int32_t>(int64_t{problem.op_count()} * (stretch + 1) / peaks);
+      int32_t highest = begin;
+      for (int32_t t = begin; t < end; ++t)
+        if (live_bytes(t) > live_bytes(highest)) highest = t;
+      if (begin < end) highest_ops.push_back(highest);
+    }
   }
+  int64_t live_bytes(int32_t op) const { return plain.memory().live({op, op}); }
+
+  RematProblem problem;
+  RematSchedule plain;
+  CopyBound bound;
+  std::vector<int32_t> highest_ops;  // of each part of the schedule
+};
+
+PeakBound::PeakBound(RematProblem problem) : state_(std::make_unique<const State>(std::move(problem))) {}
+PeakBound::~PeakBound() = default;
+
+double PeakBound::min_added_us(int64_t limit_bytes, int64_t host_bytes) const {
+  double bound_us = 0;
+  for (int32_t op : state_->highest_ops)
+    if (state_->live_bytes(op) > limit_bytes)
+      bound_us = std::max(bound_us, state_->bound.at(op, limit_bytes, host_bytes));
   return bound_us;
 }
 

@@ -234,9 +234,9 @@ TEST_CASE("remat: as cheap as the best three remats, and never below the bound")
         on_host += problem.value_bytes[option.value];
     if (plan.peak_bytes <= limit) {
       CHECK(min_added_us(problem, limit) <= plan.added_us + 1e-9);
-      CHECK(min_added_us_at_peaks(problem, limit, on_host) <= plan.added_us + 1e-9);
+      CHECK(PeakBound(problem).min_added_us(limit, on_host) <= plan.added_us + 1e-9);
     }
-    CHECK(min_added_us_at_peaks(problem, limit) <= min_added_us(problem, limit) + 1e-9);
+    CHECK(PeakBound(problem).min_added_us(limit) <= min_added_us(problem, limit) + 1e-9);
     CHECK(min_peak_bytes(problem) <= plan.peak_bytes);
     CHECK(min_peak_bytes(problem) <= plan_within(problem, 1, {.seconds = 0.01}).peak_bytes);
     CHECK(plain_peak(with_extras(problem, extras_of(plan.remats), extras_of(plan.reloads))) <= plan.peak_bytes);
@@ -413,7 +413,7 @@ TEST_CASE("remat: a group of levels is the same whichever others are searched, a
     REQUIRE(!plans.empty());
     CHECK(plans.front().level_bytes == in_order.highest_bytes(group));
     CHECK(plans.back().level_bytes == in_order.lowest_bytes(group));
-    const double bound_us = min_added_us_at_peaks(problem, in_order.highest_bytes(group));
+    const double bound_us = PeakBound(problem).min_added_us(in_order.highest_bytes(group));
     for (size_t i = 0; i < plans.size(); ++i) {
       CHECK(plans[i].peak_bytes <= plans[i].level_bytes);
       CHECK(plans[i].added_us >= bound_us - 1e-9);
