@@ -9,6 +9,7 @@
 #include "passes/budget/program_size.h"
 
 #include <cmath>
+#include <utility>
 
 namespace plimsoll {
 namespace {
@@ -148,6 +149,7 @@ Result<std::optional<Plan>> BudgetFitter::fastest(int64_t budget_bytes, double e
   std::optional<Plan> best;
   if (!searches()) return best;
   size_t level_of_best = 0;
+  double best_us = std::numeric_limits<double>::infinity(), hidden_us = options_.hidden_us;
   for (size_t i = 0; i < levels_.size(); ++i) {
     if (options_.is_given_up && options_.is_given_up()) return std::nullopt;
     if (levels_[i].source != i && is_out_of_question(i, budget_bytes, enough_us)) continue;
@@ -155,12 +157,17 @@ Result<std::optional<Plan>> BudgetFitter::fastest(int64_t budget_bytes, double e
     // Later levels have these copies too, and more.
     if (search.min_us() >= enough_us) break;
     if (search.min_bytes() > budget_bytes || search.min_us_within(budget_bytes) >= enough_us) continue;
-    Result<std::optional<Plan>> plan = search.fastest(budget_bytes, enough_us);
+    Result<std::optional<Plan>> plan = search.fastest(budget_bytes, enough_us, hidden_us);
     if (!plan) return plan.takeError();
     if (!*plan) continue;
     Plan faster = complete(std::move(**plan), options_.training);
-    if (!best || is_better(faster, *best)) best = std::move(faster), level_of_best = i;
-    enough_us = std::min(enough_us, best->predicted_step_us);
+    const double faster_us = faster.predicted_step_us,
+                 us = options_.us_of_step ? options_.us_of_step(faster) : faster_us;
+    enough_us = std::min(enough_us, faster_us);
+    if (us < best_us) best = std::move(faster), level_of_best = i, best_us = us;
+    if (best_us <= options_.fast_enough_us) break;
+    // One that was taken as hidden and is not may not be the fastest of its level.
+    if (std::exchange(hidden_us, 0) >= faster_us) --i;
   }
   if (best) best = explained(std::move(*best), level_of_best);
   return best;

@@ -167,8 +167,8 @@ double OffloadLevelSearch::min_us_of_group(const OrderVariant& order, GroupedPla
     plans.bound_us = std::make_shared<const PeakBound>(order.from_source ? order.from_source->at_least(groups.problem())
                                                                          : groups.problem());
   const int64_t limit = std::min(allowance_, groups.highest_bytes(group));
-  const double added_us = order.from_source ? plans.bound_us->min_added_us(limit)
-                                            : plans.bound_us->min_added_us(limit, order.host_room);
+  const double added_us =
+      order.from_source ? plans.bound_us->min_added_us(limit) : plans.bound_us->min_added_us(limit, order.host_room);
   return std::max(order.min_us, compute_us(problem) + lost_to_states_us(problem) + added_us);
 }
 
@@ -315,8 +315,10 @@ Result<Plan> OffloadLevelSearch::lower(int64_t budget_bytes) {
   return lower_to_plan({*draft_, budget_bytes, in_.host_budget_bytes, in_.placement_seconds});
 }
 
-Result<std::optional<Plan>> OffloadLevelSearch::fastest(int64_t budget_bytes, double enough_us) {
+Result<std::optional<Plan>> OffloadLevelSearch::fastest(int64_t budget_bytes, double enough_us, double hidden_us) {
   allowance_ = allowance(budget_bytes);
+  const bool is_whole_step = functions_.size() == 1 && calls_of(0) == 1;
+  hidden_us_ = is_whole_step && hidden_us < enough_us ? hidden_us : 0;
   bool are_chosen = true;
   for (size_t f = 0; f < functions_.size() && are_chosen; ++f)
     are_chosen = choose(f, enough_us - (min_us_ - min_us_of(f)));
@@ -336,6 +338,7 @@ void OffloadLevelSearch::drop_bounds() {
 
 Result<std::optional<Plan>> OffloadLevelSearch::smallest(int64_t budget_bytes, int64_t enough_bytes) {
   allowance_ = allowance(budget_bytes);
+  hidden_us_ = 0;
   const bool any_is_less = enough_bytes == std::numeric_limits<int64_t>::max();
   const int64_t enough = any_is_less ? enough_bytes : allowance(enough_bytes);
   bool all_fit = true;

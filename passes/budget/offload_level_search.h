@@ -30,6 +30,10 @@ struct FitOptions {
   bool both_orders = true;        // also the one in which updates run early
   bool is_one_of_many = false;    // see RematOptions
   std::function<bool()> is_given_up = nullptr;  // asked now and then: whether nobody wants the plan any more
+  // Of a stage: how long a step of the pipeline takes with a plan of it, which is compared instead of the plan's time;
+  // how long it may take, so that no faster plan is looked for; and up to which time of a plan it probably does so.
+  std::function<double(const Plan&)> us_of_step = nullptr;
+  double fast_enough_us = 0, hidden_us = 0;
 };
 
 // Relative difference of a sum of times in another order.
@@ -52,8 +56,9 @@ class OffloadLevelSearch {
   int64_t min_bytes() const { return min_bytes_; }
   int64_t host_bytes() const { return host_bytes_; }  // of states
 
-  // The fastest plan found within the budgets; none where bounds show that the step takes `enough_us` or longer.
-  Result<std::optional<Plan>> fastest(int64_t budget_bytes, double enough_us);
+  // The fastest plan found within the budgets; none where bounds show that the step takes `enough_us` or longer. Of
+  // several that take at most `hidden_us` any is as good.
+  Result<std::optional<Plan>> fastest(int64_t budget_bytes, double enough_us, double hidden_us = 0);
   // Where there is no such plan, the one that needs least; none where every plan found needs `enough_bytes` or more.
   Result<std::optional<Plan>> smallest(int64_t budget_bytes, int64_t enough_bytes);
   // The plan that was found last, with what was decided for it.
@@ -205,7 +210,10 @@ class OffloadLevelSearch {
   std::optional<PlanDraft> draft_;         // of the plan laid out last
   int64_t persistent_bytes_ = 0, host_bytes_ = 0, min_bytes_ = 0;
   double min_us_ = 0;
-  int64_t allowance_ = 0;  // transient bytes a function may have, of the budget that is being tried
+  // Of the budget that is being tried: transient bytes a function may have, and up to which time plans are tried before
+  // groups of levels are searched that may have faster ones.
+  int64_t allowance_ = 0;
+  double hidden_us_ = 0;
 };
 
 }  // namespace plimsoll

@@ -85,13 +85,16 @@ void OffloadLevelSearch::push_group(FunctionSearch& function, const OrderVariant
   while (group < plans.is_taken.size() && (plans.is_taken[group] || plans.groups->lowest_bytes(group) > allowance_))
     ++group;
   if (group == plans.is_taken.size()) return;
-  push(function, {&order, nullptr, min_us_of_group(order, plans, group), nullptr, false, nullptr, kind, group});
+  const double us = std::max(hidden_us_, min_us_of_group(order, plans, group));
+  push(function, {&order, nullptr, us, nullptr, false, nullptr, kind, group});
 }
 
-// Searches the groups that are next to try, beside each other, and adds their plans.
+// Searches the groups that are next to try, beside each other, and adds their plans. Where one is probably enough, it
+// is the first alone.
 void OffloadLevelSearch::search_groups(FunctionSearch& function, double too_long_us) {
   std::vector<Trial> next;
-  while (!function.options.empty() && is_group(function.options.front()) && function.options.front().us < too_long_us)
+  while (!function.options.empty() && is_group(function.options.front()) && function.options.front().us < too_long_us &&
+         (next.empty() || function.options.front().us > hidden_us_))
     next.push_back(pop(function));
   const auto groups_of = [](const Trial& trial) -> SearchedGroups& { return *trial.order->grouped[trial.kind].groups; };
   parallel_for(next.size(), [&](size_t i) { groups_of(next[i]).plans(next[i].group); });
@@ -139,10 +142,10 @@ void OffloadLevelSearch::search_all_groups(FunctionSearch& function) const {
 }
 
 // Of two with equal times, the one whose time is exact and no bound is tried first, and what is searched already before
-// what is not.
+// what is not, remats alone before copies.
 bool OffloadLevelSearch::is_later(const Trial& a, const Trial& b) {
   const auto rank = [](const Trial& trial) { return is_group(trial) ? 2 : trial.overlap ? 0 : 1; };
-  return a.us != b.us ? a.us > b.us : rank(a) > rank(b);
+  return a.us != b.us ? a.us > b.us : std::pair(rank(a), a.kind) > std::pair(rank(b), b.kind);
 }
 
 void OffloadLevelSearch::push(FunctionSearch& function, Trial option) {

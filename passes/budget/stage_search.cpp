@@ -10,12 +10,12 @@
 #include "passes/budget/fit.h"
 #include "passes/budget/host_shares.h"
 #include "passes/budget/program_size.h"
+#include "passes/budget/step_of_stages.h"
 #include "passes/derive_stages.h"
 
 #include <algorithm>
 #include <atomic>
 #include <limits>
-#include <mutex>
 #include <numeric>
 
 namespace plimsoll {
@@ -85,53 +85,6 @@ Result<std::optional<Plan>> fit_stage(const Derived& derived, const StageFit& fi
   return plan;
 }
 
-// Share of a plain plan's time that a plan with remats takes at least; its copies and collectives may be placed better.
-constexpr double sure_share_of_plain = 0.99;
-
-// Shows that a pipeline takes too long before all of its stages are searched: those that are not take as long as their
-// plain plans at least. Plans count in the order of the search, whichever thread is first, so that the answer does not
-// depend on threads.
-class StepBound {
- public:
-  // `plain` is by stage.
-  StepBound(std::vector<const Plan*> plain, llvm::ArrayRef<size_t> order, double enough_us)
-      : plans_(std::move(plain)), order_(order), found_(plans_.size(), nullptr), enough_us_(enough_us) {}
-
-  void add(size_t stage, const Plan& plan) {
-    if (enough_us_ == std::numeric_limits<double>::infinity()) return;
-    const std::lock_guard<std::mutex> lock(mutex_);
-    found_[stage] = &plan;
-    for (; counted_ < order_.size() && found_[order_[counted_]]; ++counted_) {
-      plans_[order_[counted_]] = found_[order_[counted_]];
-      if (sure_share_of_plain * step_us() >= enough_us_) is_too_slow_ = true;
-    }
-  }
-
-  // Once every stage has a plan or none, the same whatever threads did.
-  bool is_too_slow() const { return is_too_slow_; }
-
- private:
-  double step_us() const {
-    double us = 0;
-    for (size_t f = 0; f < plans_.front()->functions.size(); ++f) {
-      llvm::SmallVector<StageFunction, 8> stages;
-      for (const Plan* plan : plans_) stages.push_back({&plan->functions[f], &plan->device});
-      double slowest_us = 0;
-      for (const Timeline& stage : predict_timelines(stages)) slowest_us = std::max(slowest_us, stage.total_us);
-      us += static_cast<double>(plans_.front()->calls_per_step(f)) * slowest_us;
-    }
-    return us;
-  }
-
-  std::vector<const Plan*> plans_;  // by stage
-  llvm::ArrayRef<size_t> order_;
-  std::vector<const Plan*> found_;  // by stage
-  size_t counted_ = 0;              // of the order
-  double enough_us_;
-  std::atomic<bool> is_too_slow_ = false;
-  std::mutex mutex_;
-};
-
 int64_t lacks_bytes(const Plan& plan) { return plan.promised_bytes() - plan.arenas.front().budget_bytes; }
 
 // By stage; a result without a plan is that of a stage which has no plan as fast as is asked for.
@@ -142,6 +95,7 @@ using StagePlans = std::vector<std::optional<Result<std::optional<Plan>>>>;
 constexpr double nearly_all = 0.95;
 
 void fit_with_more_of_hosts(StagePlans& fitted, llvm::ArrayRef<int64_t> host_bytes, const TrainingRequest& request,
+                            const StepOfStages& step,
                             llvm::function_ref<Result<std::optional<Plan>>(size_t stage, int64_t bytes)> fit) {
   if (request.host_budget_of_host() == 0) return;
   std::vector<HostUse> uses;
@@ -157,7 +111,7 @@ void fit_with_more_of_hosts(StagePlans& fitted, llvm::ArrayRef<int64_t> host_byt
   parallel_for(fitted.size(), [&](size_t i) {
     if (more[i] == 0) return;
     Result<std::optional<Plan>> again = fit(i, host_bytes[i] + more[i]);
-    if (!again || !*again || !is_better(**again, ***fitted[i])) return llvm::consumeError(again.takeError());
+    if (!again || !*again || !step.is_better(i, **again, ***fitted[i])) return llvm::consumeError(again.takeError());
     fitted[i].emplace(std::move(again));
   });
 }
@@ -178,6 +132,12 @@ std::vector<size_t> slowest_first(const DerivedStages& derived) {
   std::iota(order.begin(), order.end(), 0);
   llvm::stable_sort(order, [&](size_t a, size_t b) { return us[a] > us[b]; });
   return order;
+}
+
+// Plans of the stage are compared by the step they make with those of the other stages.
+void compare_by_step(FitOptions& options, const StepOfStages& step, size_t stage) {
+  options.us_of_step = [&step, stage](const Plan& plan) { return step.us_with(stage, plan); };
+  options.fast_enough_us = step.fast_enough_us();
 }
 
 // What came of a search in which a stage has no plan: nothing, or the errors of the stages ahead of it. Those behind it
@@ -216,26 +176,33 @@ Result<std::vector<Plan>> fit_stages(DerivedStages& derived, const ForwardModel&
   for (std::optional<Result<StageFit>>& each : prepared) plain.push_back(&*(*each)->plain);
 
   const std::vector<size_t> order = slowest_first(derived);
-  StepBound bound(std::move(plain), order, request.enough_us);
+  StepOfStages step(std::move(plain), order, request.enough_us);
   std::atomic<size_t> without_plan = order.size();  // the first place in the order whose stage has none
-  parallel_for(order.size(), [&](size_t place) {
+  const auto fit_at = [&](size_t place) {
     const size_t i = order[place];
-    const auto is_given_up = [&, place] { return without_plan < place || bound.is_too_slow(); };
+    const auto is_given_up = [&, place] { return without_plan < place || step.is_too_slow(); };
     if (is_given_up()) return void(fitted[i].emplace(std::optional<Plan>()));
-    (*prepared[i])->options.is_given_up = is_given_up;
-    fitted[i].emplace(fit_stage(derived.stages[i], **prepared[i], request.enough_us));
+    FitOptions& options = (*prepared[i])->options;
+    options.is_given_up = is_given_up;
+    compare_by_step(options, step, i);
+    if (place > 0 && !is_within_budget(*(*prepared[i])->plain)) options.hidden_us = step.hidden_us_of(i);
+    fitted[i].emplace(fit_stage(derived.stages[i], **prepared[i], step.enough_us_of(i)));
     if (!*fitted[i]) return;
-    if (**fitted[i]) return bound.add(i, ***fitted[i]);
+    if (**fitted[i]) return step.add(i, ***fitted[i]);
     for (size_t first = without_plan; place < first && !without_plan.compare_exchange_weak(first, place);) {
     }
-  });
-  if (without_plan < order.size() || bound.is_too_slow())
+  };
+  fit_at(0);
+  parallel_for(order.size() - 1, [&](size_t i) { fit_at(i + 1); });
+  if (without_plan < order.size() || step.is_too_slow())
     return refused_or_none(fitted, llvm::ArrayRef(order).take_front(without_plan));
-  fit_with_more_of_hosts(fitted, host_bytes, request, [&](size_t i, int64_t bytes) -> Result<std::optional<Plan>> {
-    Result<StageFit> fit = prepare(i, bytes);
-    if (!fit) return fit.takeError();
-    return fit_stage(derived.stages[i], *fit, request.enough_us);
-  });
+  const auto fit_again = [&](size_t i, int64_t bytes) -> Result<std::optional<Plan>> {
+    Result<StageFit> again = prepare(i, bytes);
+    if (!again) return again.takeError();
+    compare_by_step(again->options, step, i);
+    return fit_stage(derived.stages[i], *again, request.enough_us);
+  };
+  fit_with_more_of_hosts(fitted, host_bytes, request, step, fit_again);
   std::vector<Plan> plans;
   for (std::optional<Result<std::optional<Plan>>>& result : fitted) {
     if (!*result) {
