@@ -6,6 +6,7 @@
 #include "ir/support/parallel.h"
 #include "ir/support/units.h"
 #include "passes/budget/budget_report.h"
+#include "passes/budget/guess_pipeline.h"
 #include "passes/budget/program_size.h"
 #include "passes/budget/stage_search.h"
 #include "passes/derive_stages.h"
@@ -69,6 +70,7 @@ class MeshSearch {
     std::optional<CompileResult> plain;          // without remats and copies, and the program of that
     std::optional<Result<CompileResult>> ahead;  // becomes `plain`, where it is compiled before it is wanted
     bool failed_ahead = false;                   // that is an error
+    std::optional<double> guess_us;              // of a step within the budget, of a pipeline
     bool failed = false;                         // it cannot be compiled
     bool is_considered = false;
   };
@@ -282,16 +284,20 @@ class MeshSearch {
     while (fits < compiled_.size() && !compiled_[fits]->plain->fits) ++fits;
     if (fits < compiled_.size()) consider(*compiled_[fits], std::move(*compiled_[fits]->plain));
     std::vector<Candidate*> faster(compiled_.begin(), compiled_.begin() + static_cast<std::ptrdiff_t>(fits));
+    parallel_for(faster.size() > 1 ? faster.size() : 0, [&](size_t i) {
+      if (within_budget_of(*faster[i])) faster[i]->guess_us = guess_pipeline_us(faster[i]->plain->plan, budget_bytes_);
+    });
     llvm::stable_sort(faster, [&](const Candidate* a, const Candidate* b) { return guess_us(*a) < guess_us(*b); });
     if (Status s = try_within_budget(faster)) return s;
     for (size_t i = fits + 1; i < compiled_.size(); ++i) consider(*compiled_[i], std::move(*compiled_[i]->plain));
     return Status::success();
   }
 
-  // A forward that is computed again is about a third of a step, and frees most of the bytes. The cheapest come first:
-  // half of the bytes take a quarter of that time. About half of the copies hides beside computing, and states share
-  // the budget with what forward saves.
+  // Of a pipeline, what quickly found remats of its slowest stage come to. Otherwise a forward that is computed again
+  // is about a third of a step, and frees most of the bytes. The cheapest come first: half of the bytes take a quarter
+  // of that time. About half of the copies hides beside computing, and states share the budget with what forward saves.
   double guess_us(const Candidate& candidate) const {
+    if (candidate.guess_us) return *candidate.guess_us;
     double freed = 0;  // the largest share of a stage's transient bytes that is too much
     for (const Plan* stage : candidate.plain->plan.stages()) {
       const Arena& arena = stage->arenas.front();
@@ -324,9 +330,11 @@ class MeshSearch {
 
   // Tries them in their order, two beside each other where the first is guessed to be slower than the best: then the
   // second hardly ever has to be tried again because the best has become another.
-  Status try_within_budget(llvm::ArrayRef<Candidate*> candidates) {
+  Status try_within_budget(std::vector<Candidate*> candidates) {
     while (!candidates.empty()) {
       const bool fits = best_ && best_->fits;
+      if (fits) drop_what_is_not_searched(candidates);
+      if (candidates.empty()) break;
       const size_t count = candidates.size() > 1 && fits && guess_us(*candidates.front()) >= us_of(*best_) ? 2 : 1;
       std::vector<std::optional<Result<CompileResult>>> results(count);
       parallel_for(count, [&](size_t i) {
@@ -341,9 +349,19 @@ class MeshSearch {
       for (std::optional<Result<CompileResult>>& left : llvm::MutableArrayRef(results).drop_front(tried))
         if (left && !*left) llvm::consumeError(left->takeError());
       if (failed) return failed;
-      candidates = candidates.drop_front(tried);
+      candidates.erase(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(tried));
     }
     return Status::success();
+  }
+
+  // Of these only the plain plans count: where they are too slow now, they stay so.
+  void drop_what_is_not_searched(std::vector<Candidate*>& candidates) {
+    llvm::erase_if(candidates, [&](Candidate* candidate) {
+      if (within_budget_of(*candidate)) return false;
+      consider(*candidate, std::move(*candidate->plain));
+      candidate->plain->prepared.reset();
+      return true;
+    });
   }
 
   // Considers what was found within the budget, or the plain plan.

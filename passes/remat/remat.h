@@ -124,6 +124,9 @@ bool ends_levels(const RematProblem& problem, const RematPlan& plan, const Remat
 std::vector<RematPlan> remat_levels(const RematProblem& problem, int64_t highest_bytes,
                                     const RematOptions& options = {}, llvm::ArrayRef<RematPlan> starts = {});
 
+// What a plan within the limit adds that is found quickly, going down once; infinite where that ends above the limit.
+double added_us_of_descent(const RematProblem& problem, int64_t limit_bytes);
+
 // No plan within the limit adds less time than this; infinite when no plan can be within the limit. A few exact
 // searches tighten the bound; each may search `nodes` nodes.
 double min_added_us(const RematProblem& problem, int64_t limit_bytes, int64_t nodes = 200000);

@@ -177,6 +177,13 @@ std::vector<RematPlan> RematLevelGroups::search(size_t group, int64_t highest_by
   return plans;
 }
 
+double added_us_of_descent(const RematProblem& problem, int64_t limit_bytes) {
+  RematSchedule schedule(problem);
+  if (!lower_peak(schedule, limit_bytes, Tried::FewAlike)) return std::numeric_limits<double>::infinity();
+  drop_unneeded(schedule, limit_bytes);
+  return schedule.added_us();
+}
+
 std::vector<RematPlan> remat_levels(const RematProblem& problem, int64_t highest_bytes, const RematOptions& options,
                                     llvm::ArrayRef<RematPlan> starts) {
   RematLevelGroups groups(problem, options);

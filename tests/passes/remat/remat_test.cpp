@@ -9,6 +9,7 @@
 #include "doctest/doctest.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 // The incremental measures against a plain sweep, and the searches against what enumeration finds.
@@ -238,6 +239,8 @@ TEST_CASE("remat: as cheap as the best three remats, and never below the bound")
     }
     CHECK(PeakBound(problem).min_added_us(limit) <= min_added_us(problem, limit) + 1e-9);
     CHECK(min_peak_bytes(problem) <= plan.peak_bytes);
+    if (const double quick_us = added_us_of_descent(problem, limit); std::isfinite(quick_us))
+      CHECK(quick_us >= min_added_us(problem, limit) - 1e-9);
     CHECK(min_peak_bytes(problem) <= plan_within(problem, 1, {.seconds = 0.01}).peak_bytes);
     CHECK(plain_peak(with_extras(problem, extras_of(plan.remats), extras_of(plan.reloads))) <= plan.peak_bytes);
   }
