@@ -8,6 +8,7 @@
 #include "ir/support/units.h"
 #include "passes/analysis/dependence.h"
 #include "passes/analysis/single_value_cuts.h"
+#include "passes/budget/budget_frontier.h"
 #include "passes/budget/budget_report.h"
 #include "passes/budget/fit.h"
 #include "passes/budget/lean_workspaces.h"
@@ -124,29 +125,6 @@ Candidates keep_worthwhile(Candidates& candidates, int64_t whole_bytes) {
   }
   candidates = std::move(kept);
   return others;
-}
-
-// Gives about a dozen plans from `plain`, which takes least time, down to the one that needs least: the rows of
-// `compile
-// --pareto`. Each is what `within` gives for the budget it records, a size that people can type. Each needs less than
-// the one before and takes no less time.
-Result<std::vector<Plan>> budget_frontier(const Plan& plain,
-                                          llvm::function_ref<Result<Plan>(int64_t budget_bytes)> within) {
-  constexpr int rows = 12;
-  const int64_t most = plain.promised_bytes();
-  Result<Plan> floor = within(1);
-  if (!floor) return floor.takeError();
-  const int64_t least = floor->promised_bytes();
-  std::vector<Plan> plans{with_budget(plain, round_up_readable(most))};
-  for (int row = 1; row < rows; ++row) {
-    Result<Plan> plan = within(round_up_readable(most - (most - least) * row / (rows - 1)));
-    if (!plan) return plan.takeError();
-    if (!is_within_budget(*plan) || plan->promised_bytes() > plans.back().promised_bytes()) continue;
-    // A plan that serves a smaller budget too is listed for the smallest one.
-    if (plan->promised_bytes() == plans.back().promised_bytes()) plans.pop_back();
-    plans.push_back(std::move(*plan));
-  }
-  return plans;
 }
 
 class SplitSearch {
