@@ -113,10 +113,10 @@ void RematLevelGroups::start_from(RematSchedule& schedule, size_t group) const {
 
 bool RematLevelGroups::reaches(size_t group) {
   if (group >= ends_.size()) return false;
-  if (strides_.size() >= group || stuck_) return strides_.size() >= group;
-  RematSchedule schedule(problem_);
-  start_from(schedule, strides_.size());
   while (strides_.size() < group && !stuck_) {
+    // Each stride starts anew: what a schedule holds says nothing of the order in which it came, on which ties depend.
+    RematSchedule schedule(problem_);
+    start_from(schedule, strides_.size());
     const int64_t limit = limits_[ends_[strides_.size()] - 1];
     if (lower_peak(schedule, limit, tried_))
       strides_.push_back(level_at(schedule, limit));

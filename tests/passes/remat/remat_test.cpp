@@ -433,6 +433,32 @@ TEST_CASE("remat: a group of levels is the same whichever others are searched, a
   CHECK(in_order.lowest_bytes(in_order.count() - 1) >= min_peak_bytes(problem));
 }
 
+// Costs are no sums of powers of two, so that a schedule's time depends on the order of what was put in.
+TEST_CASE("remat: a stride is the same whether others are asked for with it or before") {
+  for (int seed : {6, 7, 8}) {
+    std::mt19937 random(seed);
+    RematProblem problem = long_there_and_back();
+    for (RematOp& op : problem.ops) op.cost_us = 0.1 * (1 + pick(random, 9));
+    for (int32_t v = 0; v < long_ops / 2; ++v) {
+      const int thousands = 1 + pick(random, 3);
+      problem.value_bytes[v] = 1000 * thousands;
+      if (pick(random, 2) != 0) problem.offloads.push_back({v, 0.7 * thousands, 0.7 * thousands});
+    }
+    const RematOptions options{.seconds = 0.01, .min_share = 0.05};
+    RematLevelGroups one_by_one(problem, options), at_once(problem, options);
+    size_t last = 0;
+    while (one_by_one.reaches(last + 1)) ++last;
+    REQUIRE(at_once.reaches(last));
+    const int64_t peak = plain_peak(problem);
+    const std::vector<RematPlan> plans = one_by_one.search(last, peak, false), same = at_once.search(last, peak, false);
+    REQUIRE(plans.size() == same.size());
+    for (size_t i = 0; i < plans.size(); ++i) {
+      CHECK(plans[i].remats == same[i].remats);
+      CHECK(plans[i].reloads == same[i].reloads);
+    }
+  }
+}
+
 TEST_CASE("remat: with offloads, no plan takes longer than one for a lower level") {
   std::mt19937 random(5);
   for (int round = 0; round < 6; ++round) {
