@@ -85,8 +85,9 @@ class OffloadLevelSearch {
     Layout layout;
   };
   struct PackedTry {
-    bool was_made = false;
-    std::optional<PackedOverlap> found;
+    bool was_made = false, has_steps = false;
+    std::optional<PackedOverlap> tight;
+    std::vector<PackedOverlap> steps;  // down to the tight one, each lower and slower than the one before
   };
   struct Candidate {
     RematPlan plan;
@@ -187,7 +188,11 @@ class OffloadLevelSearch {
   // How far a layout is searched that greedy orders do not bring within the allowance.
   enum class LayoutSearch : uint8_t { Greedy, Brief, Whole };
   void measure(const Trial& trial, int64_t allowance, LayoutSearch search = LayoutSearch::Whole) const;
-  std::optional<Trial> packed(const Trial& trial) const;
+  enum class PackedLayouts : uint8_t { Tight, Steps };
+  PackedTry* pack(const Trial& trial, PackedLayouts wanted) const;
+  static Trial packed_trial(const Trial& trial, PackedOverlap& packed);
+  std::vector<Trial> packed(const Trial& trial) const;
+  std::optional<Trial> tightly_packed(const Trial& trial) const;
   static bool is_wasteful(const Layout& layout);
   bool gives_way(const Trial& trial) const;
   bool is_above_host(const Layout& layout) const;

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <utility>
 
 namespace plimsoll {
 namespace {
@@ -273,7 +274,7 @@ void OffloadLevelSearch::measure(const Trial& trial, int64_t allowance, LayoutSe
     return;
   }
   const auto is_searched_on = [&] {
-    return layout.height_bytes > allowance && search != LayoutSearch::Greedy && !packed(trial);
+    return layout.height_bytes > allowance && search != LayoutSearch::Greedy && !tightly_packed(trial);
   };
   const auto keep = [&](BufferPlacement placement) {
     layout.height_bytes = placement.height_bytes + repeated_bytes;
@@ -300,31 +301,49 @@ void OffloadLevelSearch::measure(const Trial& trial, int64_t allowance, LayoutSe
   keep(place(MemorySpace::Device));
 }
 
-// The trial with intervals that its layout has room for, whatever the budget; none where they need not or cannot be
-// found.
-std::optional<OffloadLevelSearch::Trial> OffloadLevelSearch::packed(const Trial& trial) const {
-  if (!trial.overlap || trial.packed || meets_stages(trial.order->graph)) return std::nullopt;
+// The layouts of a trial's copies, whatever the budget; null where they need none.
+OffloadLevelSearch::PackedTry* OffloadLevelSearch::pack(const Trial& trial, PackedLayouts wanted) const {
+  if (!trial.overlap || trial.packed || meets_stages(trial.order->graph)) return nullptr;
   Candidate& candidate = *trial.candidate;
-  const size_t level = static_cast<size_t>(trial.overlap - candidate.overlaps.data());
-  auto& [was_made, packed] = candidate.packed[level];
-  if (!was_made) {
-    was_made = true;
-    const TriedFunction in_place = apply({trial.order, trial.candidate, trial.us});
-    const RematProblem problem = apply_to_problem(trial.order->sequence.problem, candidate.plan);
-    PlacementOptions options;
-    options.alignment = in_.draft.device.alignment_bytes;
-    options.seconds = in_.placement_seconds;
-    std::optional<PackedCopies> copies =
-        pack_copies({in_place.graph, in_place.draft.writers, *in_.draft.catalog, problem}, *trial.overlap, options);
-    if (copies) {
-      packed = {std::move(*copies), {}};
-      measure({trial.order, trial.candidate, trial.us, &packed->copies.overlap, false, &*packed},
-              std::numeric_limits<int64_t>::max());
-    }
+  PackedTry& made = candidate.packed[static_cast<size_t>(trial.overlap - candidate.overlaps.data())];
+  const bool wants_steps = wanted == PackedLayouts::Steps && !made.has_steps;
+  if (made.was_made && !wants_steps) return &made;
+  const TriedFunction in_place = apply({trial.order, trial.candidate, trial.us});
+  const RematProblem problem = apply_to_problem(trial.order->sequence.problem, candidate.plan);
+  const FunctionWithCopies function{in_place.graph, in_place.draft.writers, *in_.draft.catalog, problem};
+  PlacementOptions options;
+  options.alignment = in_.draft.device.alignment_bytes;
+  options.seconds = in_.placement_seconds;
+  if (!std::exchange(made.was_made, true))
+    if (std::optional<PackedCopies> tight = pack_tightly(function, *trial.overlap, options))
+      made.tight = {std::move(*tight), {}};
+  if (wants_steps) {
+    made.has_steps = true;
+    if (made.tight)
+      for (PackedCopies& copies : pack_step_by_step(function, *trial.overlap, made.tight->copies, options))
+        made.steps.push_back({std::move(copies), {}});
   }
-  if (!packed) return std::nullopt;
-  const Overlap& overlap = packed->copies.overlap;
-  return Trial{trial.order, trial.candidate, std::max(trial.us, overlap.total_us), &overlap, false, &*packed};
+  return &made;
+}
+
+OffloadLevelSearch::Trial OffloadLevelSearch::packed_trial(const Trial& trial, PackedOverlap& packed) {
+  const Overlap& overlap = packed.copies.overlap;
+  return {trial.order, trial.candidate, std::max(trial.us, overlap.total_us), &overlap, false, &packed};
+}
+
+// The trial with intervals that its layout has room for: lower layouts with shorter ones. Empty where they need not or
+// cannot be found.
+std::vector<OffloadLevelSearch::Trial> OffloadLevelSearch::packed(const Trial& trial) const {
+  std::vector<Trial> trials;
+  if (PackedTry* made = pack(trial, PackedLayouts::Steps))
+    for (PackedOverlap& packed : made->steps) trials.push_back(packed_trial(trial, packed));
+  return trials;
+}
+
+// The one of these that is looked for alone.
+std::optional<OffloadLevelSearch::Trial> OffloadLevelSearch::tightly_packed(const Trial& trial) const {
+  PackedTry* made = pack(trial, PackedLayouts::Tight);
+  return made && made->tight ? std::optional(packed_trial(trial, *made->tight)) : std::nullopt;
 }
 
 bool OffloadLevelSearch::is_wasteful(const Layout& layout) {
@@ -345,8 +364,9 @@ bool OffloadLevelSearch::fits(const Trial& trial) const {
 // Whether the same copies take fewer bytes and hardly more time where their intervals give way to the layout.
 bool OffloadLevelSearch::gives_way(const Trial& trial) const {
   if (!is_wasteful(trial.layout())) return false;
-  const std::optional<Trial> packed_trial = packed(trial);
-  return packed_trial && packed_trial->us <= trial.us * max_slowdown;
+  return llvm::any_of(packed(trial), [&](const Trial& packed) {
+    return packed.us <= trial.us * max_slowdown && packed.packed->copies.height_bytes < trial.layout().height_bytes;
+  });
 }
 
 // Whether the bytes that are alive are within the allowance, once `fits` has said no.
@@ -383,7 +403,11 @@ std::optional<OffloadLevelSearch::Trial> OffloadLevelSearch::least_of(FunctionSe
   };
   const auto place = [&](size_t i) {
     measure(trials[i], trials[i].layout().live_bytes, options_.is_short ? LayoutSearch::Greedy : LayoutSearch::Brief);
-    if (is_wasteful(trials[i].layout())) trials[i] = packed(trials[i]).value_or(trials[i]);
+    if (!is_wasteful(trials[i].layout())) return need(trials[i]);
+    const std::optional<Trial> tight = tightly_packed(trials[i]);
+    if (!tight) return need(trials[i]);
+    trials[i] = *tight;
+    measure(trials[i], std::numeric_limits<int64_t>::max());
     return need(trials[i]);
   };
   const auto finish = [&](size_t i) {
@@ -404,8 +428,9 @@ bool OffloadLevelSearch::choose(size_t f, double enough_us) {
         function.chosen = *trial;
         return true;
       }
-      if (is_only_too_high(*trial))
-        if (const std::optional<Trial> with_room = packed(*trial)) push(function, *with_room);
+      if (!is_only_too_high(*trial)) continue;
+      for (const Trial& lower : packed(*trial))
+        if (lower.packed->copies.height_bytes <= allowance_) push(function, lower);
     }
     if (function.searched || !options_.recompute || !function.options.empty()) return false;
     search(function);

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cassert>
 #include <limits>
+#include <utility>
 
 // A buffer that a copy fills may live from a later issue on, and one that a copy empties may end at an earlier wait. So
 // these buffers have flexible lives, and the layout decides how long they are. The layout leaves each copy bounds that
@@ -24,9 +25,13 @@ namespace {
 
 using namespace remat;
 
-constexpr double effort = 0.25;  // of what a layout gets otherwise
+constexpr double effort = 0.25;         // of what a layout gets otherwise, for each way to a low one
+constexpr double share_aside = 0.6;     // of the work, for lower prices of lives
+constexpr double attempt_share = 0.12;  // of the work, for each step down
 constexpr int max_rounds = 6;
-constexpr int64_t slack_share = 200;  // bytes above the live peak that the layout may take: 1/200 of it
+// Shares of the live peak that a layout may take above it: a tight one, and the first of those that go down step by
+// step. Each step is a quarter of what is left, and no less than `least_step`.
+constexpr double tight_share = 0.005, loose_share = 0.16, step_share = 0.25, least_step = 0.0025;
 
 class CopyPacking {
  public:
@@ -39,67 +44,143 @@ class CopyPacking {
     collect_buffers();
   }
 
-  std::optional<PackedCopies> run() {
-    FlexiblePlacer placer(flexible_, clock_us_, capacity_above(peak_of(lives_of(wanted_))),
-                          steps_for(effort * options_.seconds, placement_steps_per_second));
-    std::optional<Found> best = found(std::move(placer), wide_.total_us);
+  std::optional<PackedCopies> tight() {
+    std::optional<Found> best = from_scratch(tight_bytes(peak_of(lives_of(wanted_))));
     if (!best) return std::nullopt;
     const double enough_us = best->total_us() * max_slowdown;
-    CopyIntervals filled = best->intervals;
-    filled.use_bounds();
-    while (is_wasteful(best->layout, filled)) {
-      std::optional<Found> next = pressed(*best, enough_us);
+    PackedCopies copies = packed(*best);
+    while (is_wasteful(copies)) {
+      std::optional<Found> next = pressed_together(*best, enough_us);
       if (!next || next->total_us() > enough_us) break;
       best.emplace(std::move(*next));
-      filled = best->intervals;
-      filled.use_bounds();
+      copies = packed(*best);
     }
-    return packed(best->layout, filled.total_us() >= wide_.total_us ? filled : best->intervals);
+    return copies;
+  }
+
+  std::vector<PackedCopies> down_to(const PackedCopies& tight) {
+    const std::vector<Life> wanted = lives_of(wanted_);
+    const int64_t peak = peak_of(wanted);
+    std::vector<PackedCopies> layouts;
+    for (std::optional<Found> high = from_scratch(bytes_above(peak, loose_share));
+         high && high->height_bytes > tight.height_bytes;) {
+      add(layouts, packed(*high));
+      const double share = static_cast<double>(high->height_bytes) / static_cast<double>(peak) - 1;
+      high = pressed(*high, bytes_above(peak, share - std::max(step_share * share, least_step)), wanted);
+    }
+    add(layouts, tight);
+    return without_wasteful(std::move(layouts));
   }
 
  private:
   struct Found {
     FlexiblePlacer placer;
+    int64_t height_bytes;
     FlexiblePlacement layout;
     CopyIntervals intervals;
+    int64_t steps_left = 0;
 
     double total_us() const { return intervals.total_us(); }
   };
 
-  int64_t capacity_above(int64_t peak) const {
+  int64_t steps() const { return steps_for(effort * options_.seconds, placement_steps_per_second); }
+
+  int64_t bytes_above(int64_t peak, double share) const {
     const int64_t unit = options_.alignment;
-    return std::max(peak, (peak + peak / slack_share) / unit * unit);
+    return static_cast<int64_t>((1 + share) * static_cast<double>(peak)) / unit * unit;
+  }
+
+  int64_t tight_bytes(int64_t peak) const { return std::max(peak, bytes_above(peak, tight_share)); }
+
+  // Once some of the work was in vain, lives are given up more easily.
+  std::optional<Found> from_scratch(int64_t capacity_bytes) const {
+    int64_t left = steps();
+    FlexiblePlacer empty(flexible_, clock_us_, capacity_bytes);
+    for (bool falls = true; falls;) {
+      const FlexiblePlacer placer = empty;
+      falls = empty.lower_price();
+      const auto aside = falls ? static_cast<int64_t>(share_aside * static_cast<double>(left)) : 0;
+      if (std::optional<Found> next = found(placer, left - aside, aside, wide_.total_us)) return next;
+      left = aside;
+    }
+    return std::nullopt;
   }
 
   // The fastest of some layouts. After each, copies that an engine waits for insist on their whole intervals.
-  std::optional<Found> found(FlexiblePlacer placer, double enough_us) const {
+  std::optional<Found> found(FlexiblePlacer placer, int64_t steps, int64_t steps_of_more_rounds,
+                             double enough_us) const {
     std::optional<Found> best;
-    for (int round = 0; round < max_rounds && placer.place(); ++round) {
+    for (int round = 0; round < max_rounds && placer.place(steps); ++round) {
+      steps = placer.steps_left() + std::exchange(steps_of_more_rounds, 0);
       FlexiblePlacement layout = placer.placement();
-      CopyIntervals within = intervals_within(layout);
-      within.widen(std::numeric_limits<int64_t>::max(), FirstServed::Done, enough_us);
-      const std::vector<size_t> late = within.late_copies(wanted_);
-      if (within.total_us() >= wide_.total_us && (!best || within.total_us() < best->total_us()))
-        best.emplace(Found{placer, std::move(layout), std::move(within)});
+      CopyIntervals within = intervals_within(layout), widened = within;
+      widened.widen(std::numeric_limits<int64_t>::max(), FirstServed::Done, enough_us);
+      const std::vector<size_t> late = widened.late_copies(wanted_);
+      if (widened.total_us() >= wide_.total_us) within = std::move(widened);
+      if (within.total_us() >= wide_.total_us && (!best || within.total_us() < best->total_us())) {
+        const int64_t height_bytes = height_of(layout);
+        best.emplace(Found{placer, height_bytes, std::move(layout), std::move(within)});
+      }
       if (late.empty() || (best && best->total_us() <= enough_us)) break;
       for (size_t w : late)
         if (const int32_t i = flexible_of(wanted_[w]); i >= 0) placer.insist_on(static_cast<size_t>(i));
     }
+    if (best) best->steps_left = steps;
     return best;
   }
 
-  bool is_wasteful(const FlexiblePlacement& layout, const CopyIntervals& intervals) const {
-    const int64_t live = peak_of(lives_of(intervals.intervals()));
-    return static_cast<double>(height_of(layout)) > max_waste * static_cast<double>(live);
-  }
-
   // The layout pressed together to what is alive with its own intervals, which are shorter than they were wanted.
-  std::optional<Found> pressed(const Found& high, double enough_us) {
+  std::optional<Found> pressed_together(const Found& high, double enough_us) {
     wanted_ = high.intervals.intervals().vec();
     const std::vector<Life> lives = lives_of(wanted_);
     FlexiblePlacer placer = high.placer;
-    placer.press(capacity_above(peak_of(lives)), lives);
-    return found(std::move(placer), enough_us);
+    placer.press(tight_bytes(peak_of(lives)), lives);
+    placer.forget_failures();
+    return found(std::move(placer), high.steps_left, 0, enough_us);
+  }
+
+  // The layout pressed below a lower capacity. What was hard to place before is so again, so that it takes less work.
+  std::optional<Found> pressed(const Found& high, int64_t capacity_bytes, llvm::ArrayRef<Life> wanted) const {
+    const auto most = static_cast<int64_t>(attempt_share * static_cast<double>(steps()));
+    int64_t left = high.steps_left;
+    FlexiblePlacer placer = high.placer;
+    do {
+      FlexiblePlacer lower = placer;
+      lower.press(capacity_bytes, wanted);
+      const int64_t some = std::min(left, most);
+      left -= some;
+      if (std::optional<Found> next = found(std::move(lower), some, 0, wide_.total_us)) {
+        next->steps_left += left;
+        return next;
+      }
+    } while (left > 0 && placer.lower_price());
+    return std::nullopt;
+  }
+
+  // Adds a layout unless one that is no higher takes no longer, in place of those for which this one does.
+  static void add(std::vector<PackedCopies>& layouts, PackedCopies next) {
+    const auto is_as_good = [](const PackedCopies& a, const PackedCopies& b) {
+      return a.height_bytes <= b.height_bytes && a.overlap.total_us <= b.overlap.total_us;
+    };
+    if (llvm::any_of(layouts, [&](const PackedCopies& other) { return is_as_good(other, next); })) return;
+    llvm::erase_if(layouts, [&](const PackedCopies& other) { return is_as_good(next, other); });
+    const auto lower =
+        llvm::find_if(layouts, [&](const PackedCopies& other) { return other.height_bytes < next.height_bytes; });
+    layouts.insert(lower, std::move(next));
+  }
+
+  static std::vector<PackedCopies> without_wasteful(std::vector<PackedCopies> layouts) {
+    std::vector<PackedCopies> kept;
+    for (size_t i = 0; i < layouts.size(); ++i) {
+      const double enough_us = (is_wasteful(layouts[i]) ? max_slowdown : 1) * layouts[i].overlap.total_us;
+      while (i + 1 < layouts.size() && layouts[i + 1].overlap.total_us <= enough_us) ++i;
+      kept.push_back(std::move(layouts[i]));
+    }
+    return kept;
+  }
+
+  static bool is_wasteful(const PackedCopies& copies) {
+    return static_cast<double>(copies.height_bytes) > max_waste * static_cast<double>(copies.live_bytes);
   }
 
   int64_t height_of(const FlexiblePlacement& layout) const {
@@ -263,6 +344,13 @@ class CopyPacking {
     return {function_.problem, std::move(intervals), std::move(bounds)};
   }
 
+  // With the copies using what is free beside them.
+  PackedCopies packed(const Found& found) const {
+    CopyIntervals filled = found.intervals;
+    filled.use_bounds();
+    return packed(found.layout, filled.total_us() >= wide_.total_us ? filled : found.intervals);
+  }
+
   PackedCopies packed(const FlexiblePlacement& layout, const CopyIntervals& intervals) const {
     PackedCopies packed;
     const double compute_us = wide_.total_us - wide_.stalled_us;
@@ -300,9 +388,14 @@ class CopyPacking {
 
 }  // namespace
 
-std::optional<PackedCopies> pack_copies(const FunctionWithCopies& function, const Overlap& wide,
-                                        const PlacementOptions& options) {
-  return CopyPacking(function, wide, options).run();
+std::optional<PackedCopies> pack_tightly(const FunctionWithCopies& function, const Overlap& wide,
+                                         const PlacementOptions& options) {
+  return CopyPacking(function, wide, options).tight();
+}
+
+std::vector<PackedCopies> pack_step_by_step(const FunctionWithCopies& function, const Overlap& wide,
+                                            const PackedCopies& tight, const PlacementOptions& options) {
+  return CopyPacking(function, wide, options).down_to(tight);
 }
 
 BufferPlacement placement_of(const PackedCopies& packed, const Graph& graph, const BufferAssignment& assigned,

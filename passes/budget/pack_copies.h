@@ -8,6 +8,7 @@
 #include "passes/place/placement.h"
 
 #include <optional>
+#include <vector>
 
 namespace plimsoll {
 
@@ -31,8 +32,14 @@ struct FunctionWithCopies {
 
 // Lays the function out within 0.5 % more than what is alive with the intervals of `wide`, with shorter ones where they
 // do not fit. The step takes at least as long as with `wide`. None where such a layout is not found.
-std::optional<PackedCopies> pack_copies(const FunctionWithCopies& function, const Overlap& wide,
-                                        const PlacementOptions& options);
+std::optional<PackedCopies> pack_tightly(const FunctionWithCopies& function, const Overlap& wide,
+                                         const PlacementOptions& options);
+
+// Layouts from 16 % above what is alive down to `tight`, each lower than the one before and slower; none takes less
+// time than `wide`, and none is lower than `tight`. Of those that take up to `max_slowdown` longer than one that wastes
+// more than `max_waste`, the lowest stands for all.
+std::vector<PackedCopies> pack_step_by_step(const FunctionWithCopies& function, const Overlap& wide,
+                                            const PackedCopies& tight, const PlacementOptions& options);
 
 // The layout of the function once its copies are issued as `packed.overlap` says.
 BufferPlacement placement_of(const PackedCopies& packed, const Graph& graph, const BufferAssignment& assigned,

@@ -23,7 +23,6 @@ constexpr int32_t stretch_steps = 16;
 // What a step of mean length is worth that a life gives up, where a buffer that is alive for one step is worth 1 to
 // move. At a low price more is given up, and more layouts are found.
 constexpr std::array life_prices = {3.0, 0.5, 0.1};
-constexpr double price_share = 0.4;  // of the work that is left, until the price falls
 
 // The most from 0 to `most` for which `holds`, which does for all below one for which it does.
 template <typename Holds>
@@ -55,11 +54,10 @@ Life lengthened(Life life, const Life& longest, int64_t low, int64_t high, HoleT
 }  // namespace
 
 FlexiblePlacer::FlexiblePlacer(std::vector<FlexibleInterval> intervals, std::vector<double> clock_us,
-                               int64_t capacity_bytes, int64_t steps)
+                               int64_t capacity_bytes)
     : intervals_(std::move(intervals)),
       clock_(std::move(clock_us)),
       capacity_(capacity_bytes),
-      steps_left_(steps),
       states_(intervals_.size()),
       seen_at_(intervals_.size(), 0) {
   int32_t last = 0;
@@ -77,7 +75,7 @@ FlexiblePlacer::FlexiblePlacer(std::vector<FlexibleInterval> intervals, std::vec
   const bool is_flexible = llvm::any_of(intervals_, [](const FlexibleInterval& i) {
     return i.wanted.first < i.core.first || i.core.last < i.wanted.last;
   });
-  if (is_flexible) set_aside();
+  if (!is_flexible) price_ = life_prices.size() - 1;
   waiting_.resize(intervals_.size());
   std::iota(waiting_.begin(), waiting_.end(), 0);
 }
@@ -242,31 +240,14 @@ bool FlexiblePlacer::clear(size_t interval, int64_t offset) {
   return took_out;
 }
 
-bool FlexiblePlacer::place() {
-  while (!place_waiting()) {
-    if (steps_aside_ == 0) return false;
-    start_again();
-  }
-  steps_left_ += std::exchange(steps_aside_, 0);
+bool FlexiblePlacer::lower_price() {
+  if (price_ + 1 == life_prices.size()) return false;
+  ++price_;
   return true;
 }
 
-// Keeps what work there is for lower prices.
-void FlexiblePlacer::set_aside() {
-  steps_aside_ = static_cast<int64_t>((1 - price_share) * static_cast<double>(steps_left_));
-  steps_left_ -= steps_aside_;
-}
-
-void FlexiblePlacer::start_again() {
-  steps_left_ += std::exchange(steps_aside_, 0);
-  if (++price_ + 1 < life_prices.size()) set_aside();
-  for (size_t i = 0; i < states_.size(); ++i) {
-    states_[i].failures = 0;
-    if (states_[i].offset >= 0) take_out(i);
-  }
-}
-
-bool FlexiblePlacer::place_waiting() {
+bool FlexiblePlacer::place(int64_t steps) {
+  steps_left_ = steps;
   const auto easier = [&](int32_t a, int32_t b) { return is_easier(a, b); };
   std::make_heap(waiting_.begin(), waiting_.end(), easier);
   while (!waiting_.empty()) {
@@ -310,12 +291,15 @@ void FlexiblePlacer::insist_on(size_t interval) {
   if (state.offset >= 0) take_out(interval);
 }
 
+void FlexiblePlacer::forget_failures() {
+  for (State& state : states_) state.failures = 0;
+}
+
 void FlexiblePlacer::press(int64_t capacity_bytes, llvm::ArrayRef<Life> wanted) {
   capacity_ = capacity_bytes;
   for (size_t i = 0; i < intervals_.size(); ++i) {
     State& state = states_[i];
     intervals_[i].wanted = wanted[i];
-    state.failures = 0;
     state.insists = false;
     if (state.offset < 0) continue;
     state.life = {std::max(state.life.first, wanted[i].first), std::min(state.life.last, wanted[i].last)};

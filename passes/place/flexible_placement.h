@@ -35,20 +35,23 @@ struct FlexiblePlacement {
 class FlexiblePlacer {
  public:
   // Offsets are multiples of what the bytes of all intervals are multiples of. `clock_us` says by step when it begins;
-  // where it is empty, all steps take as long. `steps` is the work of all calls, see ir/support/search_effort.h.
-  FlexiblePlacer(std::vector<FlexibleInterval> intervals, std::vector<double> clock_us, int64_t capacity_bytes,
-                 int64_t steps);
+  // where it is empty, all steps take as long.
+  FlexiblePlacer(std::vector<FlexibleInterval> intervals, std::vector<double> clock_us, int64_t capacity_bytes);
 
-  // Finds room for all, from where the last call ended; false where the work is spent.
-  bool place();
+  // Finds room for all, from where the last call ended; false where so many steps of work are not enough, see
+  // ir/support/search_effort.h.
+  bool place(int64_t steps);
+  int64_t steps_left() const { return steps_left_; }  // of the last call
   int64_t offset(size_t interval) const { return states_[interval].offset; }
-  int64_t steps_left() const { return steps_left_; }
+  // Parts of lives that are no cores are given up more easily from now on; false where nothing is easier.
+  bool lower_price();
   // Once all have room, what lives may be.
   FlexiblePlacement placement() const;
   // Its core is all that it wants from now on.
   void insist_on(size_t interval);
-  // From now on all are below a lower capacity and want these lives.
+  // From now on all are below another capacity and want these lives. What was hard to place stays so.
   void press(int64_t capacity_bytes, llvm::ArrayRef<Life> wanted);
+  void forget_failures();
 
  private:
   struct State {
@@ -84,9 +87,6 @@ class FlexiblePlacer {
   Spot cheapest_spot(size_t interval);
   Spot cheapest_in_the_way(size_t interval);
   bool clear(size_t interval, int64_t offset);
-  bool place_waiting();
-  void set_aside();
-  void start_again();
   void put(size_t interval, int64_t offset);
   void take_out(size_t interval);
   double hardness(size_t interval) const;
@@ -95,8 +95,7 @@ class FlexiblePlacer {
   std::vector<FlexibleInterval> intervals_;
   std::vector<double> clock_;  // by step, in mean steps
   int64_t capacity_;
-  int64_t steps_left_;
-  int64_t steps_aside_ = 0;  // for lower prices of lives, until all have room once
+  int64_t steps_left_ = 0;
   size_t price_ = 0;
   std::vector<State> states_;
   std::vector<std::vector<int32_t>> placed_in_;  // by stretch of time, the intervals whose lives meet it

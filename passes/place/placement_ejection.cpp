@@ -22,8 +22,8 @@ void search_by_ejection(const Piece& piece, int64_t target, Effort& effort, Pack
   for (const int64_t steps = effort.left() / attempts; effort.left() >= steps && best.height > target;) {
     const int64_t capacity = missed + std::max(unit, (best.height - missed) / 2 / unit * unit);
     if (capacity >= best.height) return;
-    FlexiblePlacer placer(intervals, {}, capacity, steps);
-    const bool found = placer.place();
+    FlexiblePlacer placer(intervals, {}, capacity);
+    const bool found = placer.place(steps);
     effort.spend(steps - placer.steps_left());
     if (!found) {
       missed = capacity;

@@ -59,8 +59,8 @@ TEST_SUITE("unit") {
     // Steps 3 and 4 have 3 + 2 bytes of the others and no room for 3 more below 6; from step 5 on there are 4. The
     // life that begins at 6 at the latest gets step 5, and not the steps before that it wants too.
     const std::vector<FlexibleInterval> intervals = {fixed(3, {0, 4}), fixed(2, {3, 9}), {3, {6, 9}, {2, 9}, {0, 12}}};
-    FlexiblePlacer placer(intervals, {}, 6, steps);
-    REQUIRE(placer.place());
+    FlexiblePlacer placer(intervals, {}, 6);
+    REQUIRE(placer.place(steps));
     const FlexiblePlacement placed = placer.placement();
     check_placement(intervals, 6, placed);
     CHECK(placed.lives[2].first == 5);
@@ -68,19 +68,31 @@ TEST_SUITE("unit") {
     CHECK(placed.free_lives[2].last == 12);
 
     placer.insist_on(2);
-    CHECK_FALSE(placer.place());
+    CHECK_FALSE(placer.place(steps));
   }
 
   TEST_CASE("flexible placement: pressed below a lower capacity") {
     // 3 + 2 bytes at steps 3 and 4 fill 5, and so do 2 + 3 from step 6 on, where the third begins at the latest.
     const std::vector<FlexibleInterval> intervals = {fixed(3, {0, 4}), fixed(2, {3, 9}), {3, {6, 9}, {2, 9}, {0, 12}}};
-    FlexiblePlacer placer(intervals, {}, 8, steps);
-    REQUIRE(placer.place());
+    FlexiblePlacer placer(intervals, {}, 8);
+    REQUIRE(placer.place(steps));
     CHECK(placer.placement().lives[2].first == 2);
     placer.press(5, {{0, 4}, {3, 9}, {2, 9}});
-    REQUIRE(placer.place());
+    REQUIRE(placer.place(steps));
     check_placement(intervals, 5, placer.placement());
     CHECK(placer.placement().lives[2].first == 5);
+  }
+
+  TEST_CASE(
+      "flexible placement: goes on from where its work ended, and lives have lower prices as long as any give way") {
+    const std::vector<FlexibleInterval> intervals = {fixed(3, {0, 4}), fixed(2, {3, 9}), {3, {6, 9}, {2, 9}, {0, 12}}};
+    FlexiblePlacer placer(intervals, {}, 6);
+    CHECK_FALSE(placer.place(1));
+    CHECK(placer.lower_price());
+    CHECK(placer.place(steps));
+    check_placement(intervals, 6, placer.placement());
+    while (placer.lower_price()) CHECK(placer.place(steps));
+    CHECK_FALSE(FlexiblePlacer({fixed(3, {0, 4})}, {}, 6).lower_price());
   }
 
   TEST_CASE("flexible placement: lives within a capacity, and the same each time") {
@@ -89,19 +101,19 @@ TEST_SUITE("unit") {
     for (int round = 0; round < 20; ++round) {
       const int64_t capacity = 1000;
       const std::vector<FlexibleInterval> intervals = streamed(random, 100 + 20 * round, capacity);
-      FlexiblePlacer placer(intervals, {}, capacity, steps);
-      if (!placer.place()) continue;
+      FlexiblePlacer placer(intervals, {}, capacity);
+      if (!placer.place(steps)) continue;
       ++found;
       const FlexiblePlacement placed = placer.placement();
       check_placement(intervals, capacity, placed);
       for (size_t i = 0; i < intervals.size(); ++i) shorter += placed.lives[i].first > intervals[i].wanted.first;
 
-      FlexiblePlacer again(intervals, {}, capacity, steps);
-      CHECK(again.place());
+      FlexiblePlacer again(intervals, {}, capacity);
+      CHECK(again.place(steps));
       CHECK(again.placement().offsets == placed.offsets);
 
       placer.insist_on(0);
-      if (!placer.place()) continue;
+      if (!placer.place(steps)) continue;
       check_placement(intervals, capacity, placer.placement());
       CHECK(placer.placement().lives[0].first == intervals[0].wanted.first);
     }
