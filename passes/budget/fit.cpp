@@ -239,7 +239,8 @@ OffloadLevelSearch& BudgetFitter::search_of(size_t level) {
   OffloadLevelSearch* source = levels_[level].source == level ? nullptr : &search_of(levels_[level].source);
   searches_[level] = std::make_unique<OffloadLevelSearch>(
       in_, options_, on_host, plain_.arenas.front().persistent_bytes, highest_budget_,
-      level == 0 ? options_.search_seconds : options_.search_seconds / level_effort_divisor, source);
+      level == 0 ? options_.search_seconds : options_.search_seconds / level_effort_divisor,
+      level > 0 && level + 1 == levels_.size(), source);
   return *searches_[level];
 }
 

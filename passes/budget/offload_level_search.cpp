@@ -69,11 +69,13 @@ std::string milliseconds(double us) {
 
 OffloadLevelSearch::OffloadLevelSearch(const LoweringInput& input, const FitOptions& options,
                                        const llvm::StringSet<>& on_host, int64_t plain_persistent_bytes,
-                                       int64_t highest_budget, double search_seconds, OffloadLevelSearch* source)
+                                       int64_t highest_budget, double search_seconds, bool is_last,
+                                       OffloadLevelSearch* source)
     : in_(input),
       options_(options),
       highest_budget_(highest_budget),
       search_seconds_(search_seconds),
+      is_last_(is_last),
       source_(source),
       functions_(input.draft.functions.size()),
       cut_(on_host.empty() || llvm::any_of(input.draft.program.functions, meets_stages)
@@ -241,6 +243,7 @@ RematOptions OffloadLevelSearch::work(double seconds) const {
           .min_share = options_.min_share,
           .spacing = options_.spacing,
           .close_levels = true,
+          .is_deep = is_last_ && !options_.is_short,
           .is_one_of_many = options_.is_one_of_many};
 }
 

@@ -42,11 +42,12 @@ inline constexpr double time_rounding = 1e-9;
 class OffloadLevelSearch {
  public:
   // The functions' orders as `input` and `options` have them, the named states on the host. `plain_persistent_bytes` is
-  // what persists on the device with every state there. Budgets up to `highest_budget` may be asked for. With a
-  // `source`, which outlives it, remats and copies of values are not searched for: those found there serve here too. It
-  // has more states on the host.
+  // what persists on the device with every state there. Budgets up to `highest_budget` may be asked for. The last of
+  // several searches has most on the host, so it decides what a job needs least and goes deeper. With a `source`, which
+  // outlives it, remats and copies of values are not searched for: those found there serve here too. It has more states
+  // on the host.
   OffloadLevelSearch(const LoweringInput& input, const FitOptions& options, const llvm::StringSet<>& on_host,
-                     int64_t plain_persistent_bytes, int64_t highest_budget, double search_seconds,
+                     int64_t plain_persistent_bytes, int64_t highest_budget, double search_seconds, bool is_last,
                      OffloadLevelSearch* source = nullptr);
 
   // No plan of this search takes less time, none within the budget takes less than `min_us_within`, and none needs
@@ -209,6 +210,7 @@ class OffloadLevelSearch {
   const FitOptions& options_;
   int64_t highest_budget_;
   double search_seconds_;
+  bool is_last_;
   OffloadLevelSearch* source_;
   std::vector<FunctionSearch> functions_;  // by function
   UpdateCut cut_;                          // without whole bytes all updates come whole

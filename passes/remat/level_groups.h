@@ -44,6 +44,7 @@ class RematLevelGroups {
   RematProblem problem_;
   int64_t steps_;
   remat::Tried tried_;
+  remat::Chains chains_;
   std::vector<int64_t> limits_;                            // highest first
   std::vector<size_t> ends_;                               // by group, in limits_
   std::vector<RematLevel> strides_;                        // the level at the end of each group that was passed

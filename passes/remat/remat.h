@@ -92,6 +92,7 @@ struct RematOptions {
   double min_share = 0;  // of the plain peak: no level is lower
   double spacing = 1;    // how far levels stand apart, as a multiple of the usual
   bool close_levels = false;
+  bool is_deep = false;  // makes long chains of ops again where no shorter one lowers the peak
   // Another program may be chosen in its place: of changes to a long problem that are alike, few are tried.
   bool is_one_of_many = false;
 };

@@ -15,7 +15,8 @@
 namespace plimsoll::remat {
 namespace {
 
-constexpr int32_t ancestor_limits[] = {1, 3, 8, 20, 60};  // ops that one change may insert, tried in this order
+constexpr int32_t ancestor_limits[] = {1, 3, 8, 20, 60};  // ops that one change may insert, tried in this order,
+constexpr int32_t deep_limits[] = {200, 600};             // and these where no change lowers the excess otherwise
 constexpr int32_t copy_limits[] = {1, 2};                 // 2: compute waits for the offload
 constexpr double min_us = 1e-3;                           // a change counts as adding at least this
 constexpr double rounding = 1e-9;
@@ -128,10 +129,11 @@ std::vector<int32_t> kinds_of_ops(const RematSchedule& schedule) {
 // are tried before.
 class Descent {
  public:
-  Descent(RematSchedule& schedule, int64_t limit, Tried tried)
+  Descent(RematSchedule& schedule, int64_t limit, Tried tried, Chains chains)
       : schedule_(schedule),
         limit_(limit),
         tried_(tried),
+        chains_(chains),
         is_long_(schedule.problem().op_count() >= long_ops),
         kinds_(is_long_ || tried == Tried::FewAlike ? kinds_of_ops(schedule) : std::vector<int32_t>()) {}
 
@@ -140,6 +142,11 @@ class Descent {
     while (schedule_.memory().peak() > limit_) {
       Candidate best = best_candidate();
       if (best.score <= 0 && !last_scores_.empty()) {
+        last_scores_.clear();
+        best = best_candidate();
+      }
+      if (best.score <= 0 && chains_ == Chains::Long && !is_deep_) {
+        is_deep_ = true;
         last_scores_.clear();
         best = best_candidate();
       }
@@ -216,6 +223,11 @@ class Descent {
     return best;
   }
 
+  llvm::ArrayRef<int32_t> limits_for(ProgramPoint at) const {
+    if (schedule_.is_copy(at.op)) return copy_limits;
+    return is_deep_ ? llvm::ArrayRef<int32_t>(deep_limits) : llvm::ArrayRef<int32_t>(ancestor_limits);
+  }
+
   // Tries the candidate with few and with many of its ancestors. Whatever is better than `best` replaces it. Returns
   // the maximum that the candidate can score.
   double try_candidate(Candidate candidate, Candidate& best) {
@@ -226,8 +238,7 @@ class Descent {
     const auto may_be_best = [&](double score) { return score * (1 + rounding) >= best.score; };
     double max_seen = 0;
     size_t last_count = 0;
-    for (int32_t max_ops : schedule_.is_copy(candidate.at.op) ? llvm::ArrayRef<int32_t>(copy_limits)
-                                                              : llvm::ArrayRef<int32_t>(ancestor_limits)) {
+    for (int32_t max_ops : limits_for(candidate.at)) {
       const size_t mark = schedule_.mark();
       candidate.max_ops = max_ops;
       apply(schedule_, candidate, [&] { return may_be_best(max_score(candidate.max_gain)); });
@@ -251,7 +262,9 @@ class Descent {
   RematSchedule& schedule_;
   int64_t limit_;
   Tried tried_;
+  Chains chains_;
   bool is_long_;
+  bool is_deep_ = false;                                             // nothing else lowers the excess
   std::vector<int32_t> kinds_;                                       // by id, where they are asked for
   double excess_ = 0;                                                // before the change that is looked for
   std::vector<Candidate> ranked_;                                    // in this round: all, and
@@ -275,7 +288,9 @@ llvm::SmallVector<ProgramPoint, 2> reload_points(const RematSchedule& schedule, 
   return result;
 }
 
-bool lower_peak(RematSchedule& schedule, int64_t limit, Tried tried) { return Descent(schedule, limit, tried).run(); }
+bool lower_peak(RematSchedule& schedule, int64_t limit, Tried tried, Chains chains) {
+  return Descent(schedule, limit, tried, chains).run();
+}
 
 void drop_unneeded(RematSchedule& schedule, int64_t limit) {
   std::vector<ProgramPoint> extras = schedule.extras().vec();

@@ -85,7 +85,8 @@ bool ends_levels(const RematProblem& problem, const RematPlan& plan, const Remat
 RematLevelGroups::RematLevelGroups(RematProblem problem, const RematOptions& options)
     : problem_(std::move(problem)),
       steps_(steps_for(options.seconds, remat_steps_per_second)),
-      tried_(tried_in(problem_.op_count(), steps_, options)) {
+      tried_(tried_in(problem_.op_count(), steps_, options)),
+      chains_(options.is_deep ? Chains::Long : Chains::Short) {
   const int64_t plain_peak = measure_remats(problem_, {}).peak_bytes;
   limits_ = limits_below(static_cast<double>(plain_peak), is_long() ? min_peak_bytes(problem_) : 0, options);
   if (!is_long() && !limits_.empty()) ends_.push_back(limits_.size());
@@ -118,7 +119,7 @@ bool RematLevelGroups::reaches(size_t group) {
     RematSchedule schedule(problem_);
     start_from(schedule, strides_.size());
     const int64_t limit = limits_[ends_[strides_.size()] - 1];
-    if (lower_peak(schedule, limit, tried_))
+    if (lower_peak(schedule, limit, tried_, chains_))
       strides_.push_back(level_at(schedule, limit));
     else
       stuck_ = schedule.extras().vec();
@@ -138,7 +139,7 @@ std::vector<RematLevel> RematLevelGroups::way_down(RematSchedule& schedule, size
   std::vector<RematLevel> levels;
   const size_t first = begin(group), end = is_last ? limits_.size() : ends_[group] - 1;
   for (size_t i = first; i < end; ++i) {
-    const bool is_out_of_reach = (i == first && is_stuck) || !lower_peak(schedule, limits_[i], tried_);
+    const bool is_out_of_reach = (i == first && is_stuck) || !lower_peak(schedule, limits_[i], tried_, chains_);
     if (is_out_of_reach) anneal(schedule, limits_[i], rescue_steps);
     if (schedule.memory().peak() > limits_[i]) break;
     levels.push_back(level_at(schedule, limits_[i]));

@@ -10,9 +10,12 @@ namespace plimsoll::remat {
 // only a few of each kind of op.
 enum class Tried : uint8_t { All, Promising, FewAlike };
 
+// Whether a change may make a long chain of ops again where no shorter one lowers the peak.
+enum class Chains : uint8_t { Short, Long };
+
 // Inserts remats and reloads, best first by excess removed for the time they add, until the peak is within the limit.
 // False when nothing lowers the excess any more.
-bool lower_peak(RematSchedule& schedule, int64_t limit, Tried tried);
+bool lower_peak(RematSchedule& schedule, int64_t limit, Tried tried, Chains chains = Chains::Short);
 
 // Takes out the remats and reloads that the limit does not need, the most costly first.
 void drop_unneeded(RematSchedule& schedule, int64_t limit);
