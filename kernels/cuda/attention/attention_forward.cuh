@@ -63,19 +63,6 @@ struct RowBlock {
   }
 };
 
-// A place among stages that are filled in turn, and the parity of its barriers' phases.
-template <int stages>
-struct Ring {
-  int stage = 0;
-  uint32_t parity = 0;
-
-  __device__ void advance() {
-    if (++stage < stages) return;
-    stage = 0;
-    parity ^= 1;
-  }
-};
-
 template <typename Tile, typename T>
 struct ForwardMemory {
   T *q, *k_stages, *v_stages;
@@ -119,7 +106,7 @@ struct ForwardMemory {
   }
 
   // Computing warps wait for what was loaded, and give it back.
-  using Place = Ring<Tile::stages>;
+  using Place = StagePlace<Tile::stages>;
   __device__ void wait_for_k(const Place& at) const { wait_at(full_k(at.stage), at.parity); }
   __device__ void wait_for_v(const Place& at) const { wait_at(full_v(at.stage), at.parity); }
   __device__ void wait_for_words(const Place& at) const { wait_at(full_words(at.stage), at.parity); }
@@ -200,10 +187,10 @@ __device__ void load_tiles(const AttentionMaps& maps, const AttentionShape& n, c
   const int64_t kv_head = head.kv_head(n);
   const KeptDraws draws(n, head);
   if (leads) copy_tile<Tile, Tile::own>(memory.q, maps.q, head.h, block.first, head.b, memory.q_barrier());
-  Ring<Tile::stages> at;
+  StagePlace<Tile::stages> at;
   for (int column = block.columns.first; column < block.columns.end; column += together * Tile::others) {
     const int tiles = min(together, (block.columns.end - column + Tile::others - 1) / Tile::others);
-    Ring<Tile::stages> drawn = at;
+    StagePlace<Tile::stages> drawn = at;
     for (int i = 0; i < tiles; ++i, at.advance()) {
       const int first = column + i * Tile::others;
       if (warp == 0) memory.wait_for_empty_k(at);

@@ -51,7 +51,7 @@ __device__ void compute(const AttentionMaps& maps, const AttentionShape& n, cons
     }
   };
 
-  Ring<Tile::stages> at;
+  StagePlace<Tile::stages> at;
   int column = block.columns.first;
   // Tiles that only other rows of the block meet.
   auto pass_to = [&](int end) {
@@ -76,7 +76,7 @@ __device__ void compute(const AttentionMaps& maps, const AttentionShape& n, cons
     if (drops) memory.wait_for_words(at);
     round(at.stage);
     for (column += Tile::others; column < range.end; column += Tile::others) {
-      const Ring<Tile::stages> last = at;
+      const StagePlace<Tile::stages> last = at;
       at.advance();
       memory.wait_for_k(at);
       start_scores<Tile>(scores, own, memory.k(at.stage));

@@ -51,6 +51,19 @@ __device__ inline void arrive_as_warp_at(Barrier* barrier) {
   if (threadIdx.x % 32 == 0) arrive_at(barrier);
 }
 
+// A place among stages that are filled in turn, and the parity of its barriers' phases.
+template <int stages>
+struct StagePlace {
+  int stage = 0;
+  uint32_t parity = 0;
+
+  __device__ void advance() {
+    if (++stage < stages) return;
+    stage = 0;
+    parity ^= 1;
+  }
+};
+
 // ---- Copies ----
 
 inline constexpr int box_depth = 64;  // elements of 16 bits a row: 128 bytes

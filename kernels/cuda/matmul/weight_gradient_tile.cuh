@@ -27,19 +27,6 @@ struct GradientTile {
   static constexpr int border = 1024, shared_bytes = border + stages * stage_bytes + 2 * stages * 8;
 };
 
-// Places of the ring of stages, which a role visits one after the other.
-template <typename Tile>
-struct Place {
-  int stage = 0;
-  uint32_t parity = 0;
-
-  __device__ void advance() {
-    if (++stage < Tile::stages) return;
-    stage = 0;
-    parity ^= 1;
-  }
-};
-
 template <typename Tile>
 struct Ring {
   uint8_t* stages;
@@ -78,7 +65,7 @@ struct BlockWork {
 template <typename Tile>
 __device__ void copy_tiles(const Ring<Tile>& ring, const BlockWork& work, const CUtensorMap& left,
                            const CUtensorMap& right) {
-  Place<Tile> place;
+  StagePlace<Tile::stages> place;
   for (int k = work.first_step; k < work.end_step; ++k, place.advance()) {
     Barrier* full = ring.full + place.stage;
     wait_at(ring.empty + place.stage, place.parity ^ 1);
@@ -107,7 +94,7 @@ __device__ void sum_columns(const Ring<Tile>& ring, const BlockWork& work, const
   const int shares = static_cast<int>(t.bias_shares()), share = left ? work.tile_column : work.tile_row;
   const int lane = static_cast<int>(threadIdx.x) % warp_threads, half = lane / threads, at = lane % threads;
   float sums[box_turns][thread_columns] = {};
-  Place<Tile> place;
+  StagePlace<Tile::stages> place;
   for (int k = work.first_step; k < work.end_step; ++k, place.advance()) {
     wait_at(ring.full + place.stage, place.parity);
     if (k % shares == share) {
@@ -146,7 +133,7 @@ template <typename Tile, typename T>
 __device__ void multiply(const Ring<Tile>& ring, const BlockWork& work, float (&sums)[Tile::product_tiles][4]) {
   const int group = static_cast<int>(threadIdx.x) / warpgroup_threads;
   const bool announces = threadIdx.x % warpgroup_threads == 0;
-  Place<Tile> place;
+  StagePlace<Tile::stages> place;
   int before = -1;  // the stage whose products may still be under way
   for (int k = work.first_step; k < work.end_step; ++k, place.advance()) {
     wait_at(ring.full + place.stage, place.parity);
