@@ -135,6 +135,7 @@ __device__ void multiply(const Ring<Tile>& ring, const BlockWork& work, float (&
   const bool announces = threadIdx.x % warpgroup_threads == 0;
   StagePlace<Tile::stages> place;
   int before = -1;  // the stage whose products may still be under way
+#pragma unroll 4
   for (int k = work.first_step; k < work.end_step; ++k, place.advance()) {
     wait_at(ring.full + place.stage, place.parity);
     const uint8_t* from = ring.at(place.stage);
