@@ -11,8 +11,10 @@ namespace plimsoll::cuda {
 namespace {
 
 // A launch that may begin while the one before it ends: everything before the wait runs beside that one.
-__device__ void let_next_launch_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
-__device__ void wait_for_launch_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+[[maybe_unused]] __device__ void let_next_launch_begin() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+[[maybe_unused]] __device__ void wait_for_launch_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 // dw, to which this adds the addend.
 template <typename Y>
@@ -100,7 +102,8 @@ struct Partials {
 };
 
 template <typename Tile, typename Y>
-__global__ void __launch_bounds__(combine_threads, 2) combine_kernel(Partials p, Y* dbias, Destination<Y> to) {
+__global__ void __launch_bounds__(combine_threads, has_warpgroups ? 2 : 1)
+    combine_kernel(Partials p, Y* dbias, Destination<Y> to) {
   if constexpr (has_warpgroups) {
     wait_for_launch_before();
     if (static_cast<int>(blockIdx.x) < p.bias_blocks) {
