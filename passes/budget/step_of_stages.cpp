@@ -14,8 +14,8 @@ namespace {
 constexpr double sure_share_of_plain = 0.99;
 // Share of a stage's waiting for others, as plain plans have it, that it waits at least.
 constexpr double sure_share_of_waiting = 0.9;
-constexpr int hidden_tries = 5;  // each halves what is not known of the time up to which a plan is hidden
-constexpr double same = 1e-4;    // difference between times of a step that are taken for equal
+constexpr int hidden_tries = 5;    // each halves what is not known of the time up to which a plan is hidden
+constexpr double rounding = 1e-9;  // of sums of times
 
 // Microseconds of a step of these stages.
 double step_us(llvm::ArrayRef<const Plan*> stages) {
@@ -83,7 +83,7 @@ bool StepOfStages::is_better(size_t stage, const Plan& a, const Plan& b) const {
   return us_with(stage, a) < us_with(stage, b);
 }
 
-double StepOfStages::fast_enough_us() const { return us_ * (1 + same); }
+double StepOfStages::fast_enough_us() const { return us_ * (1 + rounding); }
 
 double StepOfStages::us_with_stretched(size_t stage, double alone_us) const {
   return us_with(stage, stretched(*plain_[stage], alone_us - plain_[stage]->predicted_step_us));

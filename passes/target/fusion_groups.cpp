@@ -348,7 +348,7 @@ class RemakeChooser {
   }
 
  private:
-  static constexpr size_t max_nodes = 8;
+  static constexpr size_t max_nodes = 8;  // of a remake
   // Values whose bytes are less than this share of another's are read for nothing beside it.
   static constexpr int64_t negligible_share = 16;
 
