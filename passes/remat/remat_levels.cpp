@@ -88,7 +88,7 @@ RematLevelGroups::RematLevelGroups(RematProblem problem, const RematOptions& opt
       tried_(tried_in(problem_.op_count(), steps_, options)),
       chains_(options.is_deep ? Chains::Long : Chains::Short) {
   const int64_t plain_peak = measure_remats(problem_, {}).peak_bytes;
-  limits_ = limits_below(static_cast<double>(plain_peak), is_long() ? min_peak_bytes(problem_) : 0, options);
+  limits_ = limits_below(static_cast<double>(plain_peak), min_peak_bytes(problem_), options);
   if (!is_long() && !limits_.empty()) ends_.push_back(limits_.size());
   if (!is_long()) return;
   const size_t min_levels = options.spacing > 1 ? 1 : levels_per_stride;

@@ -263,8 +263,14 @@ TEST_CASE("remat: the least peak is what no remat and no copy can take away") {
   CHECK(min_peak_bytes(problem) == 55);
   problem.ops[2].workspace_bytes = 100;
   CHECK(min_peak_bytes(problem) == 140);
+  // Levels 2 % apart from 160 down: the sixth has 141 bytes, and none is tried below the least peak.
+  const RematOptions options{.seconds = 0.01};
+  CHECK(RematLevelGroups(problem, options).lowest_bytes(0) == 141);
   problem.ops[1].repeatable = false;
   CHECK(min_peak_bytes(problem) == 160);
+  CHECK(min_added_us(problem, 159) == std::numeric_limits<double>::infinity());
+  CHECK(RematLevelGroups(problem, options).count() == 0);
+  CHECK(remat_levels(problem, 159, options).size() == 1);
   problem.offloads = {{1, 1, 1}};
   CHECK(min_peak_bytes(problem) == 140);
 }
