@@ -235,6 +235,7 @@ TEST_CASE("remat: as cheap as the best three remats, and never below the bound")
         on_host += problem.value_bytes[option.value];
     if (plan.peak_bytes <= limit) {
       CHECK(min_added_us(problem, limit) <= plan.added_us + 1e-9);
+      CHECK(min_added_us_of_blocks(problem, limit) <= plan.added_us + 1e-9);
       CHECK(PeakBound(problem).min_added_us(limit, on_host) <= plan.added_us + 1e-9);
     }
     CHECK(PeakBound(problem).min_added_us(limit) <= min_added_us(problem, limit) + 1e-9);
@@ -247,6 +248,70 @@ TEST_CASE("remat: as cheap as the best three remats, and never below the bound")
   for (int kind : {0, 1}) {
     CHECK(solved[kind] > 8);
     CHECK(missed[kind] <= 1);  // the search is not complete
+  }
+}
+
+// Six ops, each of which reads the one before, make a value that waits while an op takes 100 bytes. Within 101 bytes
+// the value is dropped there, and all six run again, since nothing else of them is left.
+TEST_CASE("remat: a bound of several ops counts what an op that runs again needs in turn") {
+  RematProblem problem;
+  for (int32_t o = 0; o < 8; ++o) {
+    RematOp op;
+    op.cost_us = 3 + o;
+    if (o > 0 && o != 6) op.reads.push_back(o == 7 ? 5 : o - 1);
+    op.writes.push_back(o);
+    problem.ops.push_back(op);
+    problem.value_bytes.push_back(o < 6 ? 10 : 1);
+    problem.live_out.push_back(o >= 6);
+  }
+  problem.ops[6].workspace_bytes = 100;
+  REQUIRE(plain_peak(problem) == 111);
+  const RematPlan plan = plan_within(problem, 101, {.seconds = 0.01});
+  CHECK(plan.peak_bytes == 101);
+  CHECK(plan.added_us == 3 + 4 + 5 + 6 + 7 + 8);
+  CHECK(min_added_us(problem, 101) == 8);
+  CHECK(min_added_us_of_blocks(problem, 101) == doctest::Approx(plan.added_us).epsilon(1e-3));
+  CHECK(min_added_us_of_blocks(problem, 101) <= plan.added_us + 1e-9);
+  CHECK(min_added_us_of_blocks(problem, 100) == std::numeric_limits<double>::infinity());
+  CHECK(min_added_us_of_blocks(problem, 111) == 0);
+}
+
+// Ops read what was made up to 20 ops before, so that an op that runs again mostly needs others.
+RematProblem tangled_problem(std::mt19937& random, int ops) {
+  RematProblem problem;
+  for (int o = 0; o < ops; ++o) {
+    RematOp op;
+    op.cost_us = 1 + pick(random, 20);
+    std::set<int32_t> reads;
+    for (int i = 0; i < 3 && o > 0; ++i) reads.insert(std::max(0, o - 1 - pick(random, 20)));
+    op.reads.assign(reads.begin(), reads.end());
+    op.writes.push_back(o);
+    problem.ops.push_back(op);
+    problem.value_bytes.push_back(1 + pick(random, 100));
+    problem.live_out.push_back(o == ops - 1);
+  }
+  return problem;
+}
+
+TEST_CASE("remat: no plan of a graph without repeated blocks is below its bounds") {
+  std::mt19937 random(11);
+  for (int round = 0; round < 12; ++round) {
+    const RematProblem problem = tangled_problem(random, 40 + 10 * (round % 4));
+    const int64_t peak = plain_peak(problem);
+    double below_us = 0;
+    int higher = 0;
+    for (int share : {95, 90, 85, 80, 75, 70}) {
+      const int64_t limit = peak * share / 100;
+      const RematPlan plan = plan_within(problem, limit, {.seconds = 0.05});
+      const double bound_us = min_added_us_of_blocks(problem, limit);
+      higher += bound_us > min_added_us(problem, limit);
+      CHECK(bound_us >= 0.9 * below_us);
+      below_us = bound_us;
+      if (plan.peak_bytes > limit) continue;
+      CHECK(bound_us <= plan.added_us + 1e-9);
+      CHECK(min_added_us(problem, limit) <= plan.added_us + 1e-9);
+    }
+    CHECK(higher > 0);
   }
 }
 
