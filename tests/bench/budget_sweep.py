@@ -1,19 +1,21 @@
 #!/usr/bin/env python3
 """Plans models within many budgets and prints how good the plans are.
 
-budget_sweep.py PLIMSOLL MODEL... [--devices h200,rtx4090] [--points 25] [--options FILE] [--curve] [compile options...]
+budget_sweep.py PLIMSOLL MODEL... [--devices h200,rtx4090] [--points 25] [--options FILE] [--jobs 1] [--curve] [--table] [compile options...]
 
-A model is an ONNX file, or an archive of tests/golden.
+A model is an ONNX file, or an archive of tests/golden; one that is called model.onnx has the name of its folder.
 
 For each model and device, budgets run in equal steps from the least that compile names to the plain need. A row says:
-plain need and time; the floor; violations (a plan above its budget, a longer step or a refusal for more budget, a floor
-that is refused); the most packing waste; how far a step is above the line between the plans a tenth of the plain need
+plain need and time; the floor, beside the bound of the op that needs most by itself, and the least of another way to
+the same update; violations (a plan above its budget, a longer step or a refusal for more budget, a floor that is
+refused); the most packing waste; how far a step is above the line between the plans a tenth of the plain need
 to either side; seconds of wall clock and of processors that a plan took, and a refusal; and MiB resident. --curve
-prints the plans too. FILE has lines `name options...`: compile options for the model of that file name. Exits 1 where
-there is a violation.
+prints the plans too, --table rows of Markdown. FILE has lines `name options...`: compile options for the model of that
+name. Seconds are those of --jobs compilations at a time. Exits 1 where there is a violation.
 """
 
 import argparse
+import concurrent.futures
 import dataclasses
 import json
 import os
@@ -27,6 +29,7 @@ import time
 
 DONE, OVER_BUDGET = 0, 4
 NEIGHBOUR = 0.1  # of the plain need
+UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
 @dataclasses.dataclass
@@ -38,18 +41,29 @@ class Try:
     wall_s: float = 0
     cpu_s: float = 0
     resident_mib: float = 0
-    floor: int = 0  # of a refusal
+    floor: int = 0  # of a refusal, as are these:
+    bound: float = 0  # bytes that one op needs by itself
+    same_update: float = 0  # bytes of the way to the same update that needs least; 0: no other way needs less
+
+
+def bytes_in(pattern, text):
+    found = re.search(pattern + r" ([\d.]+) ([KMG]?i?B)", text)
+    return float(found.group(1)) * UNITS[found.group(2)] if found else 0
 
 
 class Planner:
     def __init__(self, program, model, options, folder):
         self.command = [program, "compile", model, *options]
-        self.program, self.plan = program, str(pathlib.Path(folder) / "plan")
+        self.program, self.folder = program, folder
 
     def within(self, budget):
+        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
+            return self.compile(budget, str(pathlib.Path(folder) / "plan"))
+
+    def compile(self, budget, plan):
         tried = Try(budget)
         start = time.monotonic()
-        process = subprocess.Popen([*self.command, "--budget", str(budget), "-o", self.plan], stdout=subprocess.DEVNULL,
+        process = subprocess.Popen([*self.command, "--budget", str(budget), "-o", plan], stdout=subprocess.DEVNULL,
                                    stderr=subprocess.PIPE, text=True)
         errors = process.stderr.read()
         _, status, used = os.wait4(process.pid, 0)
@@ -58,14 +72,16 @@ class Planner:
         tried.resident_mib = used.ru_maxrss / 1024
         if process.returncode == OVER_BUDGET:
             tried.floor = int(re.search(r"\((\d+) bytes", errors).group(1))
+            tried.bound = bytes_in("alone needs", errors)
+            tried.same_update = bytes_in("an update of as many samples needs least with [^,]*,", errors)
             return tried
         if process.returncode != DONE:
-            sys.exit(errors)
-        plan = json.loads(subprocess.run([self.program, "inspect", "--json", self.plan], capture_output=True, text=True,
-                                         check=True).stdout)
-        memory = plan["memory"]["device"]
+            raise RuntimeError(" ".join(self.command) + f" --budget {budget}\n{errors}")
+        report = json.loads(subprocess.run([self.program, "inspect", "--json", plan], capture_output=True, text=True,
+                                           check=True).stdout)
+        memory = report["memory"]["device"]
         tried.promised, tried.waste = memory["promised_bytes"], memory["packing_waste"]
-        tried.step_us = plan["time"]["predicted_step_us"]
+        tried.step_us = report["time"]["predicted_step_us"]
         return tried
 
 
@@ -100,31 +116,59 @@ def above_line(tries, plain_bytes):
     return worst
 
 
-def sweep(planner, points, curve):
-    plain = planner.within(2**50)
-    refusal = planner.within(1)
+@dataclasses.dataclass
+class Sweep:
+    plain: Try
+    refusal: Try
+    tries: list
+
+    def __post_init__(self):
+        self.fitting = [each for each in self.tries if each.promised]
+        self.off, self.at = above_line(self.fitting, self.plain.promised)
+        self.found = violations(self.tries, self.refusal.floor)
+        self.slowest = max(self.tries, key=lambda each: each.cpu_s)
+        self.waste = max((each.waste for each in self.fitting), default=0)
+        self.floor_us = self.fitting[0].step_us if self.fitting else 0
+        self.resident_mib = max(each.resident_mib for each in self.tries)
+
+    def curve(self):
+        yield f"{'budget GiB':>11} {'promised':>9} {'step ms':>10} {'waste %':>8} {'wall s':>7} {'CPU s':>7}"
+        for each in self.tries:
+            yield (f"{each.budget / 2**30:11.3f} {each.promised / 2**30:9.3f} {each.step_us / 1e3:10.2f}"
+                   f" {100 * each.waste:8.2f} {each.wall_s:7.1f} {each.cpu_s:7.1f}")
+
+    def line(self):
+        plain, refusal, slowest = self.plain, self.refusal, self.slowest
+        another = f", {refusal.same_update / 2**30:.3f} by another way to the same update" if refusal.same_update else ""
+        return (f"plain {plain.promised / 2**30:.3f} GiB, {plain.step_us / 1e3:.2f} ms, waste {100 * plain.waste:.2f} %; "
+                f"floor {refusal.floor / 2**30:.3f} GiB, {self.floor_us / 1e3:.2f} ms, {refusal.bound / 2**30:.3f} of them one op's{another}; "
+                f"violations {len(self.found)}; most waste {100 * self.waste:.2f} %; "
+                f"above the line {100 * self.off:.1f} % at {self.at / 2**30:.2f} GiB; "
+                f"a plan {slowest.wall_s:.1f} s, {slowest.cpu_s:.1f} CPU s at most; "
+                f"a refusal {refusal.wall_s:.1f} s, {refusal.cpu_s:.1f} CPU s; {self.resident_mib:.0f} MiB")
+
+    def row(self, name):
+        plain, refusal = self.plain, self.refusal
+        another = f", {refusal.same_update / 2**30:.2f}" if refusal.same_update else ""
+        return (f"| {name} | {plain.promised / 2**30:.2f} GiB, {plain.step_us / 1e3:.3g} ms | {refusal.floor / 2**30:.2f}{another} GiB, {self.floor_us / 1e3:.3g} ms |"
+                f" {refusal.bound / 2**30:.2f} | {len(self.found)} | {100 * plain.waste:.1f}, {100 * self.waste:.1f} % | {100 * self.off:.1f} % |"
+                f" {self.slowest.cpu_s:.0f}, {refusal.cpu_s:.0f} | {self.resident_mib:.0f} |")
+
+
+HEADS = ["model, device", "plain", "floor, another way to the same update", "one op needs", "violations", "waste: plain, most", "above the line",
+         "CPU s of a plan, of a refusal, at most", "MiB resident"]
+
+
+def sweep(planner, points, pool):
+    plain, refusal = list(pool.map(planner.within, [2**50, 1]))
     least, most = refusal.floor, plain.promised
     budgets = sorted({least + (most - least) * point // (points - 1) for point in range(points)})
-    tries = [planner.within(budget) for budget in budgets]
-    if curve:
-        print(f"{'budget GiB':>11} {'promised':>9} {'step ms':>10} {'waste %':>8} {'wall s':>7} {'CPU s':>7}")
-        for each in tries:
-            print(f"{each.budget / 2**30:11.3f} {each.promised / 2**30:9.3f} {each.step_us / 1e3:10.2f} {100 * each.waste:8.2f}"
-                  f" {each.wall_s:7.1f} {each.cpu_s:7.1f}")
-    fitting = [each for each in tries if each.promised]
-    off, at = above_line(fitting, most)
-    found = violations(tries, least)
-    slowest = max(tries, key=lambda each: each.cpu_s)
-    print(f"plain {most / 2**30:.3f} GiB, {plain.step_us / 1e3:.2f} ms, waste {100 * plain.waste:.2f} %; "
-          f"floor {least / 2**30:.3f} GiB, {fitting[0].step_us / 1e3 if fitting else 0:.2f} ms; "
-          f"violations {len(found)}; most waste {100 * max(each.waste for each in fitting):.2f} %; "
-          f"above the line {100 * off:.1f} % at {at / 2**30:.2f} GiB; "
-          f"a plan {slowest.wall_s:.1f} s, {slowest.cpu_s:.1f} CPU s at most; "
-          f"a refusal {refusal.wall_s:.1f} s, {refusal.cpu_s:.1f} CPU s; {max(each.resident_mib for each in tries):.0f} MiB",
-          flush=True)
-    for each in found:
-        print("    " + each, flush=True)
-    return not found
+    return Sweep(plain, refusal, list(pool.map(planner.within, budgets)))
+
+
+def name_of(model):
+    path = pathlib.Path(model)
+    return path.parent.name if path.name == "model.onnx" else path.name.split(".")[0]
 
 
 def unpacked(model, folder):
@@ -155,17 +199,29 @@ def main():
     parser.add_argument("--devices", default="h200,rtx4090,cpu")
     parser.add_argument("--points", type=int, default=25)
     parser.add_argument("--options")
+    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--curve", action="store_true")
+    parser.add_argument("--table", action="store_true")
     asked, rest = parser.parse_known_args()
     options, good = options_of(asked.options), True
-    with tempfile.TemporaryDirectory() as folder:
-        for model in asked.models:
-            for device in asked.devices.split(","):
-                name = pathlib.Path(model).name.split(".")[0]
-                print(f"{name}, {device}: ", end="\n" if asked.curve else "", flush=True)
-                words = [*options.get(name, []), *rest, "--device", device]
-                planner = Planner(asked.plimsoll, unpacked(model, folder), words, folder)
-                good &= sweep(planner, asked.points, asked.curve)
+    jobs = [(model, device) for model in asked.models for device in asked.devices.split(",")]
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(asked.jobs) as sweeps, \
+            concurrent.futures.ThreadPoolExecutor(asked.jobs) as compilations:
+        files = {model: unpacked(model, folder) for model in asked.models}
+
+        def run(job):
+            model, device = job
+            words = [*options.get(name_of(model), []), *rest, "--device", device]
+            return sweep(Planner(asked.plimsoll, files[model], words, folder), asked.points, compilations)
+
+        if asked.table:
+            print("| " + " | ".join(HEADS) + " |\n|" + "---|" * len(HEADS))
+        for (model, device), done in zip(jobs, sweeps.map(run, jobs)):
+            title = f"{name_of(model)}, {device}"
+            print(done.row(title) if asked.table else f"{title}: {done.line()}")
+            lines = [*(done.curve() if asked.curve else []), *("    " + each for each in done.found)]
+            print("".join(line + "\n" for line in lines), end="", flush=True)
+            good &= not done.found
     return 0 if good else 1
 
 
