@@ -16,7 +16,8 @@ namespace plimsoll {
 namespace {
 
 constexpr size_t at_once = 2;
-constexpr double close_factor = 1.03;  // of the least: layouts that need no more are finished
+constexpr double close_factor = 1.03;  // of the least: layouts that need no more are finished,
+constexpr size_t max_finished = 4;     // the closest of them
 
 struct Placed {
   size_t layout;
@@ -29,12 +30,24 @@ const Placed* least_of(llvm::ArrayRef<Placed> placed) {
                           [](const Placed& a, const Placed& b) { return a.need < b.need; });
 }
 
-void finish_close(std::vector<Placed>& placed, llvm::function_ref<LayoutNeed(size_t)> finish) {
+// The closest first, a few at once. Those whose live bytes are not below the least by then are left as they are.
+void finish_close(std::vector<Placed>& placed, llvm::function_ref<int64_t(size_t)> live_bytes,
+                  llvm::function_ref<LayoutNeed(size_t)> finish) {
   if (placed.empty()) return;
   const LayoutNeed least = least_of(placed)->need;
   const LayoutNeed most{least.is_above_host, static_cast<int64_t>(close_factor * static_cast<double>(least.bytes))};
   llvm::erase_if(placed, [&](const Placed& each) { return each.need > most; });
-  parallel_for(placed.size(), [&](size_t i) { placed[i].need = finish(placed[i].layout); });
+  std::vector<size_t> order(placed.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  llvm::stable_sort(order, [&](size_t a, size_t b) { return placed[a].need < placed[b].need; });
+  if (order.size() > max_finished) order.resize(max_finished);
+  for (size_t next = 0; next < order.size();) {
+    llvm::SmallVector<size_t, at_once> some;
+    const LayoutNeed least_by_then = least_of(placed)->need;
+    for (; next < order.size() && some.size() < at_once; ++next)
+      if (LayoutNeed{false, live_bytes(placed[order[next]].layout)} < least_by_then) some.push_back(order[next]);
+    parallel_for(some.size(), [&](size_t i) { placed[some[i]].need = finish(placed[some[i]].layout); });
+  }
 }
 
 }  // namespace
@@ -54,13 +67,18 @@ std::optional<size_t> least_layout(llvm::ArrayRef<int64_t> reckoned_bytes, int64
     return !may_need_less(static_cast<int64_t>(min_live_share * static_cast<double>(reckoned_bytes[layout])));
   };
   for (size_t next = 0; next < order.size() && !is_ruled_out(order[next]);) {
-    llvm::SmallVector<Placed, at_once> some;
-    for (; next < order.size() && some.size() < at_once && !is_ruled_out(order[next]); ++next)
-      if (may_need_less(live_bytes(order[next]))) some.push_back({order[next], {}});
-    parallel_for(some.size(), [&](size_t i) { some[i].need = place(some[i].layout); });
-    llvm::append_range(placed, some);
+    llvm::SmallVector<std::optional<Placed>, at_once> some;
+    const size_t first = next;
+    while (next < order.size() && next - first < at_once && !is_ruled_out(order[next])) ++next;
+    some.resize(next - first);
+    parallel_for(some.size(), [&](size_t i) {
+      const size_t layout = order[first + i];
+      if (may_need_less(live_bytes(layout))) some[i] = {layout, place(layout)};
+    });
+    for (const std::optional<Placed>& each : some)
+      if (each) placed.push_back(*each);
   }
-  finish_close(placed, finish);
+  finish_close(placed, live_bytes, finish);
   if (placed.empty() || least_of(placed)->need.bytes >= enough_bytes) return std::nullopt;
   return least_of(placed)->layout;
 }

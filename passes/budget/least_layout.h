@@ -24,7 +24,7 @@ inline constexpr double min_live_share = 0.97;
 // The first of those that need least; none where all need `enough_bytes` or more. `place` does so roughly and `finish`
 // as well as can be, each for two layouts at once: `place` for those that may need least by their `live_bytes`, below
 // which no layout is, and these are asked for where `reckoned_bytes` allow for it; `finish` for those that are at most
-// 3 % above the least.
+// 3 % above the least and may still need less than it, the closest first.
 std::optional<size_t> least_layout(llvm::ArrayRef<int64_t> reckoned_bytes, int64_t enough_bytes,
                                    llvm::function_ref<int64_t(size_t)> live_bytes,
                                    llvm::function_ref<LayoutNeed(size_t)> place,

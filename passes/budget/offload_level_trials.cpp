@@ -127,19 +127,46 @@ std::vector<OffloadLevelSearch::Candidate>& OffloadLevelSearch::take_group(Funct
   return levels;
 }
 
-// Also those above the highest budget whose plans may need as little as the lowest.
+// Also those above the highest budget whose plans may need as little as the lowest. Kinds of plans are searched beside
+// each other.
 void OffloadLevelSearch::search_all_groups(FunctionSearch& function) const {
+  struct Kind {
+    OrderVariant& order;
+    size_t kind;
+    std::vector<size_t> groups;                 // with levels within the highest budget
+    std::vector<std::vector<RematPlan>> close;  // plans above it
+
+    SearchedGroups& searched() const { return *order.grouped[kind].groups; }
+  };
+  std::vector<Kind> kinds;
   for (OrderVariant& order : function.orders)
     for (size_t kind = 0; kind < order.grouped.size(); ++kind) {
-      GroupedPlans& plans = order.grouped[kind];
-      for (size_t group = 0; group < plans.is_taken.size(); ++group)
-        if (!plans.is_taken[group] && plans.groups->lowest_bytes(group) <= highest_allowance())
-          take_group(function, order, kind, group);
-      for (const std::vector<RematPlan>& close : plans.groups->close_plans()) {
-        std::vector<Candidate>& levels = order.levels.emplace_back();
-        for (const RematPlan& plan : close) levels.push_back(candidate(order.sequence.problem, plan));
-      }
+      std::vector<size_t> groups;
+      for (size_t group = 0; group < order.grouped[kind].is_taken.size(); ++group)
+        if (order.grouped[kind].groups->lowest_bytes(group) <= highest_allowance()) groups.push_back(group);
+      kinds.push_back({order, kind, std::move(groups), {}});
     }
+  const auto is_there = [](const OrderVariant& order, const RematPlan& plan) {
+    return llvm::any_of(order.levels, [&](const std::vector<Candidate>& levels) {
+      return llvm::any_of(levels, [&](const Candidate& other) {
+        return other.plan.remats == plan.remats && other.plan.reloads == plan.reloads;
+      });
+    });
+  };
+  parallel_for(kinds.size(), [&](size_t i) {
+    for (size_t group : kinds[i].groups) static_cast<void>(kinds[i].searched().plans(group));
+    kinds[i].close = kinds[i].searched().close_plans();
+  });
+  for (Kind& each : kinds) {
+    for (size_t group : each.groups)
+      if (!each.order.grouped[each.kind].is_taken[group]) take_group(function, each.order, each.kind, group);
+    for (std::vector<RematPlan>& close : each.close) {
+      std::vector<Candidate> levels;
+      for (RematPlan& plan : close)
+        if (!is_there(each.order, plan)) levels.push_back(candidate(each.order.sequence.problem, std::move(plan)));
+      each.order.levels.push_back(std::move(levels));
+    }
+  }
 }
 
 // Of two with equal times, the one whose time is exact and no bound is tried first, and what is searched already before
@@ -379,18 +406,22 @@ bool OffloadLevelSearch::is_only_too_high(const Trial& trial) const {
 std::optional<OffloadLevelSearch::Trial> OffloadLevelSearch::least_of(FunctionSearch& function,
                                                                       int64_t enough_bytes) const {
   search_all_groups(function);
-  std::vector<Trial> trials;
+  std::vector<Trial> candidates, trials;
   for (OrderVariant& order : function.orders)
     for (std::vector<Candidate>& levels : order.levels)
-      for (Candidate& candidate : levels) {
-        if (host_bytes_of(order.sequence.problem, candidate.plan) > order.host_room) continue;
-        if (!copies_or_collectives(order, candidate)) {
-          trials.push_back({&order, &candidate, candidate.min_us});
-          continue;
-        }
-        for (const Overlap& overlap : overlaps_of(order, candidate, std::numeric_limits<double>::infinity()))
-          trials.push_back({&order, &candidate, overlap.total_us, &overlap});
-      }
+      for (Candidate& candidate : levels)
+        if (host_bytes_of(order.sequence.problem, candidate.plan) <= order.host_room)
+          candidates.push_back({&order, &candidate, candidate.min_us});
+  parallel_for(candidates.size(), [&](size_t i) {
+    const Trial& trial = candidates[i];
+    if (copies_or_collectives(*trial.order, *trial.candidate))
+      static_cast<void>(overlaps_of(*trial.order, *trial.candidate, std::numeric_limits<double>::infinity()));
+  });
+  for (const Trial& trial : candidates) {
+    if (!copies_or_collectives(*trial.order, *trial.candidate)) trials.push_back(trial);
+    for (const Overlap& overlap : trial.candidate->overlaps)
+      trials.push_back({trial.order, trial.candidate, overlap.total_us, &overlap});
+  }
   std::vector<int64_t> reckoned_bytes;
   for (const Trial& trial : trials)
     reckoned_bytes.push_back(trial.overlap ? trial.overlap->peak_bytes : trial.candidate->plan.peak_bytes);

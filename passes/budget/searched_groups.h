@@ -26,11 +26,13 @@ class SearchedGroups {
   // all lower levels. May be called from several threads; each searches what nobody has searched yet.
   const std::vector<RematPlan>& plans(size_t group);
   size_t last_up_to(size_t group);  // the group whose plans these are
-  // The plans above what is wanted that are close to the lowest.
+  // The plans above what is wanted that are close to the lowest, by group.
   std::vector<std::vector<RematPlan>> close_plans();
 
  private:
-  std::vector<RematPlan> search(size_t group, int64_t highest_bytes);
+  enum class CloseLevels : uint8_t { No, Yes };
+  const std::vector<RematPlan>& found(size_t group);
+  std::vector<RematPlan> search(size_t group, int64_t highest_bytes, CloseLevels close);
 
   RematLevelGroups groups_;
   int64_t highest_bytes_;

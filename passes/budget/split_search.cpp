@@ -31,6 +31,7 @@ constexpr double min_saving = 0.1;             // share of its bytes that a slow
 constexpr double max_nodes = 12000;            // deriving a longer program takes seconds,
 constexpr double max_slowdown_of_usual = 1.5;  // of a plan that fits, up to which no short searches are tried besides
 constexpr double max_nodes_of_many = 6000;     // which meshes that are compared do not have
+constexpr size_t smallest_at_once = 2;         // candidates that are searched for the plan that needs least
 
 // For each cut, the bytes that forward makes after it.
 std::vector<int64_t> bytes_behind(const Graph& graph, llvm::ArrayRef<ValueId> cuts) {
@@ -272,20 +273,32 @@ class SplitSearch {
     if (request_.split <= 1 && *lean != whole_.get()) usual.push_back(whole_.get());
     for (const Candidates* splits : {&splits_, &other_splits_})
       for (const std::unique_ptr<Candidate>& split : *splits) usual.push_back(split.get());
-    for (const Candidate* candidate : usual) {
-      if ((candidate->is_long && tries_many_programs()) || !may_be_better(*candidate, best)) continue;
-      std::unique_ptr<Candidate>& made = short_[candidate];
-      if (!made) {
-        Result<std::unique_ptr<Candidate>> searched_shortly = short_candidate(*candidate);
-        if (!searched_shortly) return searched_shortly.takeError();
-        made = std::move(*searched_shortly);
-      }
-      candidates.push_back(made.get());
-    }
+    llvm::erase_if(usual, [&](const Candidate* candidate) {
+      return (candidate->is_long && tries_many_programs()) || !may_be_better(*candidate, best);
+    });
+    if (Status s = make_short(usual)) return s;
+    for (const Candidate* candidate : usual) candidates.push_back(short_.at(candidate).get());
     for (const Candidate* candidate : candidates)
       if (Status s = consider(*candidate, budget_bytes, best)) return s;
     if (best || !wants_smallest()) return Status::success();
     return consider_smallest(std::move(candidates), budget_bytes, best);
+  }
+
+  // Makes those that are not there yet.
+  Status make_short(llvm::ArrayRef<const Candidate*> usual) {
+    std::vector<const Candidate*> missing;
+    for (const Candidate* candidate : usual)
+      if (!short_.count(candidate)) missing.push_back(candidate);
+    std::vector<std::optional<Result<std::unique_ptr<Candidate>>>> made(missing.size());
+    parallel_for(made.size(), [&](size_t i) { made[i].emplace(short_candidate(*missing[i])); });
+    Status failed = Status::success();
+    for (size_t i = 0; i < made.size(); ++i) {
+      if (*made[i])
+        short_[missing[i]] = std::move(**made[i]);
+      else
+        failed = llvm::joinErrors(std::move(failed), made[i]->takeError());
+    }
+    return failed;
   }
 
   bool wants_smallest() const { return request_.enough_us == std::numeric_limits<double>::infinity(); }
@@ -357,14 +370,28 @@ class SplitSearch {
     return consider_smallest(std::move(candidates), budget_bytes, best);
   }
 
-  // `best` becomes the plan of one of them that needs less.
-  Status consider_smallest(std::vector<const Candidate*> candidates, int64_t budget_bytes,
+  // `best` becomes the plan of one of them that needs less. Two are searched at once, however many cores there are, so
+  // that what is searched does not depend on the machine.
+  Status consider_smallest(llvm::ArrayRef<const Candidate*> candidates, int64_t budget_bytes,
                            std::optional<Plan>& best) const {
-    llvm::stable_sort(candidates, [&](const Candidate* a, const Candidate* b) {
-      return min_bytes(*a, budget_bytes) < min_bytes(*b, budget_bytes);
+    struct Bounded {
+      const Candidate* candidate;
+      int64_t min_bytes;
+    };
+    std::vector<Bounded> order(candidates.size());
+    parallel_for(order.size(), [&](size_t i) {
+      order[i] = {candidates[i], min_bytes(*candidates[i], budget_bytes)};
     });
-    for (const Candidate* candidate : candidates)
-      if (Status s = consider_smallest(*candidate, budget_bytes, best)) return s;
+    llvm::stable_sort(order, [](const Bounded& a, const Bounded& b) { return a.min_bytes < b.min_bytes; });
+    for (size_t next = 0; next < order.size();) {
+      const bool is_met = best && is_within_host_budget(*best);
+      const int64_t enough_bytes = is_met ? best->promised_bytes() : std::numeric_limits<int64_t>::max();
+      llvm::SmallVector<const Candidate*, smallest_at_once> some;
+      for (; next < order.size() && order[next].min_bytes < enough_bytes && some.size() < smallest_at_once; ++next)
+        some.push_back(order[next].candidate);
+      if (some.empty()) break;
+      if (Status s = consider_smallest_at_once(some, budget_bytes, enough_bytes, best)) return s;
+    }
     return Status::success();
   }
 
@@ -378,21 +405,28 @@ class SplitSearch {
     return Status::success();
   }
 
-  // The same where the candidate's plan needs less.
-  Status consider_smallest(const Candidate& candidate, int64_t budget_bytes, std::optional<Plan>& best) const {
-    const bool is_met = best && is_within_host_budget(*best);
-    const int64_t enough_bytes = is_met ? best->promised_bytes() : std::numeric_limits<int64_t>::max();
-    if (min_bytes(candidate, budget_bytes) >= enough_bytes) return Status::success();
-    std::optional<Plan> smallest;
-    if (may_fit(candidate.options, candidate.plain(), budget_bytes)) {
-      Result<std::optional<Plan>> plan = candidate.plans->smallest(budget_bytes, enough_bytes);
-      if (!plan) return plan.takeError();
-      smallest = std::move(*plan);
-    } else {
-      smallest = with_budget(candidate.plain(), budget_bytes);
+  Status consider_smallest_at_once(llvm::ArrayRef<const Candidate*> candidates, int64_t budget_bytes,
+                                   int64_t enough_bytes, std::optional<Plan>& best) const {
+    std::vector<std::optional<Result<std::optional<Plan>>>> found(candidates.size());
+    parallel_for(found.size(),
+                 [&](size_t i) { found[i].emplace(smallest_of(*candidates[i], budget_bytes, enough_bytes)); });
+    Status failed = Status::success();
+    for (size_t i = 0; i < found.size(); ++i) {
+      Result<std::optional<Plan>>& plan = *found[i];
+      if (!plan)
+        failed = llvm::joinErrors(std::move(failed), plan.takeError());
+      else if (*plan && (!best || is_better(**plan, *best)))
+        best = explained(std::move(**plan), *candidates[i]);
     }
-    if (smallest && (!best || is_better(*smallest, *best))) best = explained(std::move(*smallest), candidate);
-    return Status::success();
+    return failed;
+  }
+
+  // The candidate's plan that needs least; none where that is `enough_bytes` or more.
+  static Result<std::optional<Plan>> smallest_of(const Candidate& candidate, int64_t budget_bytes,
+                                                 int64_t enough_bytes) {
+    if (may_fit(candidate.options, candidate.plain(), budget_bytes))
+      return candidate.plans->smallest(budget_bytes, enough_bytes);
+    return std::optional(with_budget(candidate.plain(), budget_bytes));
   }
 
   static int64_t min_bytes(const Candidate& candidate, int64_t budget_bytes) {
