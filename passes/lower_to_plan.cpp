@@ -7,6 +7,7 @@
 #include "ir/support/align.h"
 #include "ir/support/units.h"
 #include "passes/analysis/cost_model.h"
+#include "passes/analysis/launches.h"
 #include "passes/place/place_buffers.h"
 
 #include <algorithm>
@@ -163,6 +164,7 @@ class Lowering {
     for (NodeId id : draft.added) is_remat_[index_of(id)] = true;
     plan_.functions.emplace_back();
     plan_.functions.back().name = graph.name;
+    launch_.clear();
     for (const State& state : graph.states)
       slot_of_[index_of(state.value)] = state_slots_[graph.value(state.value).name];
     for (ValueId input : graph.inputs) add_input(input);
@@ -292,9 +294,30 @@ class Lowering {
     instruction.origin = origin_of(node.origin);
     instruction.reason = node.reason;
     note_slow_kernel(instruction, cost);
+    join_launch(id, kernel, instruction);
     if (const int32_t buffer = assignment_.workspace_of[index_of(id)]; buffer >= 0)
       instruction.workspace = add_workspace(node, buffer, at);
     plan_.functions.back().instructions.push_back(std::move(instruction));
+  }
+
+  // Does the launch before do this one, too?
+  void join_launch(NodeId id, const KernelCandidate& kernel, Instruction& instruction) {
+    const Node& node = graph_->node(id);
+    const std::string kind = kernel.shares_launches ? kernel.name + " " + launch_kind(*graph_, node) : "";
+    const auto is_made_there = [&](ValueId operand) {
+      return operand != ValueId::None && llvm::is_contained(launch_, graph_->value(root_of(*graph_, operand)).producer);
+    };
+    instruction.joined =
+        !launch_.empty() && !kind.empty() && kind == launch_kind_ && llvm::none_of(node.operands, is_made_there);
+    if (instruction.joined) {
+      const double without_launch_us =
+          instruction.predicted_us - in_.draft.device.launch_us - in_.draft.device.kernel_us;
+      instruction.predicted_us = std::max(0.0, without_launch_us);
+    } else {
+      launch_.clear();
+      launch_kind_ = kind;
+    }
+    launch_.push_back(id);
   }
 
   void note_slow_kernel(const Instruction& instruction, const Cost& cost) {
@@ -421,6 +444,8 @@ class Lowering {
   std::vector<SlotId> slot_of_;  // by value of that function
   std::vector<bool> is_remat_;   // by node of that function
   std::vector<int32_t> done_;    // by node of that function: where a copy is waited for, -1: at once
+  std::vector<NodeId> launch_;   // nodes of the last launch
+  std::string launch_kind_;      // empty: no other joins it
 };
 
 }  // namespace

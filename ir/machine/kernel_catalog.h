@@ -10,9 +10,10 @@
 namespace plimsoll {
 
 struct KernelCandidate {
-  std::string name;             // unique for the op and backend
-  int64_t workspace_bytes = 0;  // in the device arena, live during the launch only
-  double predicted_us = 0;      // by measurements; 0: the planner's roofline decides
+  std::string name;              // unique for the op and backend
+  int64_t workspace_bytes = 0;   // in the device arena, live during the launch only
+  double predicted_us = 0;       // by measurements; 0: the planner's roofline decides
+  bool shares_launches = false;  // with calls of the same types right behind it, which do not depend on each other
 };
 
 // Forms of programs for which a backend's kernels are faster.

@@ -174,6 +174,7 @@ Instruction PlanReader::read_instruction(const proto::Instruction& from) {
   instruction.bytes_moved = from.bytes_moved();
   instruction.predicted_us = from.predicted_us();
   instruction.done = read_index(from.done());
+  instruction.joined = from.joined();
   instruction.reason = from.reason();
   return instruction;
 }

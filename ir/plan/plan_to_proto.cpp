@@ -140,6 +140,7 @@ void set_instruction(const Instruction& instruction, proto::Instruction& to) {
   to.set_bytes_moved(instruction.bytes_moved);
   to.set_predicted_us(instruction.predicted_us);
   to.set_done(stored_index(instruction.done));
+  to.set_joined(instruction.joined);
   to.set_reason(instruction.reason);
 }
 

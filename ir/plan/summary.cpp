@@ -111,7 +111,8 @@ bool is_remat(const Plan& plan, const Instruction& instruction) {
 
 double roofline_us(const Plan& plan, const Instruction& instruction) {
   const std::optional<DType> matrix = matrix_type(plan, instruction);
-  return plan.device.roofline_us(instruction.flops, instruction.bytes_moved, matrix) + plan.device.launch_us;
+  return plan.device.roofline_us(instruction.flops, instruction.bytes_moved, matrix) +
+         (instruction.joined ? 0 : plan.device.launch_us);
 }
 
 namespace {

@@ -41,11 +41,17 @@ int64_t peak_bytes(const OrderProblem& problem, llvm::ArrayRef<int32_t> order);
 // problems of up to 20 nodes. The same problem gives the same order on every machine.
 std::vector<int32_t> order_for_low_peak(const OrderProblem& problem, const OrderOptions& options = {});
 
-// Returns `order` with those updates gathered that end no buffer's life, and the nodes after them moved along. An
-// update moves right behind the last reader of the largest buffer it reads (its gradient, say, which lives until then
-// anyway), or stays before it. The peak is never above the given order's. `update_kinds` has for each node a number
-// that updates of one kind share, or -1 for a node that is no update.
-std::vector<int32_t> with_idle_updates_gathered(const OrderProblem& problem, llvm::ArrayRef<int32_t> order,
-                                                llvm::ArrayRef<int32_t> update_kinds);
+// Returns `order` with updates gathered, and the nodes after them moved along, so that one launch can do several.
+// `kinds` has for each node a number that updates of one kind share, or -1 for a node that is no update. An update
+// moves right behind the last reader of the largest buffer it reads (its gradient, say, which lives until then anyway),
+// or stays before it. One that ends the life of all it reads waits for the next such updates until these hold
+// `most_bytes`. Where the peak would be above the given order's, nothing waits, or nothing moves.
+std::vector<int32_t> with_updates_gathered(const OrderProblem& problem, llvm::ArrayRef<int32_t> order,
+                                           llvm::ArrayRef<int32_t> kinds, int64_t most_bytes);
+
+// The same for nodes that read pinned buffers alone, such as casts of parameters: those of one kind move ahead to the
+// first of them, as long as their results hold `most_bytes`.
+std::vector<int32_t> with_casts_gathered(const OrderProblem& problem, llvm::ArrayRef<int32_t> order,
+                                         llvm::ArrayRef<int32_t> kinds, int64_t most_bytes);
 
 }  // namespace plimsoll

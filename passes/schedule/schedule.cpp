@@ -9,6 +9,7 @@
 #include "ir/support/units.h"
 #include "passes/analysis/aliasing.h"
 #include "passes/analysis/cost_model.h"
+#include "passes/analysis/launches.h"
 #include "passes/analysis/plan_draft.h"
 #include "passes/schedule/order.h"
 
@@ -18,11 +19,14 @@
 namespace plimsoll {
 namespace {
 
+// One of these of the peak may wait until one launch does several updates or casts.
+constexpr int64_t shares_that_wait = 2048;
+
 struct ScheduleReport {
   int64_t peak_before_bytes = 0;  // transient bytes in the order that derivation left
   int64_t peak_after_bytes = 0;
-  // All nodes in the derived order with each update as soon as it may run. Every gradient is used up at once there, so
-  // it has less alive away from the peak, which recompute builds on.
+  // All nodes in the derived order with each update as soon as it may run. Every gradient but small ones is used up at
+  // once there, so it has less alive away from the peak, which recompute builds on.
   std::vector<NodeId> early_updates;
 };
 
@@ -53,15 +57,20 @@ class Scheduler {
     OrderProblem sorted = permuted(*start);
     std::vector<int32_t> order(start->size());
     std::iota(order.begin(), order.end(), 0);
+    std::vector<int32_t> early = order;
     if (!keeps_order_) order = order_for_low_peak(sorted, {});
-    order = with_idle_updates_gathered(sorted, order, update_kinds(*start));
     ScheduleReport report;
-    std::vector<int32_t> as_given(order.size());
-    std::iota(as_given.begin(), as_given.end(), 0);
-    report.peak_before_bytes = peak_bytes(sorted, as_given);
+    report.peak_before_bytes = peak_bytes(sorted, early);
+    const int64_t most_bytes = peak_bytes(sorted, order) / shares_that_wait;
+    const std::vector<int32_t> updates = update_kinds(*start), casts = cast_kinds(*start);
+    for (std::vector<int32_t>* each : {&order, &early}) {
+      *each = with_updates_gathered(sorted, *each, updates, most_bytes);
+      *each = with_casts_gathered(sorted, *each, casts, most_bytes);
+    }
     report.peak_after_bytes = peak_bytes(sorted, order);
-    for (int32_t& node : order) node = (*start)[node];
-    report.early_updates = with_views(*start);
+    for (std::vector<int32_t>* each : {&order, &early})
+      for (int32_t& node : *each) node = (*start)[node];
+    report.early_updates = with_views(early);
     graph_.reorder(with_views(order));
     return report;
   }
@@ -174,16 +183,26 @@ class Scheduler {
                        " instructions wait for each other: two states each take the other's old value");
   }
 
-  // By place in `order`: a number for each op among the updates and the other writers of states, -1 for the rest.
+  // By place in `order`: a number for each kind of update and of other writers of states, -1 for the rest. A launch
+  // does the same to several tensors of the same types.
   std::vector<int32_t> update_kinds(llvm::ArrayRef<int32_t> order) const {
-    llvm::StringMap<int32_t> kind_of;
+    return kinds_of(order,
+                    [&](NodeId id) { return graph_.node(id).phase == Phase::Update || writes_state_[index_of(id)]; });
+  }
+
+  std::vector<int32_t> cast_kinds(llvm::ArrayRef<int32_t> order) const {
+    return kinds_of(order, [&](NodeId id) { return graph_.node(id).op->name == "cast"; });
+  }
+
+  template <typename F>
+  std::vector<int32_t> kinds_of(llvm::ArrayRef<int32_t> order, F is_of_interest) const {
+    llvm::StringMap<int32_t> number_of;
     std::vector<int32_t> kinds;
     for (int32_t i : order) {
       const NodeId id = instructions_[i];
-      const bool is_update = graph_.node(id).phase == Phase::Update || writes_state_[index_of(id)];
+      const auto next = static_cast<int32_t>(number_of.size());
       kinds.push_back(
-          is_update ? kind_of.try_emplace(graph_.node(id).op->name, static_cast<int32_t>(kind_of.size())).first->second
-                    : -1);
+          is_of_interest(id) ? number_of.try_emplace(launch_kind(graph_, graph_.node(id)), next).first->second : -1);
     }
     return kinds;
   }

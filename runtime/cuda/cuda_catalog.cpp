@@ -22,7 +22,8 @@ std::vector<KernelCandidate> CudaCatalog::candidates(const OpDef& op, const OpCa
     const int64_t bytes = candidate->workspace_bytes ? candidate->workspace_bytes(call, results, device_) : 0;
     for (int algorithm = 0; algorithm < (others ? candidate->algorithms : 1); ++algorithm)
       accepted.push_back({candidate->kernel_name(algorithm), bytes,
-                          candidate->predicted_us ? candidate->predicted_us(call, device_) : 0});
+                          candidate->predicted_us ? candidate->predicted_us(call, device_) : 0,
+                          candidate->shares_launches && candidate->shares_launches(call, results)});
   }
   // Where all have predictions, these decide; kernels with less workspace stay behind.
   const auto end = std::find_if(accepted.begin(), accepted.end(), [](const KernelCandidate& candidate) {

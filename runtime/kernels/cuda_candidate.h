@@ -29,6 +29,7 @@ struct CudaCandidate {
   AcceptsFn accepts_others = nullptr;     // narrows what the algorithms after the first accept
   TimeFn predicted_us = nullptr;          // none: the planner's roofline
   int capability = 0;                     // runs on cards of this compute capability alone; 0: on any
+  AcceptsFn shares_launches = nullptr;    // calls that one launch does together with others of the same types
 
   // The name of an algorithm in plans: "cudnn", "cudnn_2" and so on.
   std::string kernel_name(int algorithm) const;

@@ -41,10 +41,13 @@ bool accepts_running_update(const OpCall& call, llvm::ArrayRef<Type>) {
 }
 
 constexpr CudaCandidate candidates[] = {
-    {op_adamw, "fused", accepts_adamw},
-    {op_adamw_8bit, "fused", accepts_adamw_8bit},
-    {op_sgd, "fused", accepts_sgd},
-    {op_running_update, "fused", accepts_running_update},
+    {.op = op_adamw, .name = "fused", .accepts = accepts_adamw, .shares_launches = accepts_adamw},
+    {.op = op_adamw_8bit, .name = "fused", .accepts = accepts_adamw_8bit, .shares_launches = accepts_adamw_8bit},
+    {.op = op_sgd, .name = "fused", .accepts = accepts_sgd, .shares_launches = accepts_sgd},
+    {.op = op_running_update,
+     .name = "fused",
+     .accepts = accepts_running_update,
+     .shares_launches = accepts_running_update},
 };
 
 }  // namespace
