@@ -98,14 +98,22 @@ struct Grad {
   }
 };
 
-struct NarrowGeluGrad {
+// Those for 16-bit results.
+template <UnaryGrad f>
+struct NarrowGrad : Grad<f> {};
+template <>
+struct NarrowGrad<UnaryGrad::GeluGrad> {
   __device__ float operator()(float x, float dy) const { return dy * narrow_gelu_slope(x); }
+};
+template <>
+struct NarrowGrad<UnaryGrad::GeluTanhGrad> {
+  __device__ float operator()(float x, float dy) const { return dy * narrow_gelu_tanh_slope(x); }
 };
 
 template <UnaryGrad f>
 cudaError_t map_grad(Scalar type, void* dx, const void* kept, const void* dy, int64_t n, cudaStream_t stream) {
   return with_float(type, [&]<typename T>(T*) {
-    using Slope = std::conditional_t<f == UnaryGrad::GeluGrad && sizeof(T) == 2, NarrowGeluGrad, Grad<f>>;
+    using Slope = std::conditional_t<sizeof(T) == 2, NarrowGrad<f>, Grad<f>>;
     return map_pairs(Slope{}, n, static_cast<T*>(dx), static_cast<const T*>(kept), static_cast<const T*>(dy), stream);
   });
 }
