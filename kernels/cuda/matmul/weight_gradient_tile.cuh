@@ -3,9 +3,9 @@
 // What the warps of a block do for a weight gradient: one asks the copying unit for tiles, two or three warpgroups
 // multiply them, and three more warps sum columns of dy. They meet at the barriers of a ring of stages.
 
-#include "kernels/cuda/common/box_copy.cuh"
 #include "kernels/cuda/common/packed.cuh"
 #include "kernels/cuda/common/warpgroup_wide.cuh"
+#include "kernels/cuda/matmul/tile_ring.cuh"
 #include "kernels/cuda/matmul/weight_gradient.h"
 
 namespace plimsoll::cuda {
@@ -20,31 +20,12 @@ struct GradientTile {
   static constexpr int groups = groups_, rows = groups * warpgroup_rows, columns = columns_;
   static constexpr int left_boxes = groups, right_boxes = columns / box_columns, boxes = left_boxes + right_boxes;
   static constexpr int stage_bytes = boxes * box_bytes, stages = 4;
+  static constexpr int readers = groups + summing_warps;
   static constexpr int computing_threads = groups * warpgroup_threads, threads = computing_threads + warpgroup_threads;
   // Of the 512 that four threads, one of each warpgroup, have together; the copying warpgroup takes what is left.
   static constexpr int computing_registers = groups == 3 ? 152 : 216, other_registers = groups == 3 ? 56 : 72;
   static constexpr int product_tiles = columns / 8, words = product_tiles * computing_threads;
-  static constexpr int border = 1024, shared_bytes = border + stages * stage_bytes + 2 * stages * 8;
-};
-
-template <typename Tile>
-struct Ring {
-  uint8_t* stages;
-  Barrier *full, *empty;  // [stages]
-
-  __device__ explicit Ring(void* shared)
-      : stages(static_cast<uint8_t*>(shared) + (Tile::border - shared_address(shared) % Tile::border) % Tile::border),
-        full(reinterpret_cast<Barrier*>(stages + Tile::stages * Tile::stage_bytes)),
-        empty(full + Tile::stages) {}
-
-  __device__ uint8_t* at(int stage) const { return stages + stage * Tile::stage_bytes; }
-  __device__ void create() const {
-    for (int i = 0; i < Tile::stages; ++i) {
-      set_up_barrier(full + i, 1);
-      set_up_barrier(empty + i, Tile::groups + summing_warps);
-    }
-    show_barriers_to_copies();
-  }
+  static constexpr int shared_bytes = ring_bytes<stages, stage_bytes>;
 };
 
 // What a block does: a tile of dw and the steps of its part.
@@ -145,7 +126,7 @@ __device__ void multiply(const Ring<Tile>& ring, const BlockWork& work, float (&
     begin_products();
 #pragma unroll
     for (int i = 0; i < gradient_step / 16; ++i)
-      start_wide_product<T>(sums, left + i * sixteen_rows, right + i * sixteen_rows);
+      start_wide_product<T, true, true, Tile::product_tiles>(sums, left + i * sixteen_rows, right + i * sixteen_rows);
     commit_products();
     wait_for_products<1>();
     if (announces && before >= 0) arrive_at(ring.empty + before);
