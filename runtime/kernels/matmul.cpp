@@ -79,6 +79,13 @@ bool accepts_gelu_grad(const OpCall& call, llvm::ArrayRef<Type> results) {
   return accepts_matmul<3>(call, results) && call["dy"].dtype != DType::F64;
 }
 
+// Rows of whole 16-byte words, which the copying unit counts in 32 bits; of all tiles, too, there are fewer.
+bool accepts_warpgroup_gelu(const OpCall& call, llvm::ArrayRef<Type> results) {
+  constexpr int64_t most = INT32_MAX / 2;
+  const Type& x = call["x"];
+  return accepts_matmul<3>(call, results) && has_aligned_rows(call, 3) && rows_of(x) <= most && x.shape.back() <= most;
+}
+
 // The library knows gelu's tanh form alone.
 bool accepts_dgelu(const OpCall& call, llvm::ArrayRef<Type> results) {
   return accepts_matmul<3>(call, results) && has_aligned_rows(call, 3) && is_tanh_form(call);
@@ -172,6 +179,33 @@ double dgelu_us(const OpCall& call, const DeviceDescription& device) {
   const int64_t rows = rows_of(dy), k = dy.shape.back(), n = w.elements() / std::max<int64_t>(k, 1);
   return product_us(call, device, rows, n, k, 0) + copy_us(2 * rows * n * dtype_bytes(dy.dtype), device) +
          device.launch_us + device.kernel_us;
+}
+
+// A launch of our own behind the product reads and writes its result once more, and what gelu was of.
+double before_gelu_grad_us(const OpCall& call, const DeviceDescription& device) {
+  const Type &dy = call["dy"], &w = call["w"], &x = call["x"];
+  if (!computes_in_f32(dy.dtype) || device.memory_gb_per_s <= 0) return 0;
+  const int64_t k = dy.shape.back(), n = x.shape.back();
+  return product_us(call, device, rows_of(dy), n, k, x.bytes()) *
+             slowdown_of_odd_rows(dy.dtype, w.shape[0], w.shape[1]) +
+         copy_us(3 * x.bytes(), device) / device.efficiency_of("gelu_grad") + 2 * (device.launch_us + device.kernel_us);
+}
+
+// Our own kernel, fitted to 20 shapes of both forms on an H100: much of the time of reading x and writing dx is not
+// hidden behind the products, whose tiles go in waves; where products are short, all bytes are what takes time. The
+// last tiles of the blocks are finished behind all products.
+double warpgroup_gelu_us(const OpCall& call, const DeviceDescription& device) {
+  constexpr int64_t tile_rows = 128, tile_columns = 256;
+  constexpr double not_hidden = 0.65, copy_share = 0.7, last_us = 3;
+  const Type &dy = call["dy"], &w = call["w"], &x = call["x"];
+  if (device.memory_gb_per_s <= 0) return 0;
+  const int64_t tiles = divide_up(rows_of(x), tile_rows) * divide_up(x.shape.back(), tile_columns),
+                places = round_up(tiles, std::max(device.multiprocessors, 1));
+  const double flops =
+      2.0 * static_cast<double>(places * tile_rows * tile_columns) * static_cast<double>(dy.shape.back());
+  const double products_us = device.roofline_us(flops, 0, dy.dtype) + not_hidden * copy_us(2 * x.bytes(), device);
+  const double bytes_us = copy_us(dy.bytes() + w.bytes() + 2 * x.bytes(), device) / copy_share;
+  return std::max(products_us, bytes_us) + last_us + device.launch_us + device.kernel_us;
 }
 
 // How much longer the library takes than with a scale for each tensor: means of the three products of a layer of 8192 x
@@ -286,11 +320,18 @@ constexpr CudaCandidate warpgroup_bgrad{.op = op_linear_dw,
                                         .predicted_us = warpgroup_bgrad_us,
                                         .capability = 90};
 
+constexpr CudaCandidate warpgroup_gelu{.op = op_linear_gelu_grad,
+                                       .name = "warpgroup_gelu",
+                                       .accepts = accepts_warpgroup_gelu,
+                                       .predicted_us = warpgroup_gelu_us,
+                                       .capability = 90};
+
 constexpr CudaCandidate candidates[] = {
     cublaslt(op_matmul, "cublaslt", 4, accepts_matmul<2>),
     cublaslt(op_linear, "cublaslt", 4, accepts_matmul<3>, matmul_workspace, linear_us),
     cublaslt(op_linear_gelu_grad, "cublaslt_dgelu", 2, accepts_dgelu, matmul_workspace, dgelu_us),
-    cublaslt(op_linear_gelu_grad, "cublaslt", 1, accepts_gelu_grad),
+    cublaslt(op_linear_gelu_grad, "cublaslt", 1, accepts_gelu_grad, matmul_workspace, before_gelu_grad_us),
+    warpgroup_gelu,
     cublaslt(op_linear_f8, "cublaslt", 4, accepts_linear_f8),
     cublaslt_on(90, op_linear_f8, "cublaslt_scales", 4, accepts_many_scales, many_scales_us),
     cublaslt(op_linear_dw, "cublaslt", 4, accepts_weight_gradient, weight_gradient_workspace, weight_gradient_us),

@@ -242,6 +242,9 @@ std::vector<Sample> linear_gelu_grad_samples() {
       {{normal({6, 8}, DType::BF16), normal({16, 8}, DType::BF16), normal({6, 16}, DType::BF16)}, tanh_form},
       {{normal({6, 8}, DType::F16), normal({8, 16}, DType::F16), normal({6, 16}, DType::F16)},
        {{"approximate", "tanh"}}},
+      {{normal({6, 8}, DType::BF16), normal({8, 16}, DType::BF16), normal({6, 16}, DType::BF16)}},
+      {{normal({2, 3, 8}, DType::F16), normal({16, 8}, DType::F16), normal({2, 3, 16}, DType::F16)},
+       {{"transpose_w", 1}}},
   };
 }
 

@@ -1,6 +1,8 @@
 #include "runtime/kernels/matmul.h"
 #include "kernels/cuda/elementwise/elementwise.h"
+#include "kernels/cuda/matmul/linear_gelu_grad.h"
 #include "kernels/cuda/reduce/reduce.h"
+#include "runtime/cuda/backend/libraries.h"
 #include "runtime/cuda/backend/matmul_plan.h"
 #include "runtime/cuda/backend/weight_gradient.h"
 #include "runtime/kernels/elementwise.h"
@@ -8,7 +10,7 @@
 
 // matmul, linear, linear's weight gradient, linear with gelu's gradient behind it and products of 8-bit floats, through
 // cuBLASLt. What the library can do in a matmul's epilogue our own kernels can do after it: both are candidates, and
-// which is faster is measured. Weight gradients with a bias have a kernel of our own as well.
+// which is faster is measured. Weight gradients with a bias and linear_gelu_grad have kernels of our own as well.
 
 namespace plimsoll {
 namespace {
@@ -77,6 +79,33 @@ Status launch_before_gelu_grad(const CudaCall& k) {
   const auto gradient = is_tanh_form(k.call) ? cuda::UnaryGrad::GeluTanhGrad : cuda::UnaryGrad::GeluGrad;
   return launched(k, cuda::map_unary_grad(gradient, k.out_scalar("dx"), k.out("dx"), k.in("x"), k.out("dx"),
                                           k.elements(), k.stream));
+}
+
+struct PreparedGeluGrad : CudaPrepared {
+  explicit PreparedGeluGrad(int multiprocessors) : multiprocessors(multiprocessors) {}
+
+  int multiprocessors;
+};
+
+Result<std::unique_ptr<CudaPrepared>> prepare_gelu_grad(CudaLibraries& libraries, const CudaCall&) {
+  return std::make_unique<PreparedGeluGrad>(libraries.card().multiProcessorCount);
+}
+
+Status launch_warpgroup_gelu(const CudaCall& k) {
+  const Type &dy = k.call["dy"], &x = k.call["x"];
+  const cuda::LinearGeluGradCall call{
+      .rows = rows_of(x),
+      .depth = dy.shape.back(),
+      .columns = x.shape.back(),
+      .dy = k.in("dy"),
+      .w = k.in("w"),
+      .x = k.in("x"),
+      .dx = k.out("dx"),
+      .type = k.out_scalar("dx"),
+      .transpose_w = k.call.get_int("transpose_w") != 0,
+      .tanh_form = is_tanh_form(k.call),
+      .multiprocessors = static_cast<const PreparedGeluGrad*>(k.prepared)->multiprocessors};
+  return launched(k, cuda::linear_gelu_grad(call, k.stream));
 }
 
 // ---- linear_dw ----
@@ -187,6 +216,7 @@ constexpr CudaLauncher launchers[] = {
     {op_linear, "cublaslt", launch_linear, prepare<linear_with_bias>},
     {op_linear_gelu_grad, "cublaslt_dgelu", launch_dgelu, prepare<linear_with_dgelu>},
     {op_linear_gelu_grad, "cublaslt", launch_before_gelu_grad, prepare<linear_matmul>},
+    {op_linear_gelu_grad, "warpgroup_gelu", launch_warpgroup_gelu, prepare_gelu_grad},
     {op_linear_f8, "cublaslt", launch_linear, prepare<f8_matmul>},
     {op_linear_f8, "cublaslt_scales", launch_linear, prepare<f8_matmul>},
     {op_linear_dw, "cublaslt", launch_linear_dw, prepare<weight_gradient>},
