@@ -18,14 +18,16 @@ struct KernelCandidate {
 
 // Forms of programs for which a backend's kernels are faster.
 struct KernelPreferences {
-  bool channels_last = false;      // images, of 16-bit floats or TF32, in convolutions
-  int64_t product_multiple = 1;    // matmuls are fastest where the elements of a row are a multiple of this
-  bool product_epilogues = false;  // a matmul's epilogue can compute the gradients of a gelu before it and of its bias
+  bool channels_last = false;    // images, of 16-bit floats or TF32, in convolutions
+  int64_t product_multiple = 1;  // matmuls are fastest where the elements of a row are a multiple of this
+  // A matmul's epilogue can compute the gradients of a gelu before it, in the tanh form, and of its bias; and of a gelu
+  // in the exact form.
+  bool product_epilogues = false, exact_gelu_epilogues = false;
 
   // The forms that are faster on this device and on another.
   KernelPreferences with(const KernelPreferences& other) const {
     return {channels_last && other.channels_last, std::max(product_multiple, other.product_multiple),
-            product_epilogues && other.product_epilogues};
+            product_epilogues && other.product_epilogues, exact_gelu_epilogues && other.exact_gelu_epilogues};
   }
 };
 

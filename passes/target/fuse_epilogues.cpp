@@ -1,7 +1,8 @@
 #include "passes/rewrite/patterns.h"
 
 // A matmul can make two gradients in its epilogue, while its operands and results are on the chip:
-// - the gradient of a tanh gelu: linear and gelu_grad become linear_gelu_grad;
+// - the gradient of a gelu: linear and gelu_grad become linear_gelu_grad. Libraries know the tanh form alone; `exact`
+//   says whether there is a kernel for the other one, which takes rows of 16-bit elements from 16-byte borders on;
 // - the gradient of a linear layer's bias: the sum of dy over all rows becomes the second result of linear_dw.
 //
 // Forward keeps its gelu apart. In the epilogue its operand and its result would come from one matmul, and
@@ -12,14 +13,14 @@ namespace {
 
 class Fuser {
  public:
-  explicit Fuser(Graph& graph) : graph_(graph), order_(graph) {}
+  Fuser(Graph& graph, bool exact) : graph_(graph), order_(graph), exact_(exact) {}
 
   bool try_gelu(NodeId id) {
     const Node& gelu = graph_.node(id);
     const ValueId dy = operand_of(gelu, "dy");
     const Node* linear = producer_of(graph_, dy, "linear");
     if (!linear || linear->operands.size() != 2 || !has_one_reader(graph_, dy)) return false;
-    if (gelu.attrs.get_string("approximate", "none") != "tanh") return false;
+    if (gelu.attrs.get_string("approximate", "none") != "tanh" && !(exact_ && has_whole_words(*linear))) return false;
     Attrs attrs = gelu.attrs;
     if (linear->attrs.has("transpose_w")) attrs.set("transpose_w", linear->attrs.get_int("transpose_w"));
     Builder b = builder_at(graph_, id);
@@ -48,6 +49,13 @@ class Fuser {
   }
 
  private:
+  // Do rows of both operands, and so of the result, consist of whole 16-byte words of 16-bit elements?
+  bool has_whole_words(const Node& product) const {
+    constexpr int64_t word = 8;
+    const Shape& w = graph_.type(operand_of(product, "w")).shape;
+    return is_16_bit_float(graph_.type(product.results[0]).dtype) && w[0] % word == 0 && w[1] % word == 0;
+  }
+
   // Are all operands computed before that place?
   bool is_ready(const Node& node, int64_t place) const {
     return llvm::all_of(node.operands,
@@ -75,20 +83,25 @@ class Fuser {
 
   Graph& graph_;
   NodeOrder order_;
+  bool exact_;
 };
 
 Result<bool> run(Graph& graph, PassContext& context) {
-  Fuser fuser(graph);
+  Fuser fuser(graph, context.number("exact") != 0);
   return apply_patterns(graph, context,
                         {{"gelu_grad", "gelus", [&](Graph&, NodeId id) { return fuser.try_gelu(id); }},
                          {"reduce_sum", "biases", [&](Graph&, NodeId id) { return fuser.try_bias(id); }}});
 }
+
+constexpr PassOption options[] = {
+    {"exact", int64_t{0}, "1: kernels make the gradient of the exact gelu of 16 bits, too", 0, 1}};
 
 }  // namespace
 
 constinit const PassInfo pass_fuse_epilogues{
     .name = "fuse-epilogues",
     .summary = "make gradients of gelu and of biases in epilogues of matmuls",
+    .options = options,
     .run = run,
 };
 

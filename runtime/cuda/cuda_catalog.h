@@ -15,9 +15,12 @@ class CudaCatalog : public KernelCatalog {
 
   std::vector<KernelCandidate> candidates(const OpDef& op, const OpCall& call,
                                           llvm::ArrayRef<Type> results) const override;
-  // Rows of 16-bit elements that begin at 128-byte borders.
+  // Rows of 16-bit elements that begin at 128-byte borders; the library has no epilogue for the exact gelu.
   KernelPreferences preferences() const override {
-    return {.channels_last = true, .product_multiple = 64, .product_epilogues = true};
+    return {.channels_last = true,
+            .product_multiple = 64,
+            .product_epilogues = true,
+            .exact_gelu_epilogues = device_.compute_capability == 90};
   }
 
  private:

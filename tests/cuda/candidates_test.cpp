@@ -314,6 +314,8 @@ TEST_SUITE("unit") {
     CHECK(names_of(CudaCatalog(h100), "linear_gelu_grad", exact_form, {dy, w, x}) == ours + pair + "reference ");
     CHECK(names_of(CudaCatalog(h100), "linear_gelu_grad", exact_form, {dy, odd_w, odd_x}) == pair + "reference ");
     CHECK(names_of(CudaCatalog(a100), "linear_gelu_grad", tanh_form, {dy, w, x}) == dgelu + pair + "reference ");
+    CHECK(CudaCatalog(h100).preferences().exact_gelu_epilogues);
+    CHECK_FALSE(CudaCatalog(a100).preferences().exact_gelu_epilogues);
   }
 
   TEST_CASE("an odd number of columns of aligned rows is a product of most of them and one of the rest") {

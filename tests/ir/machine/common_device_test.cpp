@@ -51,7 +51,8 @@ TEST_SUITE("unit") {
   TEST_CASE("kernels that all devices have, with the largest workspace and the longest time") {
     const auto one = std::make_shared<ListedKernels>(
         std::vector<KernelCandidate>{{"warpgroup", 8, 1}, {"tiled", 16, 4}, {"plain", 0, 9}, {"reference"}},
-        KernelPreferences{.channels_last = true, .product_multiple = 64, .product_epilogues = true});
+        KernelPreferences{
+            .channels_last = true, .product_multiple = 64, .product_epilogues = true, .exact_gelu_epilogues = true});
     const auto other =
         std::make_shared<ListedKernels>(std::vector<KernelCandidate>{{"tiled", 32, 3}, {"plain", 0, 0}, {"reference"}},
                                         KernelPreferences{.channels_last = true, .product_multiple = 8});
@@ -66,6 +67,7 @@ TEST_SUITE("unit") {
     CHECK(all->preferences().channels_last);
     CHECK(all->preferences().product_multiple == 64);
     CHECK_FALSE(all->preferences().product_epilogues);
+    CHECK_FALSE(all->preferences().exact_gelu_epilogues);
   }
 }
 
