@@ -279,7 +279,10 @@ int64_t OffloadLevelSearch::repeated_collectives(const TriedFunction& tried) {
 void OffloadLevelSearch::measure(const Trial& trial, int64_t allowance, LayoutSearch search) const {
   Layout& layout = trial.layout();
   if (layout.live_bytes > allowance || layout.is_searched) return;
-  if (layout.height_bytes >= 0 && layout.height_bytes <= allowance) return;
+  const auto is_searched_on = [&] {
+    return layout.height_bytes > allowance && search != LayoutSearch::Greedy && !tightly_packed(trial);
+  };
+  if (layout.height_bytes >= 0 && !is_searched_on()) return;
   const TriedFunction tried = apply(trial);
   const int64_t repeated_bytes = repeated_collectives(tried) * in_.draft.device.collective_graph_bytes;
   const BufferAssignment assigned =
@@ -300,9 +303,6 @@ void OffloadLevelSearch::measure(const Trial& trial, int64_t allowance, LayoutSe
     layout.is_searched = true;
     return;
   }
-  const auto is_searched_on = [&] {
-    return layout.height_bytes > allowance && search != LayoutSearch::Greedy && !tightly_packed(trial);
-  };
   const auto keep = [&](BufferPlacement placement) {
     layout.height_bytes = placement.height_bytes + repeated_bytes;
     layout.placement = std::move(placement);
@@ -429,7 +429,7 @@ std::optional<OffloadLevelSearch::Trial> OffloadLevelSearch::least_of(FunctionSe
     return LayoutNeed{is_above_host(trial.layout()), trial.layout().compared_bytes()};
   };
   const auto live_bytes = [&](size_t i) {
-    measure(trials[i], 0);
+    measure(trials[i], std::numeric_limits<int64_t>::max(), LayoutSearch::Greedy);
     return trials[i].layout().live_bytes;
   };
   const auto place = [&](size_t i) {
