@@ -216,12 +216,15 @@ class Descent {
     llvm::DenseMap<int32_t, size_t> tried_of_kind;
     for (const Candidate& candidate : ranked_) {
       if (candidate.max_score * (1 + rounding) < best.score) break;
-      if (tried_ == Tried::FewAlike && tried_of_kind[kinds_[candidate.at.op]]++ >= max_tried_alike) continue;
+      if (tries_few_alike() && tried_of_kind[kinds_[candidate.at.op]]++ >= max_tried_alike) continue;
       const double scores = try_candidate(candidate, best);
       if (tried_ != Tried::All) last_scores_[{candidate.at.position, candidate.at.op}] = scores;
     }
     return best;
   }
+
+  // Long chains take long to try, and those of ops that are alike are alike.
+  bool tries_few_alike() const { return tried_ == Tried::FewAlike || (is_deep_ && is_long_); }
 
   llvm::ArrayRef<int32_t> limits_for(ProgramPoint at) const {
     if (schedule_.is_copy(at.op)) return copy_limits;

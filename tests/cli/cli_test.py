@@ -586,18 +586,30 @@ SMALL_CARD = {"name": "small_card", "title": "a card", "backend": "cuda", "compu
               "product_workspace_bytes": 1024, "convolution_workspace_bytes": 1024, "collective_reserve_bytes": 1, "collective_graph_bytes": 1, "graph_launch_bytes": 1}
 
 
+def on_one_core(do):
+    every = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(every)})
+    try:
+        return do()
+    finally:
+        os.sched_setaffinity(0, every)
+
+
+def test_refusals_do_not_depend_on_the_number_of_cores(folder):
+    """Programs and kinds of plans are searched for the least that they need beside each other."""
+    job = ["compile", QUICKSTART / "small_gpt.onnx", "--dim", "batch=8", "--device", "h200", "--budget", "1MiB", "-o", folder / "p.plan"]
+    refused = lambda: run(*job).stderr.splitlines()[-1]
+    several, one = refused(), on_one_core(refused)
+    expect("would need less" in one and one == several, f"one core: {one}; all of them: {several}")
+
+
 def test_plans_do_not_depend_on_the_number_of_cores(folder):
     """Meshes are compiled and searched beside each other where there are cores; one core finds the same plan to the byte."""
     card = {**SMALL_CARD, "link_gb_per_s": 20, "arena_reserve_bytes": 1, "transfer_reserve_bytes": 1}
     (folder / "card.json").write_text(json.dumps({"devices": [card]}))
     job = ["compile", QUICKSTART / "small_gpt.onnx", "--device-file", folder / "card.json", "--device", "small_card", "--dim", "batch=8", "--gpus", "4", "--budget", "14MiB"]
     succeed(*job, "-o", folder / "all.plan")
-    every = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(every)})
-    try:
-        succeed(*job, "-o", folder / "one.plan")
-    finally:
-        os.sched_setaffinity(0, every)
+    on_one_core(lambda: succeed(*job, "-o", folder / "one.plan"))
     expect(json.loads(succeed("inspect", folder / "one.plan", "--json"))["mesh"] == "data=4", "several cards share the job")
     expect((folder / "one.plan").read_bytes() == (folder / "all.plan").read_bytes(), "one core and all of them make the same plan")
 
