@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Plans within budgets on one GPU: predicted and measured steps, promised and held memory.
 
-Usage: budget_predictions_gpu.py PLIMSOLL DIR MODELS [JOB ...] [--compile] [--time] [--device h100] [--steps 12] [--json FILE]
+Usage: budget_predictions_gpu.py PLIMSOLL DIR MODELS [JOB ...] [--compile] [--time] [--device h100] [--device-file FILE] [--at-once 1] [--steps 12] [--json FILE]
 
 --compile writes DIR/JOB-BUDGET.plan of the ONNX files in the folder MODELS and needs no GPU; --time runs the plans that are there, and needs neither
-models nor weights. Without either both are done. A JOB is a name in JOBS; without any, all run. Weights and batches are drawn, since neither time nor
+models nor weights. Without either both are done. --device-file has the description of --device, such as `plimsoll devices --measure` prints of a card. A JOB is a name in JOBS; without any, all run. Weights and batches are drawn, since neither time nor
 memory depends on them. Columns: the budget, predicted and measured ms a step, their ratio, promised and held GiB, and the part of the promise that is not held.
 """
 import argparse
+import concurrent.futures
 import json
 import math
 import pathlib
@@ -35,16 +36,16 @@ def plan_of(args, job, budget):
     return args.folder / f"{job}-{budget}.plan"
 
 
-def compile_job(args, job):
-    file, options, budgets = JOBS[job]
-    for budget in budgets:
-        plan = plan_of(args, job, budget)
-        if plan.exists():
-            continue
-        command = [args.program, "compile", args.models / file, "-o", plan, "--device", args.device, "--precision", "bf16", "--budget", budget, *options]
-        done = subprocess.run(command, capture_output=True, text=True)
-        said = (done.stdout.strip() or done.stderr.strip() or "no message").splitlines()
-        print(f"{job} {budget}: {said[-1] if done.returncode == 0 else said[0]}", flush=True)
+def compile_job(args, job, budget):
+    file, options, _ = JOBS[job]
+    plan = plan_of(args, job, budget)
+    if plan.exists():
+        return
+    described = ["--device-file", args.device_file] if args.device_file else []
+    command = [args.program, "compile", args.models / file, "-o", plan, *described, "--device", args.device, "--precision", "bf16", "--budget", budget, *options]
+    done = subprocess.run(command, capture_output=True, text=True)
+    said = (done.stdout.strip() or done.stderr.strip() or "no message").splitlines()
+    print(f"{job} {budget}: {said[-1] if done.returncode == 0 else said[0]}", flush=True)
 
 
 def write_batch(path, plan):
@@ -101,6 +102,8 @@ def main():
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--time", action="store_true")
     parser.add_argument("--device", default="h100")
+    parser.add_argument("--device-file")
+    parser.add_argument("--at-once", type=int, default=1, help="compilations that run at a time")
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--json", type=pathlib.Path)
     args = parser.parse_args()
@@ -110,8 +113,8 @@ def main():
     args.folder.mkdir(parents=True, exist_ok=True)
     jobs = args.jobs or list(JOBS)
     if args.compile or not args.time:
-        for job in jobs:
-            compile_job(args, job)
+        with concurrent.futures.ThreadPoolExecutor(args.at_once) as pool:
+            list(pool.map(lambda plan: compile_job(args, *plan), [(job, budget) for job in jobs for budget in JOBS[job][2]]))
     if args.compile and not args.time:
         return
     print(f"{'job':16} {'budget':>8} {'predicted':>9} {'ms':>9} {'ratio':>6} {'promised':>8} {'held':>6} {'spare':>6} again chunks copies, ms   s", flush=True)
