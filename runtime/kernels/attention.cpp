@@ -114,7 +114,7 @@ constexpr AttentionTimes forward_128_times{
 constexpr AttentionTimes backward_times{
     {5, 0.2, 0.0556, 1.1, 0.38, 3, 1, 3, 128, 1}, {5, 1.55, 0.0194, 1.1, 0.44, 1.7, 0.8, 3, 64, 1, 2}, {0.47, 4, 4}};
 constexpr AttentionTimes one_pass_times{
-    backward_times.any, {5, 1.44, 0.0139, 0.5, 0.1, 0, 0.5, 2, 64, 0}, backward_times.windows};
+    backward_times.any, {18, 0.85, 0.0139, 0.38, 0.1, 0, 0.2, 2, 128, 0}, backward_times.windows};
 constexpr AttentionTimes one_pass_128_times{
     backward_times.any, {5, 1.36, 0.0133, 0.55, 0.1, 0, 0.4, 2, 128, 0}, backward_times.windows};
 constexpr AttentionTimes one_pass_256_times{
@@ -360,7 +360,8 @@ OnePassBytes::OnePassBytes(const OpCall& grad) {
                 widest = std::max(n.depth, n.value_depth);
   sums = row_tiles * cuda::one_pass_rows * cuda::one_pass_depth(widest) * static_cast<int64_t>(sizeof(float));
   rows = row_products_bytes(grad);
-  all = sums + 2 * rows + row_tiles * cuda::one_pass_turns(widest) * static_cast<int64_t>(sizeof(int32_t));
+  const int64_t numbers = row_tiles * cuda::one_pass_turns(widest) + 1;  // turns, and the next block
+  all = sums + 2 * rows + numbers * static_cast<int64_t>(sizeof(int32_t));
 }
 
 int64_t segment_tiles_bytes(const OpCall& call, size_t mask) {

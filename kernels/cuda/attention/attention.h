@@ -69,7 +69,7 @@ struct AttentionCall {
 struct OnePass {
   float* sums = nullptr;      // [batch, heads, tiles of rows, 64, 64, 128 or 256]
   float* log2_lse = nullptr;  // [batch, heads, rows]
-  int* turns = nullptr;       // [batch, heads, tiles of rows, 1 or 2]
+  int* turns = nullptr;       // [batch, heads, tiles of rows, 1 or 2], and the number of the next block
 };
 
 struct AttentionGradCall {

@@ -12,13 +12,13 @@ namespace plimsoll::cuda {
 // A row's lse in units of log 2, such that every probability of a row that is closed whole becomes 0.
 __device__ inline float in_log2(float lse) { return lse > closed_lse ? lse * log2_e : INFINITY; }
 
-__device__ inline int64_t turn_count(const AttentionShape& n) {
+__host__ __device__ inline int64_t turn_count(const AttentionShape& n) {
   return n.batch * n.heads * ((n.rows + one_pass_rows - 1) / one_pass_rows) *
          one_pass_turns(n.depth > n.value_depth ? n.depth : n.value_depth);
 }
 
 // Eight threads per row of a head, 16 bytes each at a time where rows allow. For one pass it also notes each row's lse
-// and begins the turns.
+// and begins the turns and the number of the next block, which follows them.
 template <typename T>
 __global__ void __launch_bounds__(256) delta_kernel(AttentionShape n, AttentionGradCall grads, bool aligned) {
   constexpr int row_threads = 8, length = 8;
@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(256) delta_kernel(AttentionShape n, AttentionG
   const T *y = static_cast<const T*>(grads.y), *dy = static_cast<const T*>(grads.dy);
   if (grads.one_pass.turns) {
     const int64_t turn = int64_t{blockIdx.x} * 256 + threadIdx.x;
-    if (turn < turn_count(n)) grads.one_pass.turns[turn] = 0;
+    if (turn <= turn_count(n)) grads.one_pass.turns[turn] = 0;
   }
   float sum = 0.0f;
   if (number < n.batch * n.rows * n.heads) {

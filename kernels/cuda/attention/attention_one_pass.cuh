@@ -1,7 +1,8 @@
 #pragma once
 
 // What blocks of attention_one_pass_grad.cu are made of: which tiles they meet, in which order, what they share, and
-// the second kind of warps, which fill the stages and add shares of dq.
+// the second kind of warps, which fill the stages and add shares of dq. The kernels for shorter and for longer heads
+// take some of it.
 
 #include "kernels/cuda/attention/attention_warpgroup_grad.cuh"
 
@@ -57,6 +58,7 @@ struct Tiles {
   __device__ Tiles(const Range& range, int size) : first(range.first / size), end((range.end + size - 1) / size) {
     if (range.first >= range.end) end = first;
   }
+  __device__ static Tiles between(int first, int end) { return Tiles(Range{first, end}, 1); }
   __device__ int count() const { return end - first; }
 };
 
@@ -133,10 +135,9 @@ struct Block {
   Memory memory{tile_memory()};
 
   // Key heads are launched in groups of `grouped`, columns after columns.
-  __device__ Block(const AttentionShape& n, int row_tiles, int column_tiles, int grouped)
+  __device__ Block(const AttentionShape& n, int row_tiles, int column_tiles, int grouped, int number)
       : row_tiles(row_tiles), column_tiles(column_tiles), shared_by(static_cast<int>(n.heads / n.kv_heads)) {
-    const int group = static_cast<int>(blockIdx.x) / (grouped * column_tiles),
-              in_group = static_cast<int>(blockIdx.x) % (grouped * column_tiles);
+    const int group = number / (grouped * column_tiles), in_group = number % (grouped * column_tiles);
     const int heads = min(grouped, static_cast<int>(n.batch * n.kv_heads) - group * grouped);
     const int64_t head = group * grouped + in_group % heads;
     own = in_group / heads;
@@ -282,6 +283,45 @@ __device__ void clear_rows(const Block<Tile, Memory>& block, const AttentionShap
         write_zeros(static_cast<T*>(grads.dq) + Head{block.any.b, block.any.h + head}.q(n), n, tile * one_pass_rows);
 }
 
+// ---- dS and dq ----
+
+// Writes a warp's 16 columns of dS^T, as the tile of which dS is the transpose.
+template <typename Tile, typename T>
+__device__ void store_ds(T* tile, const Weights<Tile>& ds) {
+  const int thread = made_here(static_cast<int>(threadIdx.x)), lane = thread % 32;
+  const int column = thread / 32 * 16 + lane / 8 % 2 * 8 + lane % 8;
+  const int place = column * one_pass_rows + (lane / 16 ^ lane % 8) * 8;
+#pragma unroll
+  for (int k = 0; k < one_pass_rows / 16; ++k) store_matrices(tile + (place ^ 16 * k), ds.at[k].at);
+}
+
+// Starts dq = dS * k, for a warpgroup's elements of the head. k is the matrix that begins at them.
+template <typename Tile, typename T>
+__device__ void start_dq(Sums<1, Tile::share_tiles>& dq, const T* ds_tile, uint64_t k) {
+  const uint64_t ds = shared_matrix(ds_tile);
+  begin_products();
+#pragma unroll
+  for (int column = 0; column < Tile::own; column += 16) {
+    const uint64_t left = ds + matrix_step<Tile::own>(column, 0), right = k + matrix_step<Tile::own>(column, 0);
+    if constexpr (Tile::share_tiles == 4)
+      start_narrow_transposed_product<T>(dq[0], left, right, column > 0);
+    else
+      start_transposed_product<T>(dq[0], left, right, column > 0);
+  }
+  commit_products();
+}
+
+// Writes a warpgroup's tiles of dq, each as its threads hold it.
+template <typename Tile>
+__device__ void store_share(float* share, const Sums<1, Tile::share_tiles>& dq) {
+  const int thread = made_here(static_cast<int>(threadIdx.x));
+  const int first = thread / warpgroup_threads * Tile::share_tiles * warpgroup_threads + thread % warpgroup_threads;
+  float4* const own = reinterpret_cast<float4*>(share) + first;
+#pragma unroll
+  for (int t = 0; t < Tile::share_tiles; ++t)
+    own[t * warpgroup_threads] = make_float4(dq[0][t][0], dq[0][t][1], dq[0][t][2], dq[0][t][3]);
+}
+
 // ---- Stages ----
 
 // lse, in units of log 2, and delta of a tile's rows; 0 beyond the last.
@@ -413,7 +453,9 @@ cudaError_t launch_one_pass(Kernel kernel, int bytes, const AttentionShape& shap
                     static_cast<int>(grouped_heads<Tile>(shape, row_tiles, multiprocessors)));
 }
 
-// Heads of more than 128 elements.
+// Heads of up to 64 elements, and of more than 128.
+[[nodiscard]] cudaError_t attention_grad_one_pass_short(const AttentionShape& shape, const AttentionGradCall& grads,
+                                                        cudaStream_t stream);
 [[nodiscard]] cudaError_t attention_grad_one_pass_long(const AttentionShape& shape, const AttentionGradCall& grads,
                                                        cudaStream_t stream);
 

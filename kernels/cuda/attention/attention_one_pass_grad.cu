@@ -1,9 +1,10 @@
 #include "kernels/cuda/attention/attention_one_pass.cuh"
 
-// Serves attention_grad ("one_pass") on Hopper: five products of a tile where two launches make seven. A block owns 64
-// columns of one key head for each of its computing warpgroups, whose dk and dv stay in registers, and walks over the
-// rows; its share of a tile's dq is summed in memory, where blocks take turns, so that the bits are the same every
-// time. Another warpgroup fills the stages and waits for the turns, so that the first ones do nothing but compute.
+// Serves attention_grad ("one_pass") on Hopper, heads of 65 to 128 elements: five products of a tile where two launches
+// make seven. A block owns 64 columns of one key head for each of its computing warpgroups, whose dk and dv stay in
+// registers, and walks over the rows; its share of a tile's dq is summed in memory, where blocks take turns, so that
+// the bits are the same every time. Another warpgroup fills the stages and waits for the turns, so that the first ones
+// do nothing but compute.
 //
 // Turns at a tile of rows go by the number of the columns. Blocks with neighbouring numbers belong to different heads:
 // so many stand side by side that a head's block of columns is a step ahead when its next block begins. A block waits
@@ -11,39 +12,6 @@
 
 namespace plimsoll::cuda {
 namespace {
-
-// Writes a warp's 16 columns of dS^T, as the tile of which dS is the transpose.
-template <typename Tile, typename T>
-__device__ void store_ds(T* tile, const Weights<Tile>& ds) {
-  const int thread = made_here(static_cast<int>(threadIdx.x)), lane = thread % 32;
-  const int column = thread / 32 * 16 + lane / 8 % 2 * 8 + lane % 8;
-  const int place = column * one_pass_rows + (lane / 16 ^ lane % 8) * 8;
-#pragma unroll
-  for (int k = 0; k < one_pass_rows / 16; ++k) store_matrices(tile + (place ^ 16 * k), ds.at[k].at);
-}
-
-// Starts dq = dS * k, for 64 elements of the head. k is the matrix that begins at them.
-template <typename Tile, typename T>
-__device__ void start_dq(Sums<1, Tile::share_tiles>& dq, const T* ds_tile, uint64_t k) {
-  const uint64_t ds = shared_matrix(ds_tile);
-  begin_products();
-#pragma unroll
-  for (int column = 0; column < Tile::own; column += 16)
-    start_transposed_product<T>(dq[0], ds + matrix_step<Tile::own>(column, 0), k + matrix_step<Tile::own>(column, 0),
-                                column > 0);
-  commit_products();
-}
-
-// Writes a warpgroup's tiles of dq, each as its threads hold it.
-template <typename Tile>
-__device__ void store_share(float* share, const Sums<1, Tile::share_tiles>& dq) {
-  const int thread = made_here(static_cast<int>(threadIdx.x));
-  const int first = thread / warpgroup_threads * Tile::share_tiles * warpgroup_threads + thread % warpgroup_threads;
-  float4* const own = reinterpret_cast<float4*>(share) + first;
-#pragma unroll
-  for (int t = 0; t < Tile::share_tiles; ++t)
-    own[t * warpgroup_threads] = make_float4(dq[0][t][0], dq[0][t][1], dq[0][t][2], dq[0][t][3]);
-}
 
 // What the computing warpgroups do. Products are started so that the matrix units have work while the threads have
 // theirs: dP beside the softmax, dv beside dS, dk beside writing the share. dv is made of two halves of the rows, so
@@ -144,7 +112,7 @@ __device__ void compute(const Block<Tile, OnePassMemory<Tile, T>>& block, const 
 template <typename Tile, bool drops, bool caps, typename T>
 __device__ void grad_in_one_pass(const AttentionShape& n, const AttentionGradCall& grads, int row_tiles,
                                  int column_tiles, int grouped) {
-  const Block<Tile, OnePassMemory<Tile, T>> block(n, row_tiles, column_tiles, grouped);
+  const Block<Tile, OnePassMemory<Tile, T>> block(n, row_tiles, column_tiles, grouped, static_cast<int>(blockIdx.x));
   const int warp = __shfl_sync(whole_warp, static_cast<int>(threadIdx.x) / 32, 0);
   if (warp < Tile::first_adding_warp) {
     take_registers<Tile::computing_registers>();
@@ -188,10 +156,10 @@ bool takes_one_pass(const AttentionShape& n, bool aligned, const AttentionGradCa
 
 cudaError_t attention_grad_one_pass(const AttentionShape& shape, const AttentionGradCall& grads, cudaStream_t stream) {
   const int64_t depth = shape.depth > shape.value_depth ? shape.depth : shape.value_depth;
+  if (depth <= 64) return attention_grad_one_pass_short(shape, grads, stream);
   if (depth > 128) return attention_grad_one_pass_long(shape, grads, stream);
   return with_16_bit_float(shape.type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
-    if (depth <= 64) return launch<OnePassTile<64, 1, 3, 2, 208, 48, 1>, T>(shape, grads, stream);
     return launch<OnePassTile<128, 2, 2, 1, 232, 40, 4>, T>(shape, grads, stream);
   });
 }

@@ -334,7 +334,7 @@ __device__ void compute(const LongBlock<T>& block, const AttentionShape& n, cons
 template <bool drops, bool caps, typename T>
 __device__ void grad_of_long_heads(const AttentionShape& n, const AttentionGradCall& grads, int row_tiles,
                                    int column_tiles, int grouped) {
-  const LongBlock<T> block(n, row_tiles, column_tiles, grouped);
+  const LongBlock<T> block(n, row_tiles, column_tiles, grouped, static_cast<int>(blockIdx.x));
   const int warp = __shfl_sync(whole_warp, static_cast<int>(threadIdx.x) / 32, 0);
   if (warp < LongTile::first_adding_warp) {
     take_registers<LongTile::computing_registers>();

@@ -26,6 +26,10 @@ __device__ inline void arrive_with_copies(Barrier* barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
                : "memory");
 }
+// Arrives once the copies that this thread has started by copy_async and copy_word_async are through.
+__device__ inline void arrive_after_own_copies(Barrier* barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
 // Is a phase over? Phases have parities 0 and 1 in turn, and the one before the first has 1.
 __device__ inline bool is_over(Barrier* barrier, uint32_t parity) {
   uint32_t over;

@@ -88,6 +88,14 @@ __device__ void settle(float (&sums)[tiles][4]) {
       : PLIMSOLL_TILE(0), PLIMSOLL_TILE(1), PLIMSOLL_TILE(2), PLIMSOLL_TILE(3)                               \
       : "l"(left), "l"(right), "r"(static_cast<int>(adds)))
 
+#define PLIMSOLL_NARROW_TRANSPOSED_PRODUCT(type)                                                             \
+  asm volatile(                                                                                              \
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\n"                                                           \
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type                                            \
+      " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, p, 1, 1, 1, 1;\n}" \
+      : PLIMSOLL_TILE(0), PLIMSOLL_TILE(1), PLIMSOLL_TILE(2), PLIMSOLL_TILE(3)                               \
+      : "l"(left), "l"(right), "r"(static_cast<int>(adds)))
+
 // sum (+)= left * right^T, both [64, 16] in shared memory; sum is 8 tiles of 64 x 8.
 template <typename T>
 __device__ void start_product(float (*sum)[4], uint64_t left, uint64_t right, bool adds) {
@@ -121,6 +129,14 @@ __device__ void start_narrow_product(float (*sum)[4], uint64_t left, uint64_t ri
   else
     PLIMSOLL_NARROW_PRODUCT("f16");
 }
+// sum (+)= left^T * right, left being [16, 64] and right [16, 32] in shared memory; sum is 4 tiles of 64 x 8.
+template <typename T>
+__device__ void start_narrow_transposed_product(float (*sum)[4], uint64_t left, uint64_t right, bool adds) {
+  if constexpr (std::is_same_v<T, bf16>)
+    PLIMSOLL_NARROW_TRANSPOSED_PRODUCT("bf16");
+  else
+    PLIMSOLL_NARROW_TRANSPOSED_PRODUCT("f16");
+}
 // sum += left * right, right being [16, 64] in shared memory.
 template <typename T>
 __device__ void start_product(float (*sum)[4], const LeftFragment& left, uint64_t right) {
@@ -130,6 +146,7 @@ __device__ void start_product(float (*sum)[4], const LeftFragment& left, uint64_
     PLIMSOLL_REGISTER_PRODUCT("f16");
 }
 
+#undef PLIMSOLL_NARROW_TRANSPOSED_PRODUCT
 #undef PLIMSOLL_NARROW_PRODUCT
 #undef PLIMSOLL_REGISTER_PRODUCT
 #undef PLIMSOLL_SHARED_PRODUCT

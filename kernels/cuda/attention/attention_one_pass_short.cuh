@@ -1,0 +1,382 @@
+#pragma once
+
+// What blocks of attention_one_pass_short_grad.cu are made of: their memory, the barriers in it, the warps that load,
+// and those that add shares of dq.
+
+#include "kernels/cuda/attention/attention_one_pass.cuh"
+#include "kernels/cuda/common/box_copy.cuh"
+
+namespace plimsoll::cuda {
+
+// A block of two computing warpgroups, which own 64 columns each, and of one or two that help. Of the helping warps so
+// many load, and three add shares of dq, each of them every third share.
+template <int helping_groups, int loading_warps_, int computing_registers_, int helping_registers_>
+struct ShortTile : WarpgroupTile<64, 2, 3, 1> {
+  using Base = WarpgroupTile<64, 2, 3, 1>;
+  static constexpr int computing_registers = computing_registers_, helping_registers = helping_registers_;
+  static constexpr int loading_warps = loading_warps_, loading_threads = 32 * loading_warps, adding_warps = 3;
+  static constexpr int first_loading_warp = warps, first_adding_warp = first_loading_warp + loading_warps;
+  static constexpr int block_threads = Base::threads + helping_groups * warpgroup_threads;
+  static constexpr int share_elements = one_pass_rows * depth, share_tiles = d_tiles / groups;
+  static constexpr int slots = 2;                   // of owned columns: some are computed while the next are loaded
+  static constexpr int computing = 1, loading = 2;  // where these threads meet, beside __syncthreads
+  static_assert(others == one_pass_rows && loading_warps + adding_warps <= 4 * helping_groups);
+};
+
+// Columns of a key head, which a block takes one after the other; `number` tells how many were taken before.
+struct OwnedColumns {
+  int number, own, first;  // `own` counts tiles of columns
+  int batch, kv_head;
+  int first_tile, end_tile;  // the tiles of rows that they meet,
+  int shared_by;             // of so many heads, or of none
+  int first_open, end_open;  // the head's tiles of columns, from the first open one to the last
+  bool adds[2];              // has the mask something to add, by computing warpgroup?
+
+  __device__ Walk walk() const { return {Tiles::between(first_tile, end_tile), shared_by}; }
+};
+
+// The work of a launch: blocks take numbers from `next` until none are left.
+struct ColumnsToTake {
+  int row_tiles, column_tiles, grouped, count;
+  int* next;
+};
+
+// k and v are owned, q and dy pass in stages, dS and shares of dq in buffers.
+template <typename Tile, typename T>
+struct ShortMemory {
+  static constexpr int own_bytes = Tile::own_elements * sizeof(T), other_bytes = Tile::other_elements * sizeof(T);
+  static constexpr int ds_bytes = Tile::own * one_pass_rows * sizeof(T), ds_tiles = 2;
+  static constexpr int share_bytes = Tile::share_elements * sizeof(float), before_bytes = share_bytes / 2;
+  static constexpr int constants_bytes = 2 * Tile::others * sizeof(float);
+  static constexpr int words_bytes = Tile::own / 32 * Tile::others * sizeof(uint32_t);
+  static constexpr int barrier_count = 2 * (Tile::slots + Tile::stages + Tile::adding_warps);
+
+  static constexpr int others_at = 2 * Tile::slots * own_bytes;
+  static constexpr int ds_at = others_at + 2 * Tile::stages * other_bytes, shares_at = ds_at + ds_tiles * ds_bytes;
+  static constexpr int before_at = shares_at + Tile::adding_warps * share_bytes;
+  static constexpr int constants_at = before_at + Tile::adding_warps * before_bytes;
+  static constexpr int words_at = constants_at + Tile::stages * constants_bytes;
+  static constexpr int barriers_at = words_at + Tile::stages * words_bytes;
+  static constexpr int columns_at = barriers_at + barrier_count * sizeof(Barrier);
+  static constexpr int bytes = columns_at + Tile::slots * sizeof(OwnedColumns);
+
+  template <typename E>
+  __device__ E* at(int byte) const {
+    return reinterpret_cast<E*>(tile_memory() + byte);
+  }
+  __device__ T* own_k(int slot) const { return at<T>(2 * slot * own_bytes); }
+  __device__ T* own_v(int slot) const { return at<T>((2 * slot + 1) * own_bytes); }
+  __device__ OwnedColumns& columns(int slot) const { return at<OwnedColumns>(columns_at)[slot]; }
+  __device__ T* q(int stage) const { return at<T>(others_at + 2 * stage * other_bytes); }
+  __device__ T* dy(int stage) const { return at<T>(others_at + (2 * stage + 1) * other_bytes); }
+  // [2, 64] lse and delta of rows, and [own / 32, 64] kept bits.
+  __device__ float* constants(int stage) const { return at<float>(constants_at + stage * constants_bytes); }
+  __device__ uint32_t* words(int stage) const { return at<uint32_t>(words_at + stage * words_bytes); }
+  // [own, 64], the transpose of dS.
+  __device__ T* ds(int tile) const { return at<T>(ds_at + tile * ds_bytes); }
+  // As the threads hold it: [tiles of 8 elements, threads of a group, 4]; and half of the sums that it comes on top of.
+  __device__ float* share(int buffer) const { return at<float>(shares_at + buffer * share_bytes); }
+  __device__ float4* before(int buffer) const { return at<float4>(before_at + buffer * before_bytes); }
+
+  __device__ Barrier* barrier(int i) const { return at<Barrier>(barriers_at) + i; }
+  __device__ Barrier* own_is_full(int slot) const { return barrier(slot); }
+  __device__ Barrier* own_is_empty(int slot) const { return barrier(Tile::slots + slot); }
+  __device__ Barrier* stage_is_full(int stage) const { return barrier(2 * Tile::slots + stage); }
+  __device__ Barrier* stage_is_empty(int stage) const { return stage_is_full(Tile::stages + stage); }
+  __device__ Barrier* share_is_full(int buffer) const { return barrier(2 * (Tile::slots + Tile::stages) + buffer); }
+  __device__ Barrier* share_is_empty(int buffer) const { return share_is_full(Tile::adding_warps + buffer); }
+
+  // By one thread.
+  __device__ void set_up_barriers() const {
+    for (int i = 0; i < Tile::slots; ++i) {
+      set_up_barrier(own_is_full(i), 1);
+      set_up_barrier(own_is_empty(i), Tile::warps + Tile::adding_warps);
+    }
+    for (int i = 0; i < Tile::stages; ++i) {
+      // The copies of tiles, those of constants by each thread, and kept bits by each warp.
+      set_up_barrier(stage_is_full(i), 1 + Tile::loading_threads + Tile::loading_warps);
+      set_up_barrier(stage_is_empty(i), Tile::warps);
+    }
+    for (int i = 0; i < Tile::adding_warps; ++i) {
+      set_up_barrier(share_is_full(i), Tile::warps);
+      set_up_barrier(share_is_empty(i), 1);
+    }
+    show_barriers_to_copies();
+  }
+};
+
+// ---- Shares of dq ----
+
+// A fourth of a share, which a warp goes through at a time: all elements of two rows of each thread.
+template <typename Tile>
+struct ShareRows {
+  static constexpr int words = Tile::d_tiles, parts = warpgroup_threads / adding_threads;  // words of 16 bytes
+  __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
+  __device__ static int first(int part) { return part * adding_threads + lane(); }
+};
+
+// Brings a part of the sums before a share, if there are any. Two parts are on their way at a time.
+template <typename Tile>
+__device__ void bring_sums(float4* before, const float* sums, int part) {
+  using Rows = ShareRows<Tile>;
+  if (sums && part < Rows::parts) {
+    float4* const to = before + part % 2 * Rows::words * adding_threads + Rows::lane();
+    const float4* const from = reinterpret_cast<const float4*>(sums) + Rows::first(part);
+#pragma unroll
+    for (int i = 0; i < Rows::words; ++i) copy_async(to + i * adding_threads, from + i * warpgroup_threads, true);
+  }
+  commit_copies();
+}
+
+// Adds the last share of a tile of rows to the sums before it, if there are any, of which the first two parts are on
+// their way, and writes dq, which is `by` times the sum: a warp's work.
+template <typename Tile, typename T>
+__device__ void write_rows_of_dq(T* dq, const AttentionShape& n, int first, const float* sums, const float* share,
+                                 float4* before, float by) {
+  using Rows = ShareRows<Tile>;
+  const int lane = Rows::lane(), d = lane % 4 * 2, depth = static_cast<int>(n.depth);
+  T* to = dq + (first + lane / 4) * n.q_step + d;
+#pragma unroll 1
+  for (int part = 0; part < Rows::parts; ++part) {
+    wait_for_copies<1>();
+    const int row = first + part * 16 + lane / 4;
+    const float4* const earlier = before + part % 2 * Rows::words * adding_threads + lane;
+    const float4* const last = reinterpret_cast<const float4*>(share) + Rows::first(part);
+#pragma unroll
+    for (int i = 0; i < Rows::words; ++i) {
+      float4 sum = last[i * warpgroup_threads];
+      if (sums) {
+        const float4 other = earlier[i * adding_threads];
+        sum = make_float4(other.x + sum.x, other.y + sum.y, other.z + sum.z, other.w + sum.w);
+      }
+      if (8 * i + d >= depth) continue;
+      T* const here = to + 8 * i;
+      if (row < n.rows) *reinterpret_cast<uint32_t*>(here) = packed_pair<T>(sum.x * by, sum.y * by);
+      if (row + 8 < n.rows) *reinterpret_cast<uint32_t*>(here + 8 * n.q_step) = packed_pair<T>(sum.z * by, sum.w * by);
+    }
+    to += 16 * n.q_step;
+    bring_sums<Tile>(before, sums, part + 2);
+  }
+}
+
+// What an adding warp does with a share: add it when its turn at the tile of rows comes. The first turn begins a sum,
+// the last writes dq. Turns are waited for before the share is there, and sums are on their way then.
+template <typename Tile, typename T>
+__device__ void add_share(const ShortMemory<Tile, T>& memory, const AttentionShape& n, const AttentionGradCall& grads,
+                          const Head& head, int row_tiles, int tile, int turn, bool is_last, int buffer,
+                          uint32_t parity) {
+  const bool leads = threadIdx.x % 32 == 0;
+  const int64_t number = (head.b * n.heads + head.h) * row_tiles + tile;
+  float* const sums = grads.one_pass.sums + number * Tile::share_elements;
+  int* const turns = grads.one_pass.turns + number;
+  const float* const earlier = turn > 0 ? sums : nullptr;
+  if (leads)
+    while (turns_taken(turns) < turn) {
+    }
+  __syncwarp();
+  if (is_last) {
+    bring_sums<Tile>(memory.before(buffer), earlier, 0);
+    bring_sums<Tile>(memory.before(buffer), earlier, 1);
+  }
+  wait_at(memory.share_is_full(buffer), parity);
+  if (is_last) {
+    write_rows_of_dq<Tile>(static_cast<T*>(grads.dq) + head.q(n), n, tile * one_pass_rows, earlier,
+                           memory.share(buffer), memory.before(buffer), n.scale * n.dropout.factor);
+  } else if (leads) {
+    start_writing(sums, memory.share(buffer), Tile::share_elements, turn > 0);
+    wait_for_writes();
+    take_turn(turns, turn);
+  }
+  arrive_as_warp_at(memory.share_is_empty(buffer));
+}
+
+template <typename Tile, typename T>
+__device__ void add_shares(const ShortMemory<Tile, T>& memory, const AttentionShape& n, const AttentionGradCall& grads,
+                           const ColumnsToTake& work, int buffer) {
+  uint32_t parity = 0;
+  int next_buffer = 0;
+#pragma unroll 1
+  for (StagePlace<Tile::slots> slot;; slot.advance()) {
+    wait_at(memory.own_is_full(slot.stage), slot.parity);
+    const OwnedColumns columns = memory.columns(slot.stage);
+    arrive_as_warp_at(memory.own_is_empty(slot.stage));
+    if (columns.number >= work.count) return;
+    Walk at = columns.walk();
+    const int steps = at.steps();
+#pragma unroll 1
+    for (int step = 0; step < steps; at.advance(), ++step) {
+      const bool is_own = next_buffer == buffer;
+      next_buffer = next_buffer + 1 < Tile::adding_warps ? next_buffer + 1 : 0;
+      if (!is_own) continue;
+      const Tiles met = columns_of<Tile>(n, at.tile, Tiles::between(columns.first_open, columns.end_open));
+      const int turn = columns.own - met.first;
+      const Head head{columns.batch, columns.kv_head * columns.shared_by + at.head};
+      add_share(memory, n, grads, head, work.row_tiles, at.tile, turn, turn + 1 == met.count(), buffer, parity);
+      parity ^= 1;
+    }
+  }
+}
+
+// ---- Loading ----
+
+// What copies of boxes know of the tensors.
+struct AttentionGradMaps {
+  CUtensorMap q, dy, k, v;
+
+  // For boxes of so many rows and columns.
+  [[nodiscard]] cudaError_t fill(const AttentionShape& n, const AttentionGradCall& grads, int rows, int columns) {
+    if (cudaError_t error = map_rows(q, grads.q, n.batch, n.rows, n.heads, n.depth, n.q_step, rows);
+        error != cudaSuccess)
+      return error;
+    if (cudaError_t error =
+            map_rows(dy, grads.dy, n.batch, n.rows, n.heads, n.value_depth, n.heads * n.value_depth, rows);
+        error != cudaSuccess)
+      return error;
+    if (cudaError_t error = map_rows(k, grads.k, n.batch, n.columns, n.kv_heads, n.depth, n.k_step, columns);
+        error != cudaSuccess)
+      return error;
+    return map_rows(v, grads.v, n.batch, n.columns, n.kv_heads, n.value_depth, n.v_step, columns);
+  }
+};
+
+// Starts the copies of two tiles of `rows` rows of a head: of q and dy, or of k and v. One thread calls it.
+template <typename Tile, int rows, typename T>
+__device__ void copy_tiles(T* first_tile, const CUtensorMap& first, T* second_tile, const CUtensorMap& second, int head,
+                           int row, int batch, Barrier* barrier) {
+  static_assert(Tile::depth == box_depth);
+  arrive_with_copies(barrier, 2 * rows * Tile::depth * static_cast<int>(sizeof(T)));
+  copy_box(first_tile, first, 0, head, row, batch, barrier);
+  copy_box(second_tile, second, 0, head, row, batch, barrier);
+}
+
+// The kept bits of a tile that a loading thread draws, two words of a row at a time, which share the keys of the
+// rounds.
+template <typename Tile>
+struct DrawnWords {
+  static constexpr int pairs = Tile::own / 64 * Tile::others / Tile::loading_threads;
+  static_assert(pairs * Tile::loading_threads == Tile::own / 64 * Tile::others);
+  uint32_t words[pairs][2];
+
+  __device__ void draw(const KeptDraws& draws, int thread, int64_t first_row, int first_column) {
+#pragma unroll
+    for (int i = 0; i < pairs; ++i) {
+      const int at = thread + i * Tile::loading_threads;
+      draws.draw<2, 1>(words[i], first_row + at % Tile::others, first_column / 32 + at / Tile::others * 2);
+    }
+  }
+  __device__ void store(uint32_t* to, int thread) const {
+#pragma unroll
+    for (int i = 0; i < pairs; ++i) {
+      const int at = thread + i * Tile::loading_threads;
+      uint32_t* const pair = to + at / Tile::others * 2 * Tile::others + at % Tile::others;
+      pair[0] = words[i][0];
+      pair[Tile::others] = words[i][1];
+    }
+  }
+};
+
+// lse, in units of log 2, and delta of a tile's rows; 0 beyond the last.
+template <typename Tile>
+__device__ void load_row_constants(float* constants, const AttentionShape& n, const Head& head, int thread, int first,
+                                   const AttentionGradCall& grads) {
+#pragma unroll
+  for (int i = thread; i < Tile::others; i += Tile::loading_threads) {
+    const bool inside = first + i < n.rows;
+    const int64_t at = inside ? head.lse(n, first + i) : 0;
+    copy_word_async(constants + i, grads.one_pass.log2_lse + at, inside);
+    copy_word_async(constants + Tile::others + i, grads.delta + at, inside);
+  }
+}
+
+// Here a block's memory outlives the columns that it owns.
+struct NoMemory {
+  __device__ explicit NoMemory(void*) {}
+};
+template <typename Tile>
+using ShortBlock = Block<Tile, NoMemory>;
+
+template <typename Tile>
+__device__ OwnedColumns owned_columns(const ShortBlock<Tile>& block, const AttentionShape& n, int number) {
+  const auto adds = [&](int group) {
+    const int first = block.first + group * warpgroup_rows;
+    return is_mask_of_columns(n) && noted_tile(n, block.mask_tiles, first) != ColumnTile::Open;
+  };
+  const Tiles& rows = block.walk.rows;
+  return {number,
+          block.own,
+          block.first,
+          static_cast<int>(block.any.b),
+          static_cast<int>(block.any.kv_head(n)),
+          rows.first,
+          rows.end,
+          block.walk.heads,
+          block.open.first,
+          block.open.end,
+          {adds(0), adds(1)}};
+}
+
+// Takes columns and begins to fill a slot with them: a warp's work.
+template <typename Tile, typename T>
+__device__ void take_columns(int slot, uint32_t parity, const AttentionGradMaps& maps,
+                             const ShortMemory<Tile, T>& memory, const AttentionShape& n,
+                             const AttentionGradCall& grads, const ColumnsToTake& work) {
+  const bool leads = threadIdx.x % 32 == 0;
+  OwnedColumns& columns = memory.columns(slot);
+  Barrier* const is_full = memory.own_is_full(slot);
+  if (leads) {
+    wait_at(memory.own_is_empty(slot), parity ^ 1);
+    columns.number = atomicAdd(work.next, 1);
+    if (columns.number >= work.count) arrive_at(is_full);
+  }
+  __syncwarp();
+  if (columns.number >= work.count) return;
+  const ShortBlock<Tile> block(n, work.row_tiles, work.column_tiles, work.grouped, columns.number);
+  if (leads) {
+    columns = owned_columns<Tile>(block, n, columns.number);
+    copy_tiles<Tile, Tile::own>(memory.own_k(slot), maps.k, memory.own_v(slot), maps.v, columns.kv_head, columns.first,
+                                columns.batch, is_full);
+  }
+  clear_rows<T>(block, n, grads);
+}
+
+// Fills a stage. Bits are drawn before it is empty.
+template <typename Tile, bool drops, typename T>
+__device__ void load_stage(const StagePlace<Tile::stages>& at, const AttentionGradMaps& maps,
+                           const ShortMemory<Tile, T>& memory, const OwnedColumns& columns, const KeptDraws& draws,
+                           int head, int row, const AttentionShape& n, const AttentionGradCall& grads, int thread) {
+  DrawnWords<Tile> drawn;
+  if (drops) drawn.draw(draws, thread, head * n.rows + row, columns.first);
+  wait_at(memory.stage_is_empty(at.stage), at.parity ^ 1);
+  Barrier* const is_full = memory.stage_is_full(at.stage);
+  const Head of_rows{columns.batch, columns.kv_head * columns.shared_by + head};
+  if (thread == 0)
+    copy_tiles<Tile, Tile::others>(memory.q(at.stage), maps.q, memory.dy(at.stage), maps.dy,
+                                   static_cast<int>(of_rows.h), row, columns.batch, is_full);
+  load_row_constants<Tile>(memory.constants(at.stage), n, of_rows, thread, row, grads);
+  arrive_after_own_copies(is_full);
+  if (drops) drawn.store(memory.words(at.stage), thread);
+  arrive_as_warp_at(is_full);
+}
+
+// What the loading warps do.
+template <typename Tile, bool drops, typename T>
+__device__ void load(const AttentionGradMaps& maps, const ShortMemory<Tile, T>& memory, const AttentionShape& n,
+                     const AttentionGradCall& grads, const ColumnsToTake& work) {
+  const int thread = static_cast<int>(threadIdx.x) - 32 * Tile::first_loading_warp;
+  StagePlace<Tile::stages> at;
+#pragma unroll 1
+  for (StagePlace<Tile::slots> slot;; slot.advance()) {
+    if (thread < 32) take_columns<Tile>(slot.stage, slot.parity, maps, memory, n, grads, work);
+    meet<Tile::loading_threads>(Tile::loading);
+    const OwnedColumns& columns = memory.columns(slot.stage);
+    if (columns.number >= work.count) return;
+    const KeptDraws draws(n, {columns.batch, columns.kv_head * columns.shared_by});
+#pragma unroll 1
+    for (int head = 0; head < columns.shared_by; ++head)
+#pragma unroll 1
+      for (int tile = columns.first_tile; tile < columns.end_tile; ++tile, at.advance())
+        load_stage<Tile, drops>(at, maps, memory, columns, draws, head, tile * one_pass_rows, n, grads, thread);
+  }
+}
+
+}  // namespace plimsoll::cuda

@@ -1,0 +1,229 @@
+#include "kernels/cuda/attention/attention_one_pass_short.cuh"
+
+// Serves attention_grad ("one_pass") on Hopper for heads of up to 64 elements. Each multiprocessor has one block, which
+// takes 128 columns of a key head after the other, so that the next ones are loaded while these are computed. Its two
+// computing warpgroups have dk and dv of 64 columns each in registers and walk over the rows in tiles of 64; they share
+// dS, so that each makes half of the elements of dq. Scores and dP of a tile are started before dq and dk of the tile
+// before it, so that the matrix units have work while the threads have theirs.
+//
+// Blocks take columns by number, and wait only for turns of lower numbers, which other blocks have taken before.
+
+namespace plimsoll::cuda {
+namespace {
+
+// Closes the rows that a column is not seen from, as close_outside does: it is seen from `first` to before `end`.
+template <typename Tile>
+__device__ void close_rows(Sums<1, Tile::n_tiles>& sums, const AttentionShape& n, const Place<Owner::Columns>& place) {
+  const int rows = static_cast<int>(n.rows), columns = static_cast<int>(n.columns);
+  const int window = n.window > 0 ? static_cast<int>(n.window) : rows + columns + Tile::own + Tile::others;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int column = place.own_row(0, 2 * half);
+    const int end = (column < columns ? min(rows, column + window) : 0) - place.other;
+    const int first = (n.causal ? column : column - window + 1) - place.other;
+#pragma unroll
+    for (int t = 0; t < Tile::n_tiles; ++t)
+#pragma unroll
+      for (int e = 0; e < 2; ++e)
+        if (8 * t + e < first || 8 * t + e >= end) sums[0][t][2 * half + e] = -INFINITY;
+  }
+}
+
+// What the computing warpgroups do with the columns of a slot. `at`, `share` and `ds_tile` are the next stage and the
+// next buffers.
+template <typename Tile, bool drops, bool caps, typename T>
+__device__ void compute(const OwnedColumns& own, int slot, StagePlace<Tile::stages>& at,
+                        StagePlace<Tile::adding_warps>& share, int& ds_tile, const ShortMemory<Tile, T>& memory,
+                        const AttentionShape& n, const AttentionGradCall& grads) {
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int group = __shfl_sync(whole_warp, warp / 4, 0);
+  const int warp_first = own.first + warp * Tile::warp_rows;
+  const Range open = open_others<Owner::Columns>(n, own.first + group * warpgroup_rows, warpgroup_rows);
+  const bool adds = own.adds[group];
+  const float to_log2 = n.scale * log2_e;
+  OwnAdditions<Tile> of_own{};
+  if (adds) [[unlikely]]
+    of_own.template load<T>(n, Head{own.batch, own.kv_head * (n.heads / n.kv_heads)},
+                            Place<Owner::Columns>{warp_first + lane / 4, 0});
+  Sums<1, Tile::d_tiles> dk = {}, dv = {};
+  Weights<Tile> ds;
+  T *const k_tile = memory.own_k(slot), *const v_tile = memory.own_v(slot);
+  const uint64_t own_k = own_matrix(k_tile), own_v = own_matrix(v_tile);
+  const uint64_t k_of_share = shared_matrix(k_tile) + matrix_step<Tile::own>(0, group * Tile::share_tiles * 8);
+  const int steps = own.walk().steps();
+  int tile = own.first_tile, last_stage = 0;
+  settle(dk[0]);
+  settle(dv[0]);
+
+  auto begin_dq = [&](Sums<1, Tile::share_tiles>& dq) {
+    meet<Tile::threads>(Tile::computing);  // dS of all columns is there
+    start_dq<Tile>(dq, memory.ds(ds_tile ^ 1), k_of_share);
+  };
+  auto store_dq = [&](Sums<1, Tile::share_tiles>& dq) {
+    wait_at(memory.share_is_empty(share.stage), share.parity ^ 1);
+    settle(dq[0]);
+    store_share<Tile>(memory.share(share.stage), dq);
+  };
+  // Once what was stored is shown to the copy of the share.
+  auto hand_over_share = [&] {
+    arrive_as_warp_at(memory.share_is_full(share.stage));
+    share.advance();
+  };
+  // The first tile has none before it. It has code of its own, since the compiler waits after every product where some
+  // of those that are under way stand in a branch.
+  auto compute_tile = [&](auto is_first) {
+    constexpr bool first = decltype(is_first)::value;
+    Sums<1, Tile::share_tiles> dq;
+    Sums<1, Tile::n_tiles> scores, dp;
+    Weights<Tile> weights;
+    const int row = tile * one_pass_rows;
+    const Place<Owner::Columns> place{warp_first + lane / 4, row + lane % 4 * 2};
+    const int stage = __shfl_sync(whole_warp, at.stage, 0);  // the same for all threads, as the compiler learns
+    wait_at(memory.stage_is_full(stage), at.parity);
+    start_scores<Tile>(scores, own_k, memory.q(stage));
+    start_scores<Tile>(dp, own_v, memory.dy(stage));
+    if constexpr (!first) begin_dq(dq);
+    wait_for_products<first ? 1 : 2>();
+    settle(scores[0]);
+    if (row < open.first || row + Tile::others > open.end) [[unlikely]]
+      close_rows<Tile>(scores, n, made_here(place));
+    const float* const constants = memory.constants(stage) + lane % 4 * 2;
+    const KeptColumns bits = KeptColumns::of<Tile>(memory.words(stage), own.first, place);
+    auto of_row = [&](int kind, int t) {
+      return *reinterpret_cast<const float2*>(constants + kind * Tile::others + 8 * t);
+    };
+    auto lse_of_row = [&](int t, int e) {
+      const float2 lse = of_row(0, t);
+      return e % 2 == 0 ? lse.x : lse.y;
+    };
+    if constexpr (caps) {
+      capped_probabilities<Tile, T>(scores, &weights, Cap(n), to_log2, lse_of_row,
+                                    [&](int, int, int e) { return of_own.at[0][e / 2]; });
+    } else {
+      if (adds) [[unlikely]]
+        of_own.add_to(scores);
+      probabilities<Tile>(scores, to_log2, lse_of_row);
+      weights.template round<T>(scores);
+    }
+    if (drops) weights.keep([&](int t, int half) { return KeptColumns::pair(bits.of_rows(t), half); });
+    if constexpr (!first) start_weighted_rows<Tile>(dk, ds, memory.q(last_stage));
+    start_weighted_rows<Tile>(dv, weights, memory.dy(stage));
+    wait_for_products<first ? 1 : 2>();  // dP, and dq
+    if constexpr (!first) store_dq(dq);
+    settle(dp[0]);
+    differentiate_columns<Tile, drops>(dp, scores, bits, [&](int t) { return of_row(1, t); });
+    if constexpr (!first) {
+      wait_for_products<1>();  // dk, which reads dS from registers
+      arrive_as_warp_at(memory.stage_is_empty(last_stage));
+    }
+    ds.template round<T>(dp);
+    store_ds<Tile>(memory.ds(ds_tile), ds);
+    ds_tile ^= 1;
+    show_to_matrix_units();
+    if constexpr (!first) hand_over_share();
+    wait_for_products<0>();
+    last_stage = stage;
+    at.advance();
+    if (++tile == own.end_tile) tile = own.first_tile;
+  };
+  if (steps > 0) {
+    compute_tile(std::true_type());
+#pragma unroll 1
+    for (int step = 1; step < steps; ++step) compute_tile(std::false_type());
+    Sums<1, Tile::share_tiles> dq;
+    begin_dq(dq);
+    start_weighted_rows<Tile>(dk, ds, memory.q(last_stage));
+    wait_for_products<1>();
+    store_dq(dq);
+    show_to_matrix_units();
+    hand_over_share();
+    wait_for_products<0>();
+    arrive_as_warp_at(memory.stage_is_empty(last_stage));
+  }
+  settle(dk[0]);
+  settle(dv[0]);
+  meet<Tile::threads>(Tile::computing);  // nobody reads k and v any more
+  auto store = [&](void* to, T* tile, const Sums<1, Tile::d_tiles>& sums, int64_t depth, int64_t step, float by) {
+    T* const head = static_cast<T*>(to) + own.batch * n.columns * step + own.kv_head * depth;
+    store_rows<Tile>(head, step, warp_first, static_cast<int>(n.columns), static_cast<int>(depth), true, tile, sums,
+                     [&](int, int) { return by; });
+  };
+  store(grads.dk, k_tile, dk, n.depth, n.k_step, n.scale * n.dropout.factor);
+  store(grads.dv, v_tile, dv, n.value_depth, n.v_step, n.dropout.factor);
+  show_to_matrix_units();  // and to the copies that fill the slot again
+  arrive_as_warp_at(memory.own_is_empty(slot));
+}
+
+template <typename Tile, bool drops, bool caps, typename T>
+__device__ void compute_all(const ShortMemory<Tile, T>& memory, const AttentionShape& n, const AttentionGradCall& grads,
+                            const ColumnsToTake& work) {
+  StagePlace<Tile::stages> at;
+  StagePlace<Tile::adding_warps> share;
+  int ds_tile = 0;
+#pragma unroll 1
+  for (StagePlace<Tile::slots> slot;; slot.advance()) {
+    wait_at(memory.own_is_full(slot.stage), slot.parity);
+    const OwnedColumns& own = memory.columns(slot.stage);
+    if (own.number >= work.count) return;
+    compute<Tile, drops, caps>(own, slot.stage, at, share, ds_tile, memory, n, grads);
+  }
+}
+
+template <typename Tile, bool drops, bool caps, typename T>
+__global__ void __launch_bounds__(Tile::block_threads, Tile::blocks)
+    one_pass_short_kernel(const __grid_constant__ AttentionGradMaps maps, const __grid_constant__ AttentionShape n,
+                          const __grid_constant__ AttentionGradCall grads, const __grid_constant__ ColumnsToTake work) {
+  if constexpr (has_warpgroups) {
+    const ShortMemory<Tile, T> memory;
+    if (threadIdx.x == 0) memory.set_up_barriers();
+    __syncthreads();
+    const int warp = __shfl_sync(whole_warp, static_cast<int>(threadIdx.x) / 32, 0);
+    if (warp < Tile::first_loading_warp) {
+      take_registers<Tile::computing_registers>();
+      return compute_all<Tile, drops, caps>(memory, n, grads, work);
+    }
+    give_registers<Tile::helping_registers>();
+    if (warp < Tile::first_adding_warp) return load<Tile, drops>(maps, memory, n, grads, work);
+    const int buffer = warp - Tile::first_adding_warp;
+    if (buffer < Tile::adding_warps) add_shares(memory, n, grads, work, buffer);
+  } else {
+    __trap();
+  }
+}
+
+template <typename Tile, bool drops, typename T>
+cudaError_t launch(const AttentionShape& shape, const AttentionGradCall& grads, cudaStream_t stream) {
+  AttentionGradMaps maps{};
+  if (cudaError_t error = maps.fill(shape, grads, Tile::others, Tile::own); error != cudaSuccess) return error;
+  int device = 0, multiprocessors = 0;
+  if (cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
+  if (cudaError_t error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+      error != cudaSuccess)
+    return error;
+  const int64_t row_tiles = (shape.rows + one_pass_rows - 1) / one_pass_rows,
+                column_tiles = (shape.columns + Tile::own - 1) / Tile::own,
+                count = shape.batch * shape.kv_heads * column_tiles;
+  const ColumnsToTake work{static_cast<int>(row_tiles), static_cast<int>(column_tiles),
+                           static_cast<int>(grouped_heads<Tile>(shape, row_tiles, multiprocessors)),
+                           static_cast<int>(count), grads.one_pass.turns + turn_count(shape)};
+  auto launch_kernel = [&](auto kernel) {
+    return launch_mma(kernel, std::min<int64_t>(count, multiprocessors), Tile::block_threads,
+                      ShortMemory<Tile, T>::bytes, stream, maps, shape, grads, work);
+  };
+  return shape.softcap > 0.0f ? launch_kernel(one_pass_short_kernel<Tile, drops, true, T>)
+                              : launch_kernel(one_pass_short_kernel<Tile, drops, false, T>);
+}
+
+}  // namespace
+
+// One warp loads; drawing dropout's bits takes four, and so another warpgroup.
+cudaError_t attention_grad_one_pass_short(const AttentionShape& shape, const AttentionGradCall& grads,
+                                          cudaStream_t stream) {
+  return with_16_bit_float(shape.type, [&](auto* element) {
+    using T = std::remove_pointer_t<decltype(element)>;
+    return shape.dropout.blocks > 0 ? launch<ShortTile<2, 4, 208, 48>, true, T>(shape, grads, stream)
+                                    : launch<ShortTile<1, 1, 224, 56>, false, T>(shape, grads, stream);
+  });
+}
+
+}  // namespace plimsoll::cuda
