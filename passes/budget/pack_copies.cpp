@@ -29,6 +29,7 @@ constexpr double effort = 0.25;         // of what a layout gets otherwise, for 
 constexpr double share_aside = 0.6;     // of the work, for lower prices of lives
 constexpr double attempt_share = 0.12;  // of the work, for each step down
 constexpr int max_rounds = 6;
+constexpr int max_layouts_anew = 3;  // where pressing one lower fails or costs time
 // Shares of the live peak that a layout may take above it: a tight one, and the first of those that go down step by
 // step. Each step is a quarter of what is left, and no less than `least_step`.
 constexpr double tight_share = 0.005, loose_share = 0.16, step_share = 0.25, least_step = 0.0025;
@@ -62,11 +63,18 @@ class CopyPacking {
     const std::vector<Life> wanted = lives_of(wanted_);
     const int64_t peak = peak_of(wanted);
     std::vector<PackedCopies> layouts;
+    int layouts_anew = max_layouts_anew;
     for (std::optional<Found> high = from_scratch(bytes_above(peak, loose_share));
          high && high->height_bytes > tight.height_bytes;) {
       add(layouts, packed(*high));
       const double share = static_cast<double>(high->height_bytes) / static_cast<double>(peak) - 1;
-      high = pressed(*high, bytes_above(peak, share - std::max(step_share * share, least_step)), wanted);
+      const int64_t lower_bytes = bytes_above(peak, share - std::max(step_share * share, least_step));
+      std::optional<Found> lower = pressed(*high, lower_bytes, wanted);
+      const bool takes_longer = !lower || lower->total_us() > max_slowdown * high->total_us();
+      if (takes_longer && lower_bytes > tight.height_bytes && layouts_anew-- > 0)
+        if (std::optional<Found> other = anew(lower_bytes); other && (!lower || other->total_us() < lower->total_us()))
+          lower.emplace(std::move(*other));
+      high = std::move(lower);
     }
     add(layouts, tight);
     return without_wasteful(std::move(layouts));
@@ -104,6 +112,12 @@ class CopyPacking {
       left = aside;
     }
     return std::nullopt;
+  }
+
+  // The same while lives are not given up easily. What is in the way of a lower layout is where large buffers are.
+  std::optional<Found> anew(int64_t capacity_bytes) const {
+    const auto some = static_cast<int64_t>((1 - share_aside) * static_cast<double>(steps()));
+    return found(FlexiblePlacer(flexible_, clock_us_, capacity_bytes), some, 0, wide_.total_us);
   }
 
   // The fastest of some layouts. After each, copies that an engine waits for insist on their whole intervals.

@@ -44,10 +44,9 @@ std::vector<std::vector<RematPlan>> SearchedGroups::close_plans() {
   while (group-- > 0 && (!close_bytes || groups_.lowest_bytes(group) <= *close_bytes)) {
     const bool has_close = highest_bytes(group) > highest_bytes_;
     if (!has_close && close_bytes) continue;
-    std::vector<RematPlan> plans = has_close
-                                       ? search(group, close_bytes.value_or(highest_bytes_),
-                                                close_bytes ? CloseLevels::No : CloseLevels::Yes)
-                                       : found(group);
+    std::vector<RematPlan> plans = has_close ? search(group, close_bytes.value_or(highest_bytes_),
+                                                      close_bytes ? CloseLevels::No : CloseLevels::Yes)
+                                             : found(group);
     if (plans.empty()) continue;
     if (!close_bytes) close_bytes = close_to(plans.back().level_bytes);
     if (has_close) close.push_back(std::move(plans));

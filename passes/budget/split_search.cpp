@@ -379,9 +379,7 @@ class SplitSearch {
       int64_t min_bytes;
     };
     std::vector<Bounded> order(candidates.size());
-    parallel_for(order.size(), [&](size_t i) {
-      order[i] = {candidates[i], min_bytes(*candidates[i], budget_bytes)};
-    });
+    parallel_for(order.size(), [&](size_t i) { order[i] = {candidates[i], min_bytes(*candidates[i], budget_bytes)}; });
     llvm::stable_sort(order, [](const Bounded& a, const Bounded& b) { return a.min_bytes < b.min_bytes; });
     for (size_t next = 0; next < order.size();) {
       const bool is_met = best && is_within_host_budget(*best);
