@@ -1,3 +1,4 @@
+#include "passes/remat/remat_random.h"
 #include "passes/remat/remat_search.h"
 
 #include <algorithm>
@@ -22,22 +23,6 @@ constexpr double rounding = 1e-12;      // difference between sums of the same c
 // most of what finds cheaper plans.
 constexpr double insert_above_limit = 0.4;
 constexpr double insert_anywhere = 0.15, erase = 0.4, exchange = 0.5, shift = 0.65, shift_all = 0.7;
-
-class Random {
- public:
-  uint64_t bits() {  // Vigna's splitmix64 (2015)
-    uint64_t z = (state_ += 0x9E3779B97F4A7C15ull);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
-    return z ^ (z >> 31);
-  }
-  int32_t below(int32_t n) { return static_cast<int32_t>((bits() >> 32) * static_cast<uint64_t>(n) >> 32); }
-  double unit() { return static_cast<double>(bits() >> 11) * 0x1p-53; }
-  bool coin() { return below(2) == 0; }
-
- private:
-  uint64_t state_ = 0x9E3779B97F4A7C15ull;
-};
 
 class Annealer {
  public:
