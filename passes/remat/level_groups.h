@@ -39,6 +39,8 @@ class RematLevelGroups {
   size_t begin(size_t group) const { return group > 0 ? ends_[group - 1] : 0; }
   static RematLevel level_at(remat::RematSchedule& schedule, int64_t limit);
   void start_from(remat::RematSchedule& schedule, size_t group) const;
+  double bound_us(int64_t limit, int64_t steps) const;
+  void rescue(remat::RematSchedule& schedule, int64_t limit, const RematLevel* above) const;
   std::vector<RematLevel> way_down(remat::RematSchedule& schedule, size_t group);
 
   RematProblem problem_;

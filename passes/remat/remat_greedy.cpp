@@ -1,9 +1,9 @@
-#include "passes/remat/remat_search.h"
+#include "passes/remat/remat_descent.h"
 
-#include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/DenseSet.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <tuple>
 
@@ -24,14 +24,8 @@ constexpr double max_rise = 1.5;              // factor by which a candidate's s
 constexpr int32_t ops_per_joint_change = 60;  // of a long schedule: so many changes are made at once,
 constexpr size_t max_tried_alike = 2;         // candidates of one kind in each round, where few are tried
 constexpr double close_score = 0.7;           // if they score this share of the best
-
-struct Candidate {
-  ProgramPoint at;
-  double max_gain = 0, max_score = 0;
-  int32_t index = -1;
-  int32_t max_ops = 0;  // one of ancestor_limits, or of copy_limits
-  double score = 0;
-};
+constexpr int64_t steps_per_producer = 40;    // how long it takes to look at what may be made again
+constexpr double noise = 0.4;                 // random factors of scores are up to e to this power
 
 // The points above a limit and their bytes above it.
 class Above {
@@ -57,11 +51,29 @@ class Above {
   std::vector<int64_t> sums_{0};  // bytes above the limit, summed up to each point
 };
 
+// Where a remat before base op `use` could stand as well: before earlier ops behind the peak that read one of its
+// operands last, so that the operand need not be made again.
+void add_earlier(const RematSchedule& schedule, ProgramPoint use, ProgramPoint peak,
+                 std::vector<ProgramPoint>& result) {
+  const size_t begin = result.size();
+  for (int32_t v : schedule.op(use).reads) {
+    if (schedule.producer(v) < 0) continue;
+    const ProgramPoint earlier{schedule.last_use(v, use).position, use.op};
+    if (earlier.position < use.position && earlier > peak && schedule.may_insert(earlier) &&
+        !llvm::is_contained(llvm::ArrayRef(result).drop_front(begin), earlier))
+      result.push_back(earlier);
+  }
+}
+
 // The remats, reloads and waits for offloads that free bytes at `peak`.
-std::vector<ProgramPoint> candidates(const RematSchedule& schedule, ProgramPoint peak) {
+std::vector<ProgramPoint> candidates(const RematSchedule& schedule, ProgramPoint peak, bool earlier) {
   std::vector<ProgramPoint> result;
-  for (int32_t i = 0; i < schedule.producer_count(peak.position); ++i)
-    for (ProgramPoint at : reload_points(schedule, schedule.producer_at(i, peak.position), peak)) result.push_back(at);
+  for (int32_t i = 0; i < schedule.producer_count(peak.position); ++i) {
+    const int32_t id = schedule.producer_at(i, peak.position);
+    const llvm::SmallVector<ProgramPoint, 2> points = reload_points(schedule, id, peak);
+    result.insert(result.end(), points.begin(), points.end());
+    if (earlier && !points.empty() && !schedule.is_copy(id)) add_earlier(schedule, points.front(), peak, result);
+  }
   if (schedule.is_all_compute()) return result;
   for (ProgramPoint at : schedule.extras())
     if (schedule.is_offload(at.op) && at >= peak) result.push_back(at);
@@ -96,18 +108,6 @@ double max_score(const RematSchedule& schedule, ProgramPoint at, double max_gain
   return max_gain / min_added_us(loads, schedule.loads(), schedule.added_us());
 }
 
-bool is_better(const Candidate& a, const Candidate& b) {
-  return a.score != b.score ? a.score > b.score : a.score > 0 && a.index < b.index;
-}
-
-void apply(
-    RematSchedule& schedule, const Candidate& candidate, llvm::function_ref<bool()> is_worth_it = [] { return true; }) {
-  if (schedule.is_offload(candidate.at.op)) return schedule.make_synchronous(candidate.at.op);
-  if (!schedule.insert_with_ancestors(candidate.at, candidate.max_ops, is_worth_it)) return;
-  if (schedule.is_reload(candidate.at.op) && candidate.max_ops > 1)
-    schedule.make_synchronous(schedule.offload_of(candidate.at.op));
-}
-
 // By id, the same number for ops that take equally long and write as many bytes: mostly one op of the model in other
 // layers, or of other chunks of the batch.
 std::vector<int32_t> kinds_of_ops(const RematSchedule& schedule) {
@@ -123,159 +123,169 @@ std::vector<int32_t> kinds_of_ops(const RematSchedule& schedule) {
   return kinds;
 }
 
-// Lowers the peak to one limit. Scores nearly always fall with the excess, so a candidate's last score bounds its score
-// now, and few candidates are promising after a change (Minoux 1978). In long schedules the changes that scored nearly
-// as well are made too, each if it still removes as much for its time, and so are others of the same kind, of which few
-// are tried before.
-class Descent {
- public:
-  Descent(RematSchedule& schedule, int64_t limit, Tried tried, Chains chains)
-      : schedule_(schedule),
-        limit_(limit),
-        tried_(tried),
-        chains_(chains),
-        is_long_(schedule.problem().op_count() >= long_ops),
-        kinds_(is_long_ || tried == Tried::FewAlike ? kinds_of_ops(schedule) : std::vector<int32_t>()) {}
-
-  bool run() {
-    schedule_.forget_journal();
-    while (schedule_.memory().peak() > limit_) {
-      Candidate best = best_candidate();
-      if (best.score <= 0 && !last_scores_.empty()) {
-        last_scores_.clear();
-        best = best_candidate();
-      }
-      if (best.score <= 0 && chains_ == Chains::Long && !is_deep_) {
-        is_deep_ = true;
-        last_scores_.clear();
-        best = best_candidate();
-      }
-      if (best.score <= 0) return false;
-      apply(schedule_, best);
-      schedule_.forget_journal();  // so that taking a candidate back restores the known time
-      if (is_long_) apply_close(best);
-    }
-    return true;
-  }
-
- private:
-  // Candidates by the score that they can have at best, best first.
-  std::vector<Candidate> ranked_candidates() const {
-    const Above above(schedule_.memory(), limit_);
-    const ProgramPoint peak = schedule_.memory().peak_point();
-    std::vector<Candidate> result;
-    for (ProgramPoint at : candidates(schedule_, peak)) {
-      const double gain = max_gain(schedule_, above, at, peak);
-      double score = max_score(schedule_, at, gain);
-      if (auto last = last_scores_.find({at.position, at.op}); last != last_scores_.end())
-        score = std::min(score, max_rise * last->second);
-      result.push_back({at, gain, score, static_cast<int32_t>(result.size())});
-    }
-    std::stable_sort(result.begin(), result.end(),
-                     [](const Candidate& a, const Candidate& b) { return a.max_score > b.max_score; });
-    return result;
-  }
-
-  // The changes of the last round whose scores were close to the best, which was made, and those that are like the
-  // best: the same op in other layers, or of other chunks of the batch.
-  void apply_close(const Candidate& best) {
-    llvm::erase_if(scored_, [&](const Candidate& other) {
-      return other.score < close_score * best.score || other.index == best.index;
-    });
-    std::stable_sort(scored_.begin(), scored_.end(), is_better);
-    add_alike(best);
-    const auto most = static_cast<size_t>(schedule_.problem().op_count() / ops_per_joint_change);
-    if (scored_.size() > most) scored_.resize(most);
-    for (const Candidate& other : scored_) {
-      if (schedule_.memory().peak() <= limit_) return;
-      const bool inserts = !schedule_.is_offload(other.at.op);
-      if (inserts ? !schedule_.may_insert(other.at) : !schedule_.has(other.at)) continue;
-      const double excess = static_cast<double>(schedule_.memory().excess(limit_)), added = schedule_.added_us();
-      apply(schedule_, other);
-      const double gain = excess - static_cast<double>(schedule_.memory().excess(limit_));
-      if (gain < close_score * best.score * (schedule_.added_us() - added + min_us)) schedule_.rewind(0);
-      schedule_.forget_journal();
-    }
-  }
-
-  void add_alike(const Candidate& best) {
-    llvm::DenseSet<int32_t> known{best.index};
-    for (const Candidate& other : scored_) known.insert(other.index);
-    for (Candidate other : ranked_) {
-      if (kinds_[other.at.op] != kinds_[best.at.op] || known.contains(other.index)) continue;
-      other.max_ops = best.max_ops;
-      scored_.push_back(other);
-    }
-  }
-
-  Candidate best_candidate() {
-    Candidate best;
-    scored_.clear();
-    excess_ = static_cast<double>(schedule_.memory().excess(limit_));
-    ranked_ = ranked_candidates();
-    llvm::DenseMap<int32_t, size_t> tried_of_kind;
-    for (const Candidate& candidate : ranked_) {
-      if (candidate.max_score * (1 + rounding) < best.score) break;
-      if (tries_few_alike() && tried_of_kind[kinds_[candidate.at.op]]++ >= max_tried_alike) continue;
-      const double scores = try_candidate(candidate, best);
-      if (tried_ != Tried::All) last_scores_[{candidate.at.position, candidate.at.op}] = scores;
-    }
-    return best;
-  }
-
-  // Long chains take long to try, and those of ops that are alike are alike.
-  bool tries_few_alike() const { return tried_ == Tried::FewAlike || (is_deep_ && is_long_); }
-
-  llvm::ArrayRef<int32_t> limits_for(ProgramPoint at) const {
-    if (schedule_.is_copy(at.op)) return copy_limits;
-    return is_deep_ ? llvm::ArrayRef<int32_t>(deep_limits) : llvm::ArrayRef<int32_t>(ancestor_limits);
-  }
-
-  // Tries the candidate with few and with many of its ancestors. Whatever is better than `best` replaces it. Returns
-  // the maximum that the candidate can score.
-  double try_candidate(Candidate candidate, Candidate& best) {
-    const double added = schedule_.added_us();
-    const EngineLoads loads = schedule_.loads();
-    // What it can score at best as it is; more ancestors only add time.
-    const auto max_score = [&](double gain) { return gain / min_added_us(schedule_.loads(), loads, added); };
-    const auto may_be_best = [&](double score) { return score * (1 + rounding) >= best.score; };
-    double max_seen = 0;
-    size_t last_count = 0;
-    for (int32_t max_ops : limits_for(candidate.at)) {
-      const size_t mark = schedule_.mark();
-      candidate.max_ops = max_ops;
-      apply(schedule_, candidate, [&] { return may_be_best(max_score(candidate.max_gain)); });
-      const size_t count = schedule_.mark() - mark;
-      double score = max_score(candidate.max_gain);
-      const bool given_up = !may_be_best(score);
-      const double gain = given_up ? 0 : excess_ - static_cast<double>(schedule_.memory().excess(limit_));
-      if (!given_up && may_be_best(score = max_score(gain))) {
-        score = candidate.score = gain / (schedule_.added_us() - added + min_us);
-        if (is_better(candidate, best)) best = candidate;
-        scored_.push_back(candidate);
-      }
-      max_seen = std::max(max_seen, score);
-      schedule_.rewind(mark);
-      if (given_up || count == last_count) break;
-      last_count = count;
-    }
-    return max_seen;
-  }
-
-  RematSchedule& schedule_;
-  int64_t limit_;
-  Tried tried_;
-  Chains chains_;
-  bool is_long_;
-  bool is_deep_ = false;                                             // nothing else lowers the excess
-  std::vector<int32_t> kinds_;                                       // by id, where they are asked for
-  double excess_ = 0;                                                // before the change that is looked for
-  std::vector<Candidate> ranked_;                                    // in this round: all, and
-  std::vector<Candidate> scored_;                                    // those that were tried and may be best
-  llvm::DenseMap<std::pair<int32_t, int32_t>, double> last_scores_;  // by point
-};
-
 }  // namespace
+
+Descent::Descent(RematSchedule& schedule, int64_t limit, Tried tried, Chains chains)
+    : schedule_(schedule),
+      limit_(limit),
+      tried_(tried),
+      chains_(chains),
+      is_long_(schedule.problem().op_count() >= long_ops),
+      kinds_(is_long_ || tried == Tried::FewAlike ? kinds_of_ops(schedule) : std::vector<int32_t>()) {}
+
+bool Descent::is_better(const Candidate& a, const Candidate& b) {
+  return a.score != b.score ? a.score > b.score : a.score > 0 && a.index < b.index;
+}
+
+void Descent::apply(RematSchedule& schedule, const Candidate& candidate, llvm::function_ref<bool()> is_worth_it) {
+  if (schedule.is_offload(candidate.at.op)) return schedule.make_synchronous(candidate.at.op);
+  if (!schedule.insert_with_ancestors(candidate.at, candidate.max_ops, is_worth_it)) return;
+  if (schedule.is_reload(candidate.at.op) && candidate.max_ops > 1)
+    schedule.make_synchronous(schedule.offload_of(candidate.at.op));
+}
+
+bool Descent::run() {
+  schedule_.forget_journal();
+  while (schedule_.memory().peak() > limit_) {
+    const Candidate best = next_change();
+    if (best.score <= 0) return false;
+    apply(schedule_, best);
+    schedule_.forget_journal();  // so that taking a candidate back restores the known time
+    if (is_long_) apply_close(best);
+  }
+  return true;
+}
+
+bool Descent::run_at_random(Random& random, double most_us) {
+  random_ = &random;
+  while (schedule_.memory().peak() > limit_ && schedule_.added_us() <= most_us) {
+    const Candidate best = next_change();
+    if (best.score <= 0) break;
+    apply(schedule_, best);
+  }
+  random_ = nullptr;
+  return schedule_.memory().peak() <= limit_ && schedule_.added_us() <= most_us;
+}
+
+Descent::Candidate Descent::next_change() {
+  Candidate best = best_candidate();
+  if (best.score <= 0 && !last_scores_.empty()) {
+    last_scores_.clear();
+    best = best_candidate();
+  }
+  if (best.score <= 0 && chains_ == Chains::Long && !is_deep_) {
+    is_deep_ = true;
+    last_scores_.clear();
+    best = best_candidate();
+  }
+  return best;
+}
+
+// Candidates by the score that they can have at best, best first.
+std::vector<Descent::Candidate> Descent::ranked_candidates() {
+  const Above above(schedule_.memory(), limit_);
+  const ProgramPoint peak = schedule_.memory().peak_point();
+  std::vector<Candidate> result;
+  for (ProgramPoint at : candidates(schedule_, peak, random_ != nullptr)) {
+    Candidate candidate{at, max_gain(schedule_, above, at, peak)};
+    if (random_) candidate.factor = std::exp(noise * random_->unit());
+    double score = max_score(schedule_, at, candidate.max_gain);
+    if (auto last = last_scores_.find({at.position, at.op}); last != last_scores_.end())
+      score = std::min(score, max_rise * last->second);
+    candidate.max_score = candidate.factor * score;
+    candidate.index = static_cast<int32_t>(result.size());
+    result.push_back(candidate);
+  }
+  if (random_) schedule_.memory().count_steps(steps_per_producer * schedule_.producer_count(peak.position));
+  std::stable_sort(result.begin(), result.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.max_score > b.max_score; });
+  return result;
+}
+
+// The changes of the last round whose scores were close to the best, which was made, and those that are like the
+// best: the same op in other layers, or of other chunks of the batch.
+void Descent::apply_close(const Candidate& best) {
+  llvm::erase_if(scored_, [&](const Candidate& other) {
+    return other.score < close_score * best.score || other.index == best.index;
+  });
+  std::stable_sort(scored_.begin(), scored_.end(), is_better);
+  add_alike(best);
+  const auto most = static_cast<size_t>(schedule_.problem().op_count() / ops_per_joint_change);
+  if (scored_.size() > most) scored_.resize(most);
+  for (const Candidate& other : scored_) {
+    if (schedule_.memory().peak() <= limit_) return;
+    const bool inserts = !schedule_.is_offload(other.at.op);
+    if (inserts ? !schedule_.may_insert(other.at) : !schedule_.has(other.at)) continue;
+    const double excess = static_cast<double>(schedule_.memory().excess(limit_)), added = schedule_.added_us();
+    apply(schedule_, other);
+    const double gain = excess - static_cast<double>(schedule_.memory().excess(limit_));
+    if (gain < close_score * best.score * (schedule_.added_us() - added + min_us)) schedule_.rewind(0);
+    schedule_.forget_journal();
+  }
+}
+
+void Descent::add_alike(const Candidate& best) {
+  llvm::DenseSet<int32_t> known{best.index};
+  for (const Candidate& other : scored_) known.insert(other.index);
+  for (Candidate other : ranked_) {
+    if (kinds_[other.at.op] != kinds_[best.at.op] || known.contains(other.index)) continue;
+    other.max_ops = best.max_ops;
+    scored_.push_back(other);
+  }
+}
+
+Descent::Candidate Descent::best_candidate() {
+  Candidate best;
+  scored_.clear();
+  excess_ = static_cast<double>(schedule_.memory().excess(limit_));
+  ranked_ = ranked_candidates();
+  llvm::DenseMap<int32_t, size_t> tried_of_kind;
+  for (const Candidate& candidate : ranked_) {
+    if (candidate.max_score * (1 + rounding) < best.score) break;
+    if (tries_few_alike() && tried_of_kind[kinds_[candidate.at.op]]++ >= max_tried_alike) continue;
+    const double scores = try_candidate(candidate, best);
+    if (tried_ != Tried::All) last_scores_[{candidate.at.position, candidate.at.op}] = scores / candidate.factor;
+  }
+  return best;
+}
+
+llvm::ArrayRef<int32_t> Descent::limits_for(ProgramPoint at) const {
+  if (schedule_.is_copy(at.op)) return copy_limits;
+  return is_deep_ ? llvm::ArrayRef<int32_t>(deep_limits) : llvm::ArrayRef<int32_t>(ancestor_limits);
+}
+
+// Tries the candidate with few and with many of its ancestors. Whatever is better than `best` replaces it. Returns
+// the maximum that the candidate can score.
+double Descent::try_candidate(Candidate candidate, Candidate& best) {
+  const double added = schedule_.added_us();
+  const EngineLoads loads = schedule_.loads();
+  // What it can score at best as it is; more ancestors only add time.
+  const auto max_score = [&](double gain) {
+    return candidate.factor * gain / min_added_us(schedule_.loads(), loads, added);
+  };
+  const auto may_be_best = [&](double score) { return score * (1 + rounding) >= best.score; };
+  double max_seen = 0;
+  size_t last_count = 0;
+  for (int32_t max_ops : limits_for(candidate.at)) {
+    const size_t mark = schedule_.mark();
+    candidate.max_ops = max_ops;
+    apply(schedule_, candidate, [&] { return may_be_best(max_score(candidate.max_gain)); });
+    const size_t count = schedule_.mark() - mark;
+    double score = max_score(candidate.max_gain);
+    const bool given_up = !may_be_best(score);
+    const double gain = given_up ? 0 : excess_ - static_cast<double>(schedule_.memory().excess(limit_));
+    if (!given_up && may_be_best(score = max_score(gain))) {
+      score = candidate.score = candidate.factor * gain / (schedule_.added_us() - added + min_us);
+      if (is_better(candidate, best)) best = candidate;
+      scored_.push_back(candidate);
+    }
+    max_seen = std::max(max_seen, score);
+    schedule_.rewind(mark);
+    if (given_up || count == last_count) break;
+    last_count = count;
+  }
+  return max_seen;
+}
 
 llvm::SmallVector<ProgramPoint, 2> reload_points(const RematSchedule& schedule, int32_t id, ProgramPoint peak) {
   ProgramPoint use = schedule.none();

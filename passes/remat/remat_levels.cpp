@@ -25,8 +25,14 @@ using namespace remat;
 constexpr double share_of_stride = 0.85;  // a stride of a long problem goes down to this share of where it starts,
 constexpr size_t levels_per_stride = 8;   // and past so many levels, unless they stand further apart than usual
 constexpr int64_t steps_per_op = 5000;    // more work per op and level does not pay for a small problem
-constexpr int64_t rescue_levels = 20;   // annealing where greedy descent is stuck may take the work of so many levels,
-constexpr int64_t rescue_share = 20;    // but at most 1/20 of all work
+constexpr int64_t rescue_levels = 20;  // annealing where greedy descent is stuck may take the work of so many levels,
+constexpr int64_t rescue_share = 20;   // but at most 1/20 of all work
+// Where a level adds more than its bound by this factor, annealing leads nowhere: making a value again needs many
+// others. Such a level is repaired too, and where greedy descent is stuck, repairs go on from the level above.
+constexpr double far_from_bound = 2;
+constexpr int64_t repair_steps_per_op = 40'000;
+constexpr int64_t rescue_steps_per_op = 1'000'000;  // finds a plan at 70 % of the peak of a published graph of 250 ops
+constexpr int64_t repair_share = 8;                 // a rescue takes at most 1/8 of all work
 constexpr int32_t bounded_ops = 1000;   // for more ops the bound takes longer than the annealing that it can end
 constexpr int32_t thorough_ops = 1000;  // for more ops, or with fewer steps than these, the way down tries
 constexpr int64_t thorough_steps = 10'000'000;      // promising changes alone
@@ -70,6 +76,10 @@ void take_cheaper(std::vector<RematLevel>& levels, llvm::ArrayRef<RematPlan> pla
     *level = {plan.level_bytes, plan.added_us, {}};
     for (const Remat& remat : plan.remats) level->extras.push_back({remat.before, remat.op});
   }
+}
+
+bool is_tangled(const RematSchedule& schedule, double added_us, double bound_us) {
+  return schedule.is_all_compute() && bound_us > 0 && added_us > far_from_bound * bound_us;
 }
 
 }  // namespace
@@ -127,20 +137,36 @@ bool RematLevelGroups::reaches(size_t group) {
   return strides_.size() >= group;
 }
 
+// What nothing of a level's limit adds less than, or 0 where that takes too long to find out. Copies seldom let the
+// search reach the bound.
+double RematLevelGroups::bound_us(int64_t limit, int64_t steps) const {
+  const bool is_bounded = problem_.offloads.empty() && problem_.op_count() <= bounded_ops;
+  return is_bounded ? min_added_us(problem_, limit, steps / steps_per_node) : 0;
+}
+
+// Lowers the peak where greedy descent does not.
+void RematLevelGroups::rescue(RematSchedule& schedule, int64_t limit, const RematLevel* above) const {
+  const int64_t steps = std::min(steps_ / rescue_share, rescue_levels * steps_per_op * problem_.op_count());
+  if (!above || !is_tangled(schedule, above->added_us, bound_us(above->limit, steps)))
+    return anneal(schedule, limit, steps);
+  set_extras(schedule, above->extras);
+  repair(schedule, limit, std::min(steps_ / repair_share, rescue_steps_per_op * problem_.op_count()));
+}
+
 // The levels of a group on the way down, up to where annealing is stuck too. A stride that is out of reach leaves its
 // group all that single levels reach; where it goes to the next level, it has shown already that greedy descent does
 // not get there.
 std::vector<RematLevel> RematLevelGroups::way_down(RematSchedule& schedule, size_t group) {
   const bool is_last = !reaches(group + 1);
   const bool is_stuck = is_last && stuck_ && begin(group) + 1 == ends_[group];
-  const int64_t rescue_steps = std::min(steps_ / rescue_share, rescue_levels * steps_per_op * problem_.op_count());
+  const RematLevel* const above = group > 0 ? &strides_[group - 1] : nullptr;
   start_from(schedule, group);
   if (is_stuck) set_extras(schedule, *stuck_);
   std::vector<RematLevel> levels;
   const size_t first = begin(group), end = is_last ? limits_.size() : ends_[group] - 1;
   for (size_t i = first; i < end; ++i) {
     const bool is_out_of_reach = (i == first && is_stuck) || !lower_peak(schedule, limits_[i], tried_, chains_);
-    if (is_out_of_reach) anneal(schedule, limits_[i], rescue_steps);
+    if (is_out_of_reach) rescue(schedule, limits_[i], levels.empty() ? above : &levels.back());
     if (schedule.memory().peak() > limits_[i]) break;
     levels.push_back(level_at(schedule, limits_[i]));
   }
@@ -158,17 +184,17 @@ std::vector<RematPlan> RematLevelGroups::search(size_t group, int64_t highest_by
   const bool is_last = strides_.size() <= group;
   take_cheaper(levels, starts, limits_[begin(group)], is_last ? 0 : lowest_bytes(group));
   if (close_levels && !levels.empty()) highest_bytes = std::max(highest_bytes, close_to(levels.back().limit));
-  const int64_t steps =
-      std::min(steps_ / std::max<int64_t>(static_cast<int64_t>(count), 1), steps_per_op * problem_.op_count());
-  const bool is_bounded =
-      problem_.offloads.empty() && problem_.op_count() <= bounded_ops;  // copies seldom let the search reach the bound
+  const int64_t share = steps_ / std::max<int64_t>(static_cast<int64_t>(count), 1),
+                steps = std::min(share, steps_per_op * problem_.op_count());
   std::vector<RematPlan> plans;
   for (size_t left = levels.size(); left > 0; --left) {
     const RematLevel& level = levels[left - 1];
     drop_unneeded(schedule, level.limit);
     if (left == levels.size() || level.added_us < schedule.added_us()) set_extras(schedule, level.extras);
-    const double enough_us = is_bounded ? min_added_us(problem_, level.limit, steps / steps_per_node) : 0;
+    const double enough_us = bound_us(level.limit, steps);
     anneal(schedule, level.limit, steps, enough_us);
+    if (is_tangled(schedule, schedule.added_us(), enough_us))
+      repair(schedule, level.limit, std::min(share, repair_steps_per_op * problem_.op_count()), enough_us);
     RematPlan plan = plan_of(schedule);
     plan.level_bytes = level.limit;
     if (!plans.empty() && ends_levels(problem_, plan, plans.back(), highest_bytes)) break;

@@ -1,6 +1,7 @@
 #pragma once
 
-// The two searches over remats and reloads: greedy descent of the peak, and annealing from the schedule that it found.
+// The searches over remats and reloads: greedy descent of the peak, and from the schedule that it found, annealing and
+// repair of what was taken out.
 
 #include "passes/remat/remat_schedule.h"
 
@@ -24,6 +25,12 @@ void drop_unneeded(RematSchedule& schedule, int64_t limit);
 // below which no plan is known to be possible. Leaves the cheapest schedule found within the limit, or while there is
 // none the one with the least excess.
 void anneal(RematSchedule& schedule, int64_t limit, int64_t steps, double enough_us = 0);
+
+// Searches with random descents, for so many steps or until the added time is `enough_us`: takes out a few remats,
+// lowers the peak again, and goes on from there where that is hardly slower. For problems without copies in which
+// making a value again needs many others, so that a change of one remat alone seldom leads anywhere. Leaves the
+// cheapest schedule found within the limit, or the given one while there is none.
+void repair(RematSchedule& schedule, int64_t limit, int64_t steps, double enough_us = 0);
 
 // Where the op or reload `id` could make one of its values again that is alive at `peak` but not touched there, so that
 // the value need not wait across the peak: right before its next use, and for a reload also as early as hides it. Empty

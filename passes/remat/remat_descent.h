@@ -1,0 +1,64 @@
+#pragma once
+
+// Greedy descent of the peak as an object, for searches that lower it to the same limit many times.
+
+#include "passes/remat/remat_random.h"
+#include "passes/remat/remat_search.h"
+
+#include "llvm/ADT/DenseMap.h"
+
+namespace plimsoll::remat {
+
+// Lowers the peak to one limit. Scores nearly always fall with the excess, so a candidate's last score bounds its score
+// now, and few candidates are promising after a change (Minoux 1978). In long schedules the changes that scored nearly
+// as well are made too, each if it still removes as much for its time, and so are others of the same kind, of which few
+// are tried before.
+class Descent {
+ public:
+  Descent(RematSchedule& schedule, int64_t limit, Tried tried, Chains chains = Chains::Short);
+
+  // As `lower_peak`.
+  bool run();
+  // The same one change at a time, with scores of random height, so that each descent is another. Keeps the schedule's
+  // journal. False also where the schedule then adds more than `most_us`.
+  bool run_at_random(Random& random, double most_us);
+
+ private:
+  struct Candidate {
+    ProgramPoint at;
+    double max_gain = 0, max_score = 0;
+    double factor = 1;  // of its scores
+    int32_t index = -1;
+    int32_t max_ops = 0;
+    double score = 0;
+  };
+
+  static bool is_better(const Candidate& a, const Candidate& b);
+  static void apply(
+      RematSchedule& schedule, const Candidate& candidate,
+      llvm::function_ref<bool()> is_worth_it = [] { return true; });
+  Candidate next_change();  // has no score where nothing lowers the excess any more
+  Candidate best_candidate();
+  std::vector<Candidate> ranked_candidates();
+  double try_candidate(Candidate candidate, Candidate& best);
+  // Long chains take long to try, and those of ops that are alike are alike.
+  bool tries_few_alike() const { return tried_ == Tried::FewAlike || (is_deep_ && is_long_); }
+  llvm::ArrayRef<int32_t> limits_for(ProgramPoint at) const;
+  void apply_close(const Candidate& best);
+  void add_alike(const Candidate& best);
+
+  RematSchedule& schedule_;
+  int64_t limit_;
+  Tried tried_;
+  Chains chains_;
+  bool is_long_;
+  bool is_deep_ = false;                                             // nothing else lowers the excess
+  Random* random_ = nullptr;                                         // null: scores are as they are
+  std::vector<int32_t> kinds_;                                       // by id, where they are asked for
+  double excess_ = 0;                                                // before the change that is looked for
+  std::vector<Candidate> ranked_;                                    // in this round: all, and
+  std::vector<Candidate> scored_;                                    // those that were tried and may be best
+  llvm::DenseMap<std::pair<int32_t, int32_t>, double> last_scores_;  // by point
+};
+
+}  // namespace plimsoll::remat
