@@ -194,6 +194,7 @@ class OffloadLevelSearch {
   static Trial packed_trial(const Trial& trial, PackedOverlap& packed);
   std::vector<Trial> packed(const Trial& trial) const;
   std::optional<Trial> tightly_packed(const Trial& trial) const;
+  bool is_well_packed(const Trial& trial) const;
   static bool is_wasteful(const Layout& layout);
   bool gives_way(const Trial& trial) const;
   bool is_above_host(const Layout& layout) const;

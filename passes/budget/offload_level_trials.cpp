@@ -280,7 +280,7 @@ void OffloadLevelSearch::measure(const Trial& trial, int64_t allowance, LayoutSe
   Layout& layout = trial.layout();
   if (layout.live_bytes > allowance || layout.is_searched) return;
   const auto is_searched_on = [&] {
-    return layout.height_bytes > allowance && search != LayoutSearch::Greedy && !tightly_packed(trial);
+    return layout.height_bytes > allowance && search != LayoutSearch::Greedy && !is_well_packed(trial);
   };
   if (layout.height_bytes >= 0 && !is_searched_on()) return;
   const TriedFunction tried = apply(trial);
@@ -373,6 +373,13 @@ std::optional<OffloadLevelSearch::Trial> OffloadLevelSearch::tightly_packed(cons
   return made && made->tight ? std::optional(packed_trial(trial, *made->tight)) : std::nullopt;
 }
 
+// Whether its copies gave way to a layout that wastes so little that no other is looked for.
+bool OffloadLevelSearch::is_well_packed(const Trial& trial) const {
+  const std::optional<Trial> tight = tightly_packed(trial);
+  return tight && static_cast<double>(tight->packed->copies.height_bytes) <=
+                      max_waste * static_cast<double>(trial.layout().live_bytes);
+}
+
 bool OffloadLevelSearch::is_wasteful(const Layout& layout) {
   return static_cast<double>(layout.height_bytes) > max_waste * static_cast<double>(layout.live_bytes);
 }
@@ -437,8 +444,8 @@ std::optional<OffloadLevelSearch::Trial> OffloadLevelSearch::least_of(FunctionSe
     if (!is_wasteful(trials[i].layout())) return need(trials[i]);
     const std::optional<Trial> tight = tightly_packed(trials[i]);
     if (!tight) return need(trials[i]);
-    trials[i] = *tight;
-    measure(trials[i], std::numeric_limits<int64_t>::max());
+    measure(*tight, std::numeric_limits<int64_t>::max());
+    if (is_well_packed(trials[i]) || need(*tight) < need(trials[i])) trials[i] = *tight;
     return need(trials[i]);
   };
   const auto finish = [&](size_t i) {

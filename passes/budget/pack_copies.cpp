@@ -30,9 +30,9 @@ constexpr double share_aside = 0.6;     // of the work, for lower prices of live
 constexpr double attempt_share = 0.12;  // of the work, for each step down
 constexpr int max_rounds = 6;
 constexpr int max_layouts_anew = 3;  // where pressing one lower fails or costs time
-// Shares of the live peak that a layout may take above it: a tight one, and the first of those that go down step by
-// step. Each step is a quarter of what is left, and no less than `least_step`.
-constexpr double tight_share = 0.005, loose_share = 0.16, step_share = 0.25, least_step = 0.0025;
+// Shares of the live peak that a layout may take above it: a tight one, one where that is not found, and the first of
+// those that go down step by step. Each step is a quarter of what is left, and no less than `least_step`.
+constexpr double tight_share = 0.005, next_share = 0.025, loose_share = 0.16, step_share = 0.25, least_step = 0.0025;
 
 class CopyPacking {
  public:
@@ -46,7 +46,9 @@ class CopyPacking {
   }
 
   std::optional<PackedCopies> tight() {
-    std::optional<Found> best = from_scratch(tight_bytes(peak_of(lives_of(wanted_))));
+    const int64_t peak = peak_of(lives_of(wanted_));
+    std::optional<Found> best = from_scratch(tight_bytes(peak));
+    if (!best) best = from_scratch(bytes_above(peak, next_share));
     if (!best) return std::nullopt;
     const double enough_us = best->total_us() * max_slowdown;
     PackedCopies copies = packed(*best);

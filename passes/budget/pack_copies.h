@@ -30,8 +30,9 @@ struct FunctionWithCopies {
   const RematProblem& problem;
 };
 
-// Lays the function out within 0.5 % more than what is alive with the intervals of `wide`, with shorter ones where they
-// do not fit. The step takes at least as long as with `wide`. None where such a layout is not found.
+// Lays the function out within 0.5 % more than what is alive with the intervals of `wide`, or where that is not found
+// within 2.5 %, with shorter ones where they do not fit. The step takes at least as long as with `wide`. None where
+// such a layout is not found.
 std::optional<PackedCopies> pack_tightly(const FunctionWithCopies& function, const Overlap& wide,
                                          const PlacementOptions& options);
 
