@@ -309,11 +309,7 @@ class Lowering {
     };
     instruction.joined =
         !launch_.empty() && !kind.empty() && kind == launch_kind_ && llvm::none_of(node.operands, is_made_there);
-    if (instruction.joined) {
-      const double without_launch_us =
-          instruction.predicted_us - in_.draft.device.launch_us - in_.draft.device.kernel_us;
-      instruction.predicted_us = std::max(0.0, without_launch_us);
-    } else {
+    if (!instruction.joined) {
       launch_.clear();
       launch_kind_ = kind;
     }

@@ -72,7 +72,7 @@ struct Instruction {
   int64_t bytes_moved = 0;  // operands read plus results written
   double predicted_us = 0;
   std::string reason;
-  bool joined = false;  // its launch is that of the instruction before it, so its time has none
+  bool joined = false;  // one launch does it and the instruction before it
   // For a copy between memories: the index of the instruction that waits for its end; the number of instructions if the
   // end of the function waits for it. Until then the copy runs beside the instructions after it, its operand keeps its
   // bytes, and nobody reads its result. -1: the copy is waited for at once.

@@ -6,6 +6,14 @@ std::string CudaCandidate::kernel_name(int algorithm) const {
   return algorithm == 0 ? name.str() : name.str() + "_" + std::to_string(algorithm + 1);
 }
 
+double gathered_us(const OpCall& call, int64_t elements, int64_t bytes, const DeviceDescription& device) {
+  constexpr int64_t most_elements = 1 << 14;
+  constexpr double calls_of_a_launch = 8;
+  const double launch_us = device.launch_us + device.kernel_us;
+  return device.roofline_us(0, bytes, std::nullopt) / device.efficiency_of(call.op.name) +
+         (elements <= most_elements ? launch_us / calls_of_a_launch : launch_us);
+}
+
 llvm::ArrayRef<const CudaCandidate*> cuda_candidates() {
   static const std::vector<const CudaCandidate*> all = [] {
     std::vector<const CudaCandidate*> list;

@@ -41,6 +41,10 @@ struct CudaKernel {
   int algorithm = 0;
 };
 
+// Microseconds of a call that moves so many bytes and is one of many, of tensors of so many elements. Schedules gather
+// the small ones, so that about eight share a launch; a price does not depend on the order, which plans may change.
+double gathered_us(const OpCall& call, int64_t elements, int64_t bytes, const DeviceDescription& device);
+
 // The families, one file each.
 llvm::ArrayRef<CudaCandidate> attention_candidates();
 llvm::ArrayRef<CudaCandidate> collective_candidates();

@@ -85,6 +85,11 @@ double rows_to_f8_us(const OpCall& call, const DeviceDescription& device) {
          static_cast<double>(launches) * device.launch_us + device.kernel_us;
 }
 
+double cast_us(const OpCall& call, const DeviceDescription& device) {
+  const Type& x = call["x"];
+  const int64_t bytes = x.bytes() + Type(call.attrs.get_dtype("to"), x.shape).bytes();
+  return gathered_us(call, x.elements(), bytes, device);
+}
 bool is_between_16_bits_and_f32(const OpCall& call, llvm::ArrayRef<Type> results) {
   const DType x = call["x"].dtype, y = results[0].dtype;
   return (x == DType::F32 && is_16_bit_float(y)) || (y == DType::F32 && is_16_bit_float(x));
@@ -99,7 +104,11 @@ constexpr CudaCandidate candidates[] = {
     {op_gelu, "vectors", has_no_f8},
     {op_gelu_grad, "vectors", has_no_f8},
     {op_clip, "vectors", has_no_f8},
-    {.op = op_cast, .name = "vectors", .accepts = has_no_f8, .shares_launches = is_between_16_bits_and_f32},
+    {.op = op_cast,
+     .name = "vectors",
+     .accepts = has_no_f8,
+     .predicted_us = cast_us,
+     .shares_launches = is_between_16_bits_and_f32},
     {op_is_nan, "vectors", has_no_f8},
     {op_is_inf, "vectors", has_no_f8},
     {op_not, "vectors", has_no_f8},

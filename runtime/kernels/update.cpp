@@ -40,14 +40,38 @@ bool accepts_running_update(const OpCall& call, llvm::ArrayRef<Type>) {
   return call["running"].dtype == DType::F32 && call["batch"].dtype == DType::F32;
 }
 
+// All operands are read, and `written` of them replaced.
+double update_us(const OpCall& call, std::initializer_list<PortKey> written, const DeviceDescription& device) {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < call.count(); ++i)
+    if (call.has(i)) bytes += call.operand(i).bytes();
+  for (const PortKey& each : written)
+    if (call.has(each)) bytes += call[each].bytes();
+  return gathered_us(call, call.operand(0).elements(), bytes, device);
+}
+
+double adamw_us(const OpCall& call, const DeviceDescription& device) {
+  return update_us(call, {"param", "m", "v"}, device);
+}
+double adamw_8bit_us(const OpCall& call, const DeviceDescription& device) {
+  return update_us(call, {"param", "m", "v", "scales"}, device);
+}
+double sgd_us(const OpCall& call, const DeviceDescription& device) {
+  return update_us(call, {"param", "momentum"}, device);
+}
+double running_update_us(const OpCall& call, const DeviceDescription& device) {
+  return update_us(call, {"running"}, device);
+}
+
+constexpr CudaCandidate fused(const OpDef& op, CudaCandidate::AcceptsFn accepts, CudaCandidate::TimeFn predicted_us) {
+  return {.op = op, .name = "fused", .accepts = accepts, .predicted_us = predicted_us, .shares_launches = accepts};
+}
+
 constexpr CudaCandidate candidates[] = {
-    {.op = op_adamw, .name = "fused", .accepts = accepts_adamw, .shares_launches = accepts_adamw},
-    {.op = op_adamw_8bit, .name = "fused", .accepts = accepts_adamw_8bit, .shares_launches = accepts_adamw_8bit},
-    {.op = op_sgd, .name = "fused", .accepts = accepts_sgd, .shares_launches = accepts_sgd},
-    {.op = op_running_update,
-     .name = "fused",
-     .accepts = accepts_running_update,
-     .shares_launches = accepts_running_update},
+    fused(op_adamw, accepts_adamw, adamw_us),
+    fused(op_adamw_8bit, accepts_adamw_8bit, adamw_8bit_us),
+    fused(op_sgd, accepts_sgd, sgd_us),
+    fused(op_running_update, accepts_running_update, running_update_us),
 };
 
 }  // namespace
