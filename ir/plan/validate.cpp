@@ -129,6 +129,10 @@ Status Validator::instruction(const PlanFunction& function, size_t index) {
                   llvm::Twine(instruction.done) + " of " + llvm::Twine(count));
   if (!std::isfinite(instruction.predicted_us) || instruction.predicted_us < 0)
     return broken(function.name + " instruction " + llvm::Twine(index) + ": no possible predicted time");
+  if (instruction.joined && (index == 0 || function.instructions[index - 1].op != instruction.op ||
+                             function.instructions[index - 1].kernel != instruction.kernel))
+    return broken(function.name + " instruction " + llvm::Twine(index) + " (" + instruction.op +
+                  ") joins no launch of its kernel");
   return Status::success();
 }
 

@@ -61,7 +61,8 @@ class Scheduler {
     if (!keeps_order_) order = order_for_low_peak(sorted, {});
     ScheduleReport report;
     report.peak_before_bytes = peak_bytes(sorted, early);
-    const int64_t most_bytes = peak_bytes(sorted, order) / shares_that_wait;
+    // Updates of a stage fill the time in which it waits for others.
+    const int64_t most_bytes = keeps_order_ ? 0 : peak_bytes(sorted, order) / shares_that_wait;
     const std::vector<int32_t> updates = update_kinds(*start), casts = cast_kinds(*start);
     for (std::vector<int32_t>* each : {&order, &early}) {
       *each = with_updates_gathered(sorted, *each, updates, most_bytes);

@@ -1,4 +1,5 @@
 #include "ir/plan/summary.h"
+#include "ir/plan/validate.h"
 #include "tests/support/compiled_plans.h"
 
 #include <doctest/doctest.h>
@@ -60,6 +61,13 @@ TEST_SUITE("unit") {
     CHECK(joined["adamw"] >= 5);
     CHECK(joined["cast"] >= 5);
     CHECK(joined.size() == 2);
+  }
+
+  TEST_CASE("a plan whose instruction joins no launch of its kernel is refused") {
+    Plan plan = plan_for("h200");
+    REQUIRE_FALSE(bool(validate_plan(plan)));
+    plan.functions.front().instructions.front().joined = true;
+    CHECK(llvm::StringRef(llvm::toString(validate_plan(plan))).contains("joins no launch of its kernel"));
   }
 
   TEST_CASE("nothing shares a launch on the CPU") {
