@@ -21,8 +21,10 @@ struct BufferPlacement {
 };
 
 struct FunctionDraft {
-  std::vector<NodeId> writers;       // of the updates, in their order; filled in once updates are writable
-  std::vector<NodeId> other_order;   // a second order of the nodes, with each update as early as it may run
+  std::vector<NodeId> writers;      // of the updates, in their order; filled in once updates are writable
+  std::vector<NodeId> other_order;  // a second order of the nodes, with each update as early as it may run
+  // A third order, for a plan that keeps everything: small updates and casts stand side by side and share launches.
+  std::vector<NodeId> joined_order;
   std::vector<NodeId> added;         // nodes that recompute values or copy them
   std::vector<CopyInFlight> copies;  // copies that run beside computing
   std::optional<BufferAssignment> buffers;

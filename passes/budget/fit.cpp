@@ -57,8 +57,18 @@ int64_t bytes_of(llvm::ArrayRef<HostChoice> choices, StateRole role) {
 
 }  // namespace
 
+// Ranks have their own order, in which collectives run beside computing.
 Result<Plan> plain_plan(const LoweringInput& input, const FitOptions& options) {
-  Result<Plan> plan = lower_to_plan(input);
+  PlanDraft draft = input.draft;
+  for (size_t f = 0; f < draft.functions.size(); ++f) {
+    Graph& graph = draft.program.functions[f];
+    const std::vector<NodeId>& order = draft.functions[f].joined_order;
+    if (order.empty() || !draft.functions[f].copies.empty()) continue;
+    assert(order.size() == graph.order().size() && "what adds nodes drops their orders");
+    graph.reorder(order);
+    draft.drop_layout(f);
+  }
+  Result<Plan> plan = lower_to_plan({draft, input.budget_bytes, input.host_budget_bytes, input.placement_seconds});
   if (!plan) return plan;
   return complete(std::move(*plan), options.training);
 }

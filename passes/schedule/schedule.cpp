@@ -25,9 +25,11 @@ constexpr int64_t shares_that_wait = 2048;
 struct ScheduleReport {
   int64_t peak_before_bytes = 0;  // transient bytes in the order that derivation left
   int64_t peak_after_bytes = 0;
-  // All nodes in the derived order with each update as soon as it may run. Every gradient but small ones is used up at
-  // once there, so it has less alive away from the peak, which recompute builds on.
+  // All nodes in the derived order with each update as soon as it may run. Every gradient is used up at once there, so
+  // it has less alive away from the peak, which recompute builds on.
   std::vector<NodeId> early_updates;
+  // In the chosen order, but that small updates and casts stand side by side.
+  std::vector<NodeId> joined_launches;
 };
 
 // Sizes count in multiples of `alignment`; workspaces count, by the kernel that will run. Fails where two updates each
@@ -57,26 +59,32 @@ class Scheduler {
     OrderProblem sorted = permuted(*start);
     std::vector<int32_t> order(start->size());
     std::iota(order.begin(), order.end(), 0);
-    std::vector<int32_t> early = order;
-    if (!keeps_order_) order = order_for_low_peak(sorted, {});
     ScheduleReport report;
-    report.peak_before_bytes = peak_bytes(sorted, early);
+    report.peak_before_bytes = peak_bytes(sorted, order);
+    if (!keeps_order_) order = order_for_low_peak(sorted, {});
     // Updates of a stage fill the time in which it waits for others.
-    const int64_t most_bytes = keeps_order_ ? 0 : peak_bytes(sorted, order) / shares_that_wait;
-    const std::vector<int32_t> updates = update_kinds(*start), casts = cast_kinds(*start);
-    for (std::vector<int32_t>* each : {&order, &early}) {
-      *each = with_updates_gathered(sorted, *each, updates, most_bytes);
-      *each = with_casts_gathered(sorted, *each, casts, most_bytes);
-    }
+    if (!keeps_order_) report.joined_launches = with_views(named(*start, joined(sorted, order, *start)));
+    order = with_updates_gathered(sorted, order, update_kinds(*start), 0);
     report.peak_after_bytes = peak_bytes(sorted, order);
-    for (std::vector<int32_t>* each : {&order, &early})
-      for (int32_t& node : *each) node = (*start)[node];
-    report.early_updates = with_views(early);
+    report.early_updates = with_views(*start);
+    order = named(*start, std::move(order));
     graph_.reorder(with_views(order));
     return report;
   }
 
  private:
+  std::vector<int32_t> joined(const OrderProblem& sorted, llvm::ArrayRef<int32_t> order,
+                              llvm::ArrayRef<int32_t> start) const {
+    const int64_t most_bytes = peak_bytes(sorted, order) / shares_that_wait;
+    return with_casts_gathered(sorted, with_updates_gathered(sorted, order, update_kinds(start), most_bytes),
+                               cast_kinds(start), most_bytes);
+  }
+
+  static std::vector<int32_t> named(llvm::ArrayRef<int32_t> start, std::vector<int32_t> order) {
+    for (int32_t& node : order) node = start[node];
+    return order;
+  }
+
   // Values that share bytes whatever the order share a buffer: views, and results over an operand nobody else reads.
   void number_buffers() {
     buffer_of_.assign(graph_.value_count(), -1);
@@ -260,6 +268,7 @@ Result<bool> run_schedule(PlanDraft& draft, size_t f, PassContext& context) {
   if (!report) return report.takeError();
   draft.drop_layout(f);
   draft.functions[f].other_order = std::move(report->early_updates);
+  draft.functions[f].joined_order = std::move(report->joined_launches);
   const std::string peaks = "transient peak " + format_bytes(report->peak_before_bytes) + " as derived, " +
                             format_bytes(report->peak_after_bytes) + " as ordered";
   context.decide(graph.name, report->peak_after_bytes < report->peak_before_bytes ? "reordered" : "derived order kept",
