@@ -3,7 +3,8 @@
 // Gradients that share a sum of squares all live until it has run, and the statistics of norms until backward has read
 // them. Their updates can therefore stand side by side behind that point for free, or behind the earliest of several
 // such points. Small gradients may wait for each other: a net has hundreds of them, which together have few bytes. Each
-// kind of update is gathered by itself, because only updates of one kind share a launch.
+// kind of update is gathered by itself, because only updates of one kind share a launch. Casts of parameters wait in
+// the other direction: they move ahead to the first of their kind.
 
 #include "llvm/ADT/STLExtras.h"
 

@@ -29,7 +29,7 @@ struct ScheduleReport {
   // it has less alive away from the peak, which recompute builds on.
   std::vector<NodeId> early_updates;
   // In the chosen order, but that small updates and casts stand side by side.
-  std::vector<NodeId> joined_launches;
+  std::vector<NodeId> joined_order;
 };
 
 // Sizes count in multiples of `alignment`; workspaces count, by the kernel that will run. Fails where two updates each
@@ -63,7 +63,7 @@ class Scheduler {
     report.peak_before_bytes = peak_bytes(sorted, order);
     if (!keeps_order_) order = order_for_low_peak(sorted, {});
     // Updates of a stage fill the time in which it waits for others.
-    if (!keeps_order_) report.joined_launches = with_views(named(*start, joined(sorted, order, *start)));
+    if (!keeps_order_) report.joined_order = with_views(named(*start, joined(sorted, order, *start)));
     order = with_updates_gathered(sorted, order, update_kinds(*start), 0);
     report.peak_after_bytes = peak_bytes(sorted, order);
     report.early_updates = with_views(*start);
@@ -268,7 +268,7 @@ Result<bool> run_schedule(PlanDraft& draft, size_t f, PassContext& context) {
   if (!report) return report.takeError();
   draft.drop_layout(f);
   draft.functions[f].other_order = std::move(report->early_updates);
-  draft.functions[f].joined_order = std::move(report->joined_launches);
+  draft.functions[f].joined_order = std::move(report->joined_order);
   const std::string peaks = "transient peak " + format_bytes(report->peak_before_bytes) + " as derived, " +
                             format_bytes(report->peak_after_bytes) + " as ordered";
   context.decide(graph.name, report->peak_after_bytes < report->peak_before_bytes ? "reordered" : "derived order kept",

@@ -41,8 +41,9 @@ struct CudaKernel {
   int algorithm = 0;
 };
 
-// Microseconds of a call that moves so many bytes and is one of many, of tensors of so many elements. Schedules gather
-// the small ones, so that about eight share a launch; a price does not depend on the order, which plans may change.
+// Microseconds of a call that moves so many bytes and is one of many, of tensors of so many elements. Plans that keep
+// everything gather the small ones, so that about eight share a launch. In others fewer do, and take up to 3.5 us a
+// call longer than this: a price does not depend on the order, so that plans of one job can be compared.
 double gathered_us(const OpCall& call, int64_t elements, int64_t bytes, const DeviceDescription& device);
 
 // The families, one file each.

@@ -5,7 +5,8 @@
 
 namespace plimsoll::cuda {
 
-// One instruction each, within 2 bits of the last place; numbers below 2^-126 count as 0.
+// One instruction each, within 2 bits of the last place; numbers below 2^-126 count as 0. Other kernels have theirs in
+// headers, which this text cannot include.
 __device__ inline float quick_power_of_2(float x) {
   float power;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
