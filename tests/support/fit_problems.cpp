@@ -36,11 +36,39 @@ RematProblem random_problem(std::mt19937& random, int ops) {
   return problem;
 }
 
+RematProblem tangled_problem(std::mt19937& random, int ops) {
+  RematProblem problem;
+  for (int o = 0; o < ops; ++o) {
+    RematOp op;
+    op.cost_us = 1 + pick(random, 20);
+    std::set<int32_t> reads;
+    for (int i = 0; i < 3 && o > 0; ++i) reads.insert(std::max(0, o - 1 - pick(random, 20)));
+    op.reads.assign(reads.begin(), reads.end());
+    op.writes.push_back(o);
+    problem.ops.push_back(op);
+    problem.value_bytes.push_back(1 + pick(random, 100));
+    problem.live_out.push_back(o == ops - 1);
+  }
+  return problem;
+}
+
 void add_offloads(std::mt19937& random, RematProblem& problem) {
   for (const RematOp& op : problem.ops)
     for (int32_t v : op.writes)
       if (pick(random, 2) == 0) problem.offloads.push_back({v, 1.0 + pick(random, 9), 1.0 + pick(random, 9)});
   std::shuffle(problem.offloads.begin(), problem.offloads.end(), random);
+}
+
+Extras extras_of(llvm::ArrayRef<Remat> remats) {
+  Extras result;
+  for (const Remat& remat : remats) result.insert({remat.before, remat.op});
+  return result;
+}
+
+Extras extras_of(llvm::ArrayRef<Reload> reloads) {
+  Extras result;
+  for (const Reload& reload : reloads) result.insert({reload.before, reload.value});
+  return result;
 }
 
 RematProblem with_extras(const RematProblem& problem, const Extras& remats, const Extras& reloads) {

@@ -14,11 +14,16 @@ namespace plimsoll {
 int pick(std::mt19937& random, int below);
 
 RematProblem random_problem(std::mt19937& random, int ops);
+// Ops read what was made up to 20 ops before, so that an op that runs again mostly needs others.
+RematProblem tangled_problem(std::mt19937& random, int ops);
 // Returns options for about half of the values that ops write.
 void add_offloads(std::mt19937& random, RematProblem& problem);
 
 using Extras =
     std::set<std::pair<int32_t, int32_t>>;  // op before which it happens; rematerialised op or reloaded value
+
+Extras extras_of(llvm::ArrayRef<Remat> remats);
+Extras extras_of(llvm::ArrayRef<Reload> reloads);
 
 // The schedule with remats and copies as ops.
 RematProblem with_extras(const RematProblem& problem, const Extras& remats, const Extras& reloads);
