@@ -3,7 +3,7 @@
 // Copies whose intervals are as long as the layout of the arena has room for, where the arena is too full for both the
 // buffers and the intervals that live bytes alone would allow.
 
-#include "passes/analysis/plan_draft.h"
+#include "passes/budget/copy_lives.h"
 #include "passes/offload/overlap.h"
 #include "passes/place/placement.h"
 
@@ -21,24 +21,18 @@ struct PackedCopies {
   std::vector<int64_t> offset_of_value, offset_of_workspace;  // by value that opens a buffer, and by node; -1: none
 };
 
-// A function with its remats and copies in place, before any copy is issued elsewhere than there. Instruction and op
-// mean the same place.
-struct FunctionWithCopies {
-  const Graph& graph;
-  llvm::ArrayRef<NodeId> writers;
-  const KernelCatalog& catalog;
-  const RematProblem& problem;
-};
-
 // Lays the function out within 0.5 % more than what is alive with the intervals of `wide`, or where that is not found
 // within 2.5 %, with shorter ones where they do not fit. The step takes at least as long as with `wide`. None where
 // such a layout is not found.
 std::optional<PackedCopies> pack_tightly(const FunctionWithCopies& function, const Overlap& wide,
                                          const PlacementOptions& options);
 
+// Of some layouts those that are lower than every faster one, by falling height. Of those that take up to
+// `max_slowdown` longer than one that wastes more than `max_waste`, the lowest stands for all.
+std::vector<PackedCopies> worth_trying(std::vector<PackedCopies> layouts);
+
 // Layouts from 16 % above what is alive down to `tight`, each lower than the one before and slower; none takes less
-// time than `wide`, and none is lower than `tight`. Of those that take up to `max_slowdown` longer than one that wastes
-// more than `max_waste`, the lowest stands for all.
+// time than `wide`, and none is lower than `tight`. They are worth trying, all of them.
 std::vector<PackedCopies> pack_step_by_step(const FunctionWithCopies& function, const Overlap& wide,
                                             const PackedCopies& tight, const PlacementOptions& options);
 
