@@ -4,9 +4,10 @@
 
 #include "llvm/ADT/STLExtras.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
-#include <numeric>
+#include <limits>
 #include <utility>
 
 // Ejection search: what finds no hole takes the place of what is cheapest to move, and that looks for a hole in turn.
@@ -20,6 +21,11 @@ namespace {
 using namespace placement;
 
 constexpr int32_t stretch_steps = 16;
+// Small buffers with long lives lie at the bottom and stay there: in the middle of the arena each would part the holes
+// of large ones for as long as it lives, and every search for a place would meet it. They are small where so many of
+// them fill the capacity, and lie there until they take a share of it.
+constexpr int64_t small_share = 2000, max_bottom_share = 16;
+constexpr int32_t min_steps_at_bottom = 64;
 // What a step of mean length is worth that a life gives up, where a buffer that is alive for one step is worth 1 to
 // move. At a low price more is given up, and more layouts are found.
 constexpr std::array life_prices = {3.0, 0.5, 0.1};
@@ -76,8 +82,41 @@ FlexiblePlacer::FlexiblePlacer(std::vector<FlexibleInterval> intervals, std::vec
     return i.wanted.first < i.core.first || i.core.last < i.wanted.last;
   });
   if (!is_flexible) price_ = life_prices.size() - 1;
-  waiting_.resize(intervals_.size());
-  std::iota(waiting_.begin(), waiting_.end(), 0);
+  bottom_.assign(placed_in_.size(), 0);
+  lay_at_bottom();
+  for (size_t i = 0; i < intervals_.size(); ++i)
+    if (!states_[i].is_at_bottom) waiting_.push_back(static_cast<int32_t>(i));
+}
+
+// The longest lives first, each as low as it may lie.
+void FlexiblePlacer::lay_at_bottom() {
+  std::vector<size_t> order;
+  const auto steps = [&](size_t i) { return intervals_[i].core.last - intervals_[i].core.first + 1; };
+  for (size_t i = 0; i < intervals_.size(); ++i) {
+    const auto& [bytes, core, wanted, allowed] = intervals_[i];
+    const bool gives_way = allowed.first < core.first || core.last < allowed.last;
+    if (bytes <= capacity_ / small_share && steps(i) >= min_steps_at_bottom && !gives_way) order.push_back(i);
+  }
+  llvm::stable_sort(order, [&](size_t a, size_t b) { return steps(a) > steps(b); });
+  for (size_t i : order) {
+    states_[i].life = intervals_[i].core;
+    find_meetings(i);
+    const int64_t offset = lowest_hole(i);
+    if (offset + intervals_[i].bytes > capacity_ / max_bottom_share) continue;
+    put(i, offset);
+    states_[i].is_at_bottom = true;
+  }
+  for (size_t i : order)
+    if (states_[i].is_at_bottom)
+      for (int32_t s = states_[i].life.first / stretch_steps; s <= states_[i].life.last / stretch_steps; ++s)
+        bottom_[s] = std::max(bottom_[s], top(i));
+  for (std::vector<int32_t>& placed : placed_in_) placed.clear();
+}
+
+// The top of what lies at the bottom during a life.
+int64_t FlexiblePlacer::bottom(const Life& life) const {
+  return *std::max_element(bottom_.begin() + life.first / stretch_steps,
+                           bottom_.begin() + life.last / stretch_steps + 1);
 }
 
 // What an interval takes of space and time; more after each failure.
@@ -137,23 +176,28 @@ void FlexiblePlacer::find_meetings(size_t interval) {
   steps_left_ -= 16 + 16 * static_cast<int64_t>(meetings_.size());
 }
 
-// The lowest hole where there is one; else the place where what is in the way is easiest to move. It is at 0 or the
-// capacity, or touches another interval.
-FlexiblePlacer::Spot FlexiblePlacer::cheapest_spot(size_t interval) {
-  const int64_t bytes = intervals_[interval].bytes;
-  int64_t hole = 0;
+// Below all that is alive with the interval, between two of them, or above all.
+int64_t FlexiblePlacer::lowest_hole(size_t interval) const {
+  int64_t hole = bottom(states_[interval].life);
   for (int32_t m : meetings_) {
-    if (states_[m].offset - hole >= bytes) break;
+    if (states_[m].offset - hole >= intervals_[interval].bytes) break;
     hole = std::max(hole, top(m));
   }
-  if (hole + bytes <= capacity_) return {hole, 0};
+  return hole;
+}
+
+// The lowest hole where there is one; else the place where what is in the way is easiest to move. It is at the bottom
+// or the capacity, or touches another interval.
+FlexiblePlacer::Spot FlexiblePlacer::cheapest_spot(size_t interval) {
+  const int64_t hole = lowest_hole(interval);
+  if (hole + intervals_[interval].bytes <= capacity_) return {hole, 0};
   steps_left_ -= 32 * static_cast<int64_t>(meetings_.size());
   return cheapest_in_the_way(interval);
 }
 
 // In the way of a place is what begins below its top, without what ends at or below it.
 FlexiblePlacer::Spot FlexiblePlacer::cheapest_in_the_way(size_t interval) {
-  const int64_t bytes = intervals_[interval].bytes;
+  const int64_t bytes = intervals_[interval].bytes, lowest = bottom(states_[interval].life);
   begins_.clear();
   ends_.clear();
   for (size_t k = 0; k < meetings_.size(); ++k) {
@@ -181,10 +225,10 @@ FlexiblePlacer::Spot FlexiblePlacer::cheapest_in_the_way(size_t interval) {
   for (const Border& end : ends_) cost_on_top_[end.meeting] = cost_at(end.offset);
   Spot best{-1, std::numeric_limits<double>::infinity()};
   const auto offer = [&](int64_t offset, double cost) {
-    if (offset >= 0 && offset + bytes <= capacity_ && cost < best.cost) best = {offset, cost};
+    if (offset >= lowest && offset + bytes <= capacity_ && cost < best.cost) best = {offset, cost};
   };
   begun = ended = 0;
-  offer(0, cost_at(0));
+  offer(lowest, cost_at(lowest));
   begun = ended = 0;
   offer(capacity_ - bytes, cost_at(capacity_ - bytes));
   begun = ended = 0;
@@ -286,6 +330,7 @@ FlexiblePlacement FlexiblePlacer::placement() const {
 
 void FlexiblePlacer::insist_on(size_t interval) {
   State& state = states_[interval];
+  if (state.is_at_bottom) return;
   state.insists = true;
   state.failures = 0;
   if (state.offset >= 0) take_out(interval);
@@ -301,7 +346,7 @@ void FlexiblePlacer::press(int64_t capacity_bytes, llvm::ArrayRef<Life> wanted) 
     State& state = states_[i];
     intervals_[i].wanted = wanted[i];
     state.insists = false;
-    if (state.offset < 0) continue;
+    if (state.offset < 0 || state.is_at_bottom) continue;
     state.life = {std::max(state.life.first, wanted[i].first), std::min(state.life.last, wanted[i].last)};
     if (top(i) > capacity_) take_out(i);
   }

@@ -61,6 +61,7 @@ class FlexiblePlacer {
     Life listed;       // in placed_in_: the life may be shorter since
     int failures = 0;  // how often it took out others
     bool insists = false;
+    bool is_at_bottom = false;  // and stays there
   };
   struct Spot {
     int64_t offset;
@@ -79,11 +80,14 @@ class FlexiblePlacer {
   };
 
   int64_t top(size_t interval) const { return states_[interval].offset + intervals_[interval].bytes; }
+  void lay_at_bottom();
+  int64_t bottom(const Life& life) const;
   const Life& least_life(size_t interval) const;
   std::optional<double> shared_time(size_t a, size_t b) const;
   Removal removal(size_t placed, size_t interval) const;
   void bring_apart(size_t placed, size_t interval);
   void find_meetings(size_t interval);
+  int64_t lowest_hole(size_t interval) const;
   Spot cheapest_spot(size_t interval);
   Spot cheapest_in_the_way(size_t interval);
   bool clear(size_t interval, int64_t offset);
@@ -99,6 +103,7 @@ class FlexiblePlacer {
   size_t price_ = 0;
   std::vector<State> states_;
   std::vector<std::vector<int32_t>> placed_in_;  // by stretch of time, the intervals whose lives meet it
+  std::vector<int64_t> bottom_;                  // by stretch of time, the top of what stays at the bottom
   std::vector<int32_t> waiting_;                 // a heap, the hardest on top
   // Of the interval that is placed now.
   std::vector<int32_t> meetings_, seen_at_;

@@ -83,6 +83,32 @@ TEST_SUITE("unit") {
     CHECK(placer.placement().lives[2].first == 5);
   }
 
+  // Of 4,000 bytes a small buffer takes at most 2. Those that live for 64 steps or more lie below all others, the
+  // longest at 0, and the widest fits above them. One that may live longer lies where there is room.
+  TEST_CASE("flexible placement: small buffers with long lives lie at the bottom and stay there") {
+    const std::vector<FlexibleInterval> intervals = {fixed(3996, {20, 30}),
+                                                     fixed(1, {10, 89}),
+                                                     fixed(2, {0, 99}),
+                                                     fixed(3000, {40, 50}),
+                                                     {1, {60, 130}, {60, 130}, {55, 130}},
+                                                     fixed(1, {20, 30})};
+    FlexiblePlacer placer(intervals, {}, 4000);
+    REQUIRE(placer.place(steps));
+    CHECK(placer.offset(2) == 0);
+    CHECK(placer.offset(1) == 2);
+    CHECK(placer.offset(0) == 3);
+    CHECK(placer.offset(4) > 2);
+    check_placement(intervals, 4000, placer.placement());
+
+    std::vector<Life> wanted;
+    for (const FlexibleInterval& each : intervals) wanted.push_back(each.wanted);
+    placer.press(4000, wanted);
+    placer.insist_on(2);
+    REQUIRE(placer.place(steps));
+    CHECK(placer.offset(2) == 0);
+    check_placement(intervals, 4000, placer.placement());
+  }
+
   TEST_CASE(
       "flexible placement: goes on from where its work ended, and lives have lower prices as long as any give way") {
     const std::vector<FlexibleInterval> intervals = {fixed(3, {0, 4}), fixed(2, {3, 9}), {3, {6, 9}, {2, 9}, {0, 12}}};
