@@ -10,7 +10,6 @@ import sys
 
 # Bytes of stack a thread may have on Hopper, by kernel: all others have none.
 STACK = {
-    r"\dnorm_grad_kernelI.*Li4E": 32,       # four accesses of 16-bit elements beside the parameters' sums
     r"\d+dk_dv_kernelILi64E": 32,  # numbers of dropout, beside two accumulators
     # Launch bounds keep several blocks on a multiprocessor, and the registers left are a few less than a tile and the
     # numbers of its dropout take.

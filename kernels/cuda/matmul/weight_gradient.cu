@@ -1,5 +1,6 @@
 #include "kernels/cuda/matmul/weight_gradient.h"
 
+#include "kernels/cuda/common/early_launch.cuh"
 #include "kernels/cuda/common/partial_sums.cuh"
 #include "kernels/cuda/matmul/weight_gradient_tile.cuh"
 
@@ -9,12 +10,6 @@
 
 namespace plimsoll::cuda {
 namespace {
-
-// A launch that may begin while the one before it ends: everything before the wait runs beside that one.
-[[maybe_unused]] __device__ void let_next_launch_begin() {
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-}
-[[maybe_unused]] __device__ void wait_for_launch_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 // dw, to which this adds the addend.
 template <typename Y>
@@ -158,16 +153,9 @@ cudaError_t launch(const WeightGradientCall& call, cudaStream_t stream) {
                           .bias_blocks = static_cast<int>(combining_blocks(bias_partials, bias_elements)),
                           .bias_across = combined_columns(bias_partials)};
   const unsigned dw_blocks = t.parts > 1 ? blocks_for(t.tiles() * Tile::words, combine_threads) : 0;
-  cudaLaunchAttribute early;
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = static_cast<unsigned>(partials.bias_blocks) + dw_blocks;
-  config.blockDim = combine_threads;
-  config.stream = stream;
-  config.attrs = &early;
-  config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, combine_kernel<Tile, Y>, partials, static_cast<Y*>(call.dbias), to);
+  const unsigned blocks = static_cast<unsigned>(partials.bias_blocks) + dw_blocks;
+  return launch_early(combine_kernel<Tile, Y>, blocks, combine_threads, stream, partials, static_cast<Y*>(call.dbias),
+                      to);
 }
 
 template <typename T>

@@ -1,3 +1,5 @@
+#include "kernels/cuda/common/early_launch.cuh"
+#include "kernels/cuda/common/packed.cuh"
 #include "kernels/cuda/common/partial_sums.cuh"
 #include "kernels/cuda/common/tensor_core.cuh"
 #include "kernels/cuda/norm/row_norm.h"
@@ -9,7 +11,7 @@
 // or a few. The rows after the one that is computed are on their way to shared memory meanwhile: every thread copies
 // what it reads itself, so that teams wait for nothing but their own sums. The columns' sums over all rows of a team
 // stay in its registers. Those of a block's teams are added in shared memory, those of the blocks in a second, small
-// kernel.
+// kernel, which begins as soon as there is room.
 
 namespace plimsoll::cuda {
 namespace {
@@ -33,8 +35,8 @@ __device__ Pair team_pair_sum(Pair value, Pair (&of_warps)[2][grad_warps], int t
   return total;
 }
 
-constexpr int max_stages = 4;
-constexpr int held = 3;  // accesses of a row that a thread takes at most
+constexpr int max_stages = 4,
+              max_held = 3;  // of accesses of a row, a thread takes `held`, of which it may lack the last
 
 // Waits until no more than the newest `pending` groups are still under way.
 __device__ void wait_for_all_but(int pending) {
@@ -46,35 +48,35 @@ __device__ void wait_for_all_but(int pending) {
 }
 
 template <typename T>
-__device__ Vector<T, vector_length<T>> elements_of(const uint4* slot) {
-  const uint4 words = *slot;
-  Vector<T, vector_length<T>> elements;
-  memcpy(elements.at, &words, sizeof(elements));
-  return elements;
+__device__ Packed<T, vector_length<T>> words_of(const uint4* slot) {
+  return load_packed<vector_length<T>>(reinterpret_cast<const T*>(slot));
 }
 
-// Adds up the teams' sums of each column, in the order of the teams, and writes the block's.
-template <int n>
-__device__ void write_partials(float* of_threads, float* partials, const float (&sums)[held][n], int team_threads,
-                               int width) {
+// A block's sums of the columns, in shared memory [held * n, grad_threads], and in memory [n, accesses] for each block:
+// neighbouring threads have neighbouring accesses, so that they meet neither the same bank nor the same sector.
+template <int held, int n>
+__device__ void keep_sums(float* of_threads, const float (&sums)[held][n]) {
 #pragma unroll
   for (int k = 0; k < held; ++k)
 #pragma unroll
     for (int i = 0; i < n; ++i) of_threads[(k * n + i) * grad_threads + static_cast<int>(threadIdx.x)] = sums[k][i];
-  __syncthreads();
-  for (int column = static_cast<int>(threadIdx.x); column < width; column += grad_threads) {
-    const int access = column / n, k = access / team_threads, t = access % team_threads;
+}
+// Adds up the teams' sums in the order of the teams.
+template <int n>
+__device__ void write_partials(const float* of_threads, float* partials, int team_threads, int accesses) {
+  for (int place = static_cast<int>(threadIdx.x); place < n * accesses; place += grad_threads) {
+    const int i = place / accesses, access = place - i * accesses, k = access / team_threads;
+    const float* of_first_team = of_threads + (k * n + i) * grad_threads + access - k * team_threads;
     float sum = 0;
-    for (int first = 0; first < grad_threads; first += team_threads)
-      sum += of_threads[(k * n + column % n) * grad_threads + first + t];
-    partials[int64_t{blockIdx.x} * width + column] = sum;
+#pragma unroll 4
+    for (int first = 0; first < grad_threads; first += team_threads) sum += of_first_team[first];
+    partials[int64_t{blockIdx.x} * n * accesses + place] = sum;
   }
-  __syncthreads();  // of_threads is written again for the other parameter
 }
 
 // A row a team of `team_threads` threads, whole warps that divide the block. The stages of the ring each have a row's
 // accesses, tensor by tensor, each thread's beside its neighbours'.
-template <typename T, typename P, bool centered>
+template <typename T, typename P, bool centered, int held>
 __global__ void __launch_bounds__(grad_threads)
     norm_grad_kernel(RowNormGradCall call, int team_threads, int stages, float* scale_partials, float* bias_partials) {
   constexpr int n = vector_length<T>;
@@ -83,17 +85,22 @@ __global__ void __launch_bounds__(grad_threads)
   __shared__ Pair of_warps[2][grad_warps];
   const int teams = grad_threads / team_threads, team = static_cast<int>(threadIdx.x) / team_threads;
   const int t = static_cast<int>(threadIdx.x) % team_threads, stride = n * team_threads;
-  const int mine = (static_cast<int>(call.width) / n - t + team_threads - 1) / team_threads;  // accesses of a row
+  const int accesses = static_cast<int>(call.width) / n;
+  const bool has_last = t + (held - 1) * team_threads < accesses;
   const bool has_addend = call.addend != nullptr;
+  let_next_launch_begin();
   const int stage_size = place(has_addend ? 3 : 2, 0);
   const float per_width = 1.0f / static_cast<float>(call.width);
 
-  Vector<P, n> factors[held];
+  Packed<P, n> factors[held];
 #pragma unroll
   for (int k = 0; k < held; ++k) {
+    Vector<P, n> elements;
 #pragma unroll
-    for (int i = 0; i < n; ++i) factors[k].at[i] = narrow<P>(1.0f);
-    if (call.scale && k < mine) factors[k] = load_vector<n>(static_cast<const P*>(call.scale) + n * t + k * stride);
+    for (int i = 0; i < n; ++i) elements.at[i] = narrow<P>(1.0f);
+    if (call.scale && (k + 1 < held || has_last))
+      elements = load_vector<n>(static_cast<const P*>(call.scale) + n * t + k * stride);
+    memcpy(factors[k].word, elements.at, sizeof(elements));
   }
   float scale_sums[held][n] = {}, bias_sums[held][n] = {};
 
@@ -103,13 +110,11 @@ __global__ void __launch_bounds__(grad_threads)
   const T *x_ahead = static_cast<const T*>(call.x) + first, *dy_ahead = static_cast<const T*>(call.dy) + first;
   const T* addend_ahead = static_cast<const T*>(call.addend) + first;
   uint4* const slots = ring + threadIdx.x;
-  // Threads go through accesses behind the end of a row as through others, which are zeros.
-  for (int i = 0; i < stages * stage_size; i += grad_threads) slots[i] = uint4{};
   const auto fetch = [&](uint4* slot) {
     if (row_ahead < call.rows) {
 #pragma unroll
       for (int k = 0; k < held; ++k) {
-        if (k >= mine) break;
+        if (k + 1 == held && !has_last) break;
         copy_async(slot + place(0, k), x_ahead + k * stride, true);
         copy_async(slot + place(1, k), dy_ahead + k * stride, true);
         if (has_addend) copy_async(slot + place(2, k), addend_ahead + k * stride, true);
@@ -138,19 +143,22 @@ __global__ void __launch_bounds__(grad_threads)
     const float mean = next_mean, rstd = next_rstd;
     read_statistics(row + step);
     wait_for_all_but(stages - 1);
-    Pair sum{0, 0};
+    Pair even{0, 0}, odd{0, 0};  // two chains of additions wait less than one
 #pragma unroll
     for (int k = 0; k < held; ++k) {
-      const Vector<T, n> xs = elements_of<T>(slot + place(0, k)), dys = elements_of<T>(slot + place(1, k));
+      if (k + 1 == held && !has_last) break;
+      const auto xs = words_of<T>(slot + place(0, k));
+      const auto dys = words_of<T>(slot + place(1, k));
 #pragma unroll
       for (int i = 0; i < n; ++i) {
-        const float xhat = (widen(xs.at[i]) - mean) * rstd, d = widen(dys.at[i]), g = d * widen(factors[k].at[i]);
+        const float xhat = (xs[i] - mean) * rstd, d = dys[i], g = d * factors[k][i];
         scale_sums[k][i] += d * xhat;
         bias_sums[k][i] += d;
+        Pair& sum = i % 2 == 0 ? even : odd;
         sum = {sum.g + g, sum.g_xhat + g * xhat};
       }
     }
-    sum = team_pair_sum(sum, of_warps, team, team_threads, turn);
+    const Pair sum = team_pair_sum(even + odd, of_warps, team, team_threads, turn);
     // The row is read again from shared memory: there are no registers to keep it in.
     asm volatile("" ::: "memory");
     // dx = rstd * g - rstd * avg(g) - (x - mean) * rstd^2 * avg(g * xhat)
@@ -158,43 +166,47 @@ __global__ void __launch_bounds__(grad_threads)
     const float slope = -rstd * rstd * sum.g_xhat * per_width;
 #pragma unroll
     for (int k = 0; k < held; ++k) {
-      const Vector<T, n> xs = elements_of<T>(slot + place(0, k)), dys = elements_of<T>(slot + place(1, k));
+      if (k + 1 == held && !has_last) break;
+      const auto xs = words_of<T>(slot + place(0, k));
+      const auto dys = words_of<T>(slot + place(1, k));
       float sums[n];
 #pragma unroll
-      for (int i = 0; i < n; ++i) {
-        const float g = widen(dys.at[i]) * widen(factors[k].at[i]);
-        sums[i] = (widen(xs.at[i]) - mean) * slope + (g * rstd + offset);
-      }
+      for (int i = 0; i < n; ++i) sums[i] = (xs[i] - mean) * slope + (dys[i] * factors[k][i] * rstd + offset);
       if (has_addend) {
-        const Vector<T, n> terms = elements_of<T>(slot + place(2, k));
+        const auto terms = words_of<T>(slot + place(2, k));
 #pragma unroll
-        for (int i = 0; i < n; ++i) sums[i] += widen(terms.at[i]);
+        for (int i = 0; i < n; ++i) sums[i] += terms[i];
       }
-      Vector<T, n> narrowed;
-#pragma unroll
-      for (int i = 0; i < n; ++i) narrowed.at[i] = narrow<T>(sums[i]);
-      if (k < mine) store_vector(dx + k * stride, narrowed);
+      store_packed(dx + k * stride, pack<T>(sums));
     }
     stage = stage + 1 == stages ? 0 : stage + 1;
   }
   __syncthreads();  // the sums lie over the ring, whose copies have all been waited for
-  float* of_threads = reinterpret_cast<float*>(ring);
-  const int width = static_cast<int>(call.width);
-  if (scale_partials) write_partials<n>(of_threads, scale_partials, scale_sums, team_threads, width);
-  if (bias_partials) write_partials<n>(of_threads, bias_partials, bias_sums, team_threads, width);
+  float *scale_of_threads = reinterpret_cast<float*>(ring),
+        *bias_of_threads = scale_of_threads + held * n * grad_threads;
+  if (scale_partials) keep_sums(scale_of_threads, scale_sums);
+  if (bias_partials) keep_sums(bias_of_threads, bias_sums);
+  __syncthreads();
+  if (scale_partials) write_partials<n>(scale_of_threads, scale_partials, team_threads, accesses);
+  if (bias_partials) write_partials<n>(bias_of_threads, bias_partials, team_threads, accesses);
 }
 
-// Rows of the grid's second dimension: dscale, dbias.
+// Rows of the grid's second dimension: dscale, dbias. Partials of a block are [width / accesses, accesses], so that
+// column c is at place c % (width / accesses) * accesses + c / (width / accesses).
 struct ParameterSums {
   const float* partials;
   void* out;
 };
 template <typename P>
 __global__ void __launch_bounds__(combine_threads)
-    parameter_grads_kernel(ParameterSums first, ParameterSums second, int64_t count, int64_t width, int across) {
+    parameter_grads_kernel(ParameterSums first, ParameterSums second, int64_t count, int64_t width, int64_t accesses,
+                           int across) {
   const ParameterSums sums = blockIdx.y == 0 ? first : second;
-  combine_partials(sums.partials, count, width, across, Add(), 0.0f,
-                   [&](int64_t column, float total) { static_cast<P*>(sums.out)[column] = narrow<P>(total); });
+  wait_for_launch_before();
+  combine_partials(sums.partials, count, width, across, Add(), 0.0f, [&](int64_t place, float total) {
+    const int64_t column = place % accesses * (width / accesses) + place / accesses;
+    static_cast<P*>(sums.out)[column] = narrow<P>(total);
+  });
 }
 
 // dx of any row, by a block that reads the row twice.
@@ -262,61 +274,99 @@ struct Multiprocessors {
   }
 };
 
-template <typename T, typename P, bool centered>
-cudaError_t launch_teams(const RowNormGradCall& call, int team_threads, unsigned blocks, float* scale_partials,
-                         float* bias_partials, int shared_bytes, cudaStream_t stream) {
-  constexpr int static_bytes = 1 << 10;
-  const auto kernel = norm_grad_kernel<T, P, centered>;
+// Threads of a team, and accesses that each of them takes.
+struct RowTeams {
+  int threads = 0, held = 1;
+
+  // The fewest in all, so that few have nothing to do, and then the smallest teams.
+  explicit RowTeams(int64_t accesses) {
+    int64_t fewest = INT64_MAX;
+    for (int each = max_held; each > 0; --each) {
+      int needed = warp_threads;
+      while (needed <= grad_threads && int64_t{needed} * each < accesses) needed *= 2;
+      if (needed > grad_threads || int64_t{needed} * each >= fewest) continue;
+      fewest = int64_t{needed} * each;
+      threads = needed;
+      held = each;
+    }
+  }
+  bool fit() const { return threads > 0; }
+};
+
+struct Partials {
+  float *scale, *bias;
+  int64_t count, width, accesses;  // accesses: as ParameterSums
+};
+
+template <typename T, typename P, bool centered, int held>
+cudaError_t launch_teams(const RowNormGradCall& call, int team_threads, const Partials& partials, int shared_bytes,
+                         cudaStream_t stream) {
+  constexpr int static_bytes = 1 << 10, sums_bytes = 2 * held * vector_length<T> * grad_threads * sizeof(float);
+  const auto kernel = norm_grad_kernel<T, P, centered, held>;
   const int stage_bytes = (call.addend ? 3 : 2) * held * grad_threads * static_cast<int>(vector_bytes);
   const int stages = std::clamp((shared_bytes - static_bytes) / stage_bytes, 1, max_stages);
-  const int bytes = stages * stage_bytes;
+  const int bytes = std::max(stages * stage_bytes, sums_bytes);
   if (cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
       error != cudaSuccess)
     return error;
-  kernel<<<blocks, grad_threads, static_cast<size_t>(bytes), stream>>>(call, team_threads, stages, scale_partials,
-                                                                       bias_partials);
+  kernel<<<static_cast<unsigned>(partials.count), grad_threads, static_cast<size_t>(bytes), stream>>>(
+      call, team_threads, stages, partials.scale, partials.bias);
   return cudaGetLastError();
 }
 
-// The partial sums of each parameter are `blocks`.
 template <typename T, typename P, bool centered>
-cudaError_t launch_first_stage(const RowNormGradCall& call, unsigned blocks, float* scale_partials,
-                               float* bias_partials, int shared_bytes, cudaStream_t stream) {
-  constexpr int n = vector_length<T>;
-  const int64_t accesses = call.width / n;
-  if (call.width % n != 0 || accesses > held * grad_threads) {
+cudaError_t launch_first_stage(const RowNormGradCall& call, const RowTeams& teams, const Partials& partials,
+                               int shared_bytes, cudaStream_t stream) {
+  if (!teams.fit()) {
     norm_dx_rereading_kernel<T, P, centered>
         <<<static_cast<unsigned>(call.rows), threads_for_row(call.width), 0, stream>>>(call);
-    const dim3 grid(static_cast<unsigned>(divide_up(call.width, 256)), blocks);
-    if (scale_partials || bias_partials)
-      column_partials_kernel<T, centered><<<grid, 256, 0, stream>>>(call, scale_partials, bias_partials);
+    const dim3 grid(static_cast<unsigned>(divide_up(call.width, 256)), static_cast<unsigned>(partials.count));
+    if (partials.scale || partials.bias)
+      column_partials_kernel<T, centered><<<grid, 256, 0, stream>>>(call, partials.scale, partials.bias);
     return cudaGetLastError();
   }
-  int team_threads = warp_threads;
-  while (team_threads * held < accesses) team_threads *= 2;
-  return launch_teams<T, P, centered>(call, team_threads, blocks, scale_partials, bias_partials, shared_bytes, stream);
+  const auto launch = [&]<int held>(std::integral_constant<int, held>) {
+    return launch_teams<T, P, centered, held>(call, teams.threads, partials, shared_bytes, stream);
+  };
+  if (teams.held == 1) return launch(std::integral_constant<int, 1>());
+  if (teams.held == 2) return launch(std::integral_constant<int, 2>());
+  static_assert(max_held == 3);
+  return launch(std::integral_constant<int, 3>());
+}
+
+template <typename P>
+cudaError_t launch_parameter_grads(const RowNormGradCall& call, const Partials& partials, cudaStream_t stream) {
+  if (!call.dscale && !call.dbias) return cudaSuccess;
+  const ParameterSums scale{partials.scale, call.dscale}, bias{partials.bias, call.dbias};
+  const dim3 grid(combining_blocks(partials.count, call.width), call.dscale && call.dbias ? 2 : 1);
+  const auto kernel = parameter_grads_kernel<P>;
+  const ParameterSums& first = call.dscale ? scale : bias;
+  const int across = combined_columns(partials.count);
+  if (call.rows > 0)
+    return launch_early(kernel, grid, combine_threads, stream, first, bias, partials.count, partials.width,
+                        partials.accesses, across);
+  kernel<<<grid, combine_threads, 0, stream>>>(first, bias, 0, partials.width, partials.accesses, across);
+  return cudaGetLastError();
 }
 
 template <bool centered>
 cudaError_t norm_grad(const RowNormGradCall& call, cudaStream_t stream) {
   if (call.width == 0) return cudaSuccess;
   const Multiprocessors card;
-  cudaError_t error = cudaSuccess;
-  const cudaError_t second = with_f32_math_pair(call.x_type, call.parameter_type, [&]<typename T, typename P>(T*, P*) {
+  return with_f32_math_pair(call.x_type, call.parameter_type, [&]<typename T, typename P>(T*, P*) {
+    const RowTeams teams(call.width % vector_length<T> == 0 ? call.width / vector_length<T> : INT64_MAX);
     const int64_t most = call.rows > 0 ? row_norm_partials(call.rows) : 0, count = std::min<int64_t>(most, card.count);
-    float* scale_partials = call.dscale ? call.workspace : nullptr;
-    float* bias_partials = call.dbias ? call.workspace + (call.dscale ? count * call.width : 0) : nullptr;
+    const Partials partials{.scale = call.dscale ? call.workspace : nullptr,
+                            .bias = call.dbias ? call.workspace + (call.dscale ? count * call.width : 0) : nullptr,
+                            .count = count,
+                            .width = call.width,
+                            .accesses = teams.fit() ? call.width / vector_length<T> : call.width};
     if (call.rows > 0)
-      error = launch_first_stage<T, P, centered>(call, static_cast<unsigned>(count), scale_partials, bias_partials,
-                                                 card.shared_bytes, stream);
-    const ParameterSums scale{scale_partials, call.dscale}, bias{bias_partials, call.dbias};
-    if (call.dscale || call.dbias) {
-      const dim3 grid(combining_blocks(count, call.width), call.dscale && call.dbias ? 2 : 1);
-      parameter_grads_kernel<P><<<grid, combine_threads, 0, stream>>>(call.dscale ? scale : bias, bias, count,
-                                                                      call.width, combined_columns(count));
-    }
+      if (cudaError_t error = launch_first_stage<T, P, centered>(call, teams, partials, card.shared_bytes, stream);
+          error != cudaSuccess)
+        return error;
+    return launch_parameter_grads<P>(call, partials, stream);
   });
-  return error != cudaSuccess ? error : second;
 }
 
 }  // namespace
