@@ -2,13 +2,9 @@
 
 // One way of dividing a program's states between device and host memory, and the plans that were searched for it.
 
-#include "passes/budget/pack_copies.h"
-#include "passes/budget/searched_groups.h"
-#include "passes/budget/translate_remats.h"
+#include "passes/budget/level_trials.h"
 #include "passes/lower_to_plan.h"
-#include "passes/offload/overlap.h"
 #include "passes/offload/update_pieces.h"
-#include "passes/remat/remat_problem.h"
 
 #include "llvm/ADT/StringSet.h"
 
@@ -66,103 +62,13 @@ class OffloadLevelSearch {
   Plan explained(Plan plan) const;
 
  private:
-  // Transient bytes of one function, with what its repeated collectives take of NCCL, as far as they are known; -1
-  // where not.
-  struct Layout {
-    int64_t live_bytes = -1;  // at the peak; no layout is lower
-    int64_t height_bytes = -1;
-    int64_t brief_bytes = -1;  // height of a brief search, which is compared with others alone
-    bool is_searched = false;  // the height is that of the final plan, and not of greedy orders alone
-    int64_t host_bytes = -1;   // height on the host
-    std::optional<BufferPlacement> placement = std::nullopt;  // of a height that is searched
-
-    int64_t compared_bytes() const {
-      return brief_bytes < 0 || is_searched ? height_bytes : std::min(height_bytes, brief_bytes);
-    }
-  };
-  // An overlap whose intervals gave way to the layout.
-  struct PackedOverlap {
-    PackedCopies copies;
-    Layout layout;
-  };
-  struct PackedTry {
-    bool was_made = false, has_steps = false;
-    std::optional<PackedOverlap> tight;
-    std::vector<PackedOverlap> steps;  // down to the tight one, each lower and slower than the one before
-  };
-  struct Candidate {
-    RematPlan plan;
-    double min_us;                       // whenever its copies are made; without copies, what it takes
-    bool is_close = true;                // no simple bound is higher
-    std::vector<Overlap> overlaps;       // their levels, once they are wanted,
-    double too_long_us = 0;              // as far as these may take less than this
-    std::vector<Layout> layouts;         // by overlap; where there are none, one
-    std::vector<PackedTry> packed = {};  // by overlap
-  };
-  // Plans of one kind for a long order, searched group by group.
-  struct GroupedPlans {
-    std::shared_ptr<SearchedGroups> groups;
-    std::vector<bool> is_taken;                           // by group: its plans are among the levels
-    std::shared_ptr<const PeakBound> bound_us = nullptr;  // of what its plans add, made when first wanted
-  };
-  struct OrderVariant {
-    Graph graph;
-    std::vector<NodeId> writers;
-    GraphRematProblem sequence;
-    double min_us;  // of any plan
-    std::vector<std::vector<Candidate>>
-        levels;         // first the order as it is alone; once searched, with copies of values and without
-    int64_t host_room;  // for values
-    std::vector<GroupedPlans> grouped = {};
-    std::shared_ptr<const RematTranslation> from_source = nullptr;  // of plans of the source's order, where it has one
-  };
-  // A plan for one function that may be tried.
-  struct Trial {
-    const OrderVariant* order;
-    Candidate* candidate;
-    double us;  // at least; once its copies are placed, or where there are none, what it takes
-    const Overlap* overlap = nullptr;
-    bool is_close = false;            // of a bound: nothing shows it to be higher
-    PackedOverlap* packed = nullptr;  // then `overlap` is its
-    size_t kind = 0, group = 0;       // without a candidate: plans that are not searched yet, of `order.grouped`
-
-    Layout& layout() const {
-      if (packed) return packed->layout;
-      return candidate->layouts[overlap ? overlap - candidate->overlaps.data() : 0];
-    }
-  };
-  struct FunctionSearch {
-    std::vector<OrderVariant> orders;
-    std::vector<Trial> options;  // a heap, the next to try on top
-    Trial chosen = {};
-    bool searched = false;
-  };
-
   OrderVariant make_order(Graph graph, size_t function, const llvm::StringSet<>& on_host) const;
   int64_t room_on_host(const Graph& graph) const;
-  static Candidate candidate(const RematProblem& problem, RematPlan plan);
   void measure();
-  void search(FunctionSearch& function);
-  void search(OrderVariant& order, double seconds) const;
-  RematOptions work(double seconds) const;
-  bool searches_remats_only(bool offload) const;
-  static bool is_long(const OrderVariant& order) { return order.sequence.problem.op_count() >= long_ops; }
-  void group_levels(OrderVariant& order, double seconds) const;
-  static void take_levels(OrderVariant& order, const OrderVariant& source);
-  static std::vector<Candidate> every_third(const OrderVariant& order, llvm::ArrayRef<RematPlan> plans);
-  void start(FunctionSearch& function);
-  void collect(FunctionSearch& function);
-  void push_group(FunctionSearch& function, const OrderVariant& order, size_t kind);
-  void search_groups(FunctionSearch& function, double too_long_us);
-  void search_all_groups(FunctionSearch& function) const;
-  std::vector<Candidate>& take_group(FunctionSearch& function, const OrderVariant& order, size_t kind,
-                                     size_t group) const;
-  void push_candidates(FunctionSearch& function, const OrderVariant& order, std::vector<Candidate>& levels);
-  static bool is_later(const Trial& a, const Trial& b);
-  void push(FunctionSearch& function, Trial option);
-  llvm::ArrayRef<Overlap> overlaps_of(const OrderVariant& order, Candidate& candidate, double too_long_us) const;
-  static bool copies_or_collectives(const OrderVariant& order, const Candidate& candidate);
-  void push_overlaps(FunctionSearch& function, const Trial& option, double too_long_us);
+  bool choose(size_t function, double enough_us);
+  void drop_bounds();
+  Result<Plan> chosen_plan(int64_t budget_bytes, bool fits);
+  Result<Plan> lower(int64_t budget_bytes);
   // Transient bytes that a function may have.
   int64_t allowance(int64_t budget_bytes) const {
     return budget_bytes - in_.draft.device.reserve_bytes() - persistent_bytes_;
@@ -171,14 +77,43 @@ class OffloadLevelSearch {
   double calls_of(size_t function) const {
     return function == 0 ? static_cast<double>(options_.training.accumulate) : 1;
   }
+
+  // Bounds of time.
   double min_us_of(size_t function) const;
   static double min_added_us_within(const OrderVariant& order, int64_t allowance);
   double min_us_of_group(const OrderVariant& order, GroupedPlans& plans, size_t group) const;
+
+  // What remats and copies of values are searched for.
+  static RematCandidate candidate(const RematProblem& problem, RematPlan plan);
+  void search(FunctionSearch& function);
+  void search(OrderVariant& order, double seconds) const;
+  RematOptions work(double seconds) const;
+  bool searches_remats_only(bool offload) const;
+  static bool is_long(const OrderVariant& order) { return order.sequence.problem.op_count() >= long_ops; }
+  void group_levels(OrderVariant& order, double seconds) const;
+  static void take_levels(OrderVariant& order, const OrderVariant& source);
+  static std::vector<RematCandidate> every_third(const OrderVariant& order, llvm::ArrayRef<RematPlan> plans);
+  void search_all_groups(FunctionSearch& function) const;
+  std::vector<RematCandidate>& take_group(FunctionSearch& function, const OrderVariant& order, size_t kind,
+                                          size_t group) const;
+
+  // The queue of trials, fastest first.
+  void start(FunctionSearch& function);
+  void collect(FunctionSearch& function);
+  void push_group(FunctionSearch& function, const OrderVariant& order, size_t kind);
+  void search_groups(FunctionSearch& function, double too_long_us);
+  void push_candidates(FunctionSearch& function, const OrderVariant& order, std::vector<RematCandidate>& levels);
+  static bool is_later(const Trial& a, const Trial& b);
+  void push(FunctionSearch& function, Trial option);
+  llvm::ArrayRef<Overlap> overlaps_of(const OrderVariant& order, RematCandidate& candidate, double too_long_us) const;
+  static bool copies_or_collectives(const OrderVariant& order, const RematCandidate& candidate);
+  void push_overlaps(FunctionSearch& function, const Trial& option, double too_long_us);
   static bool is_group(const Trial& option) { return !option.candidate; }
   static bool is_bound(const Trial& option);
   bool bring_close(Trial& bound) const;
   static Trial pop(FunctionSearch& function);
   std::optional<Trial> next(FunctionSearch& function, double too_long_us);
+
   // A function as it is with a trial's remats and copies.
   struct TriedFunction {
     Graph graph;
@@ -195,16 +130,13 @@ class OffloadLevelSearch {
   std::vector<Trial> packed(const Trial& trial) const;
   std::optional<Trial> tightly_packed(const Trial& trial) const;
   bool is_well_packed(const Trial& trial) const;
-  static bool is_wasteful(const Layout& layout);
+  static bool is_wasteful(const TrialLayout& layout);
   bool gives_way(const Trial& trial) const;
-  bool is_above_host(const Layout& layout) const;
+  bool is_above_host(const TrialLayout& layout) const;
   bool fits(const Trial& trial) const;
   bool is_only_too_high(const Trial& trial) const;
   std::optional<Trial> least_of(FunctionSearch& function, int64_t enough_bytes) const;
-  bool choose(size_t function, double enough_us);
-  void drop_bounds();
-  Result<Plan> chosen_plan(int64_t budget_bytes, bool fits);
-  Result<Plan> lower(int64_t budget_bytes);
+
   void explain_copies(Plan& plan, size_t function) const;
 
   const LoweringInput& in_;

@@ -1,0 +1,219 @@
+#include "passes/budget/offload_level_search.h"
+
+// The budget bounds the arena, and only placement knows its height. So each function's plans are tried from the fastest
+// on until one fits: its live bytes are a bound that skips most, greedy orders place most others, and only a plan whose
+// live bytes fit and whose greedy height does not is placed with all the work that the final plan gets.
+
+#include "ir/support/parallel.h"
+#include "passes/analysis/transfer_waits.h"
+#include "passes/budget/least_layout.h"
+#include "passes/offload/offload_rewrite.h"
+#include "passes/place/place_buffers.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace plimsoll {
+namespace {
+
+constexpr double brief_share = 0.25;  // of the work for a layout that is only compared with others
+
+}  // namespace
+
+OffloadLevelSearch::TriedFunction OffloadLevelSearch::apply(const Trial& trial) {
+  TriedFunction tried{trial.order->graph, {}};
+  tried.draft.writers = trial.order->writers;
+  tried.draft.added = rematerialise(tried.graph, trial.candidate->plan, trial.order->sequence.values);
+  tried.draft.copies = issue_copies(tried.graph, trial.overlap ? llvm::ArrayRef<CopyInterval>(trial.overlap->intervals)
+                                                               : llvm::ArrayRef<CopyInterval>());
+  llvm::append_range(tried.draft.copies, transfers_in_flight(tried.graph, tried.draft.writers));
+  return tried;
+}
+
+// Collectives that run again, such as gathers of parameters that were dropped in between.
+int64_t OffloadLevelSearch::repeated_collectives(const TriedFunction& tried) {
+  return llvm::count_if(tried.draft.added, [&](NodeId id) { return tried.graph.node(id).op->engine == Engine::Ranks; });
+}
+
+// Measures what decides whether the trial is within the allowance, and nothing where its live bytes already say no.
+void OffloadLevelSearch::measure(const Trial& trial, int64_t allowance, LayoutSearch search) const {
+  TrialLayout& layout = trial.layout();
+  if (layout.live_bytes > allowance || layout.is_searched) return;
+  const auto is_searched_on = [&] {
+    return layout.height_bytes > allowance && search != LayoutSearch::Greedy && !is_well_packed(trial);
+  };
+  if (layout.height_bytes >= 0 && !is_searched_on()) return;
+  const TriedFunction tried = apply(trial);
+  const int64_t repeated_bytes = repeated_collectives(tried) * in_.draft.device.collective_graph_bytes;
+  const BufferAssignment assigned =
+      assign_buffers(tried.graph, tried.draft.writers, tried.draft.copies, *in_.draft.catalog);
+  PlacementOptions options;
+  options.alignment = in_.draft.device.alignment_bytes;
+  options.seconds = in_.placement_seconds;
+  const auto place = [&](MemorySpace space) {
+    return place_buffers(assigned.buffers, space, assigned.instructions, options);
+  };
+  layout.live_bytes =
+      peak_bytes(assigned.buffers, MemorySpace::Device, assigned.instructions, options.alignment) + repeated_bytes;
+  if (layout.live_bytes > allowance) return;
+  if (layout.host_bytes < 0 && in_.host_budget_bytes > 0) layout.host_bytes = place(MemorySpace::Host).height_bytes;
+  if (trial.packed) {
+    layout.height_bytes =
+        placement_of(trial.packed->copies, tried.graph, assigned, options.alignment).height_bytes + repeated_bytes;
+    layout.is_searched = true;
+    return;
+  }
+  const auto keep = [&](BufferPlacement placement) {
+    layout.height_bytes = placement.height_bytes + repeated_bytes;
+    layout.placement = std::move(placement);
+    layout.is_searched = true;
+  };
+  if (layout.height_bytes < 0) {
+    bool goes_on = false;
+    const auto ask = [&](int64_t height_bytes) {
+      layout.height_bytes = height_bytes + repeated_bytes;
+      return goes_on = search == LayoutSearch::Whole && is_searched_on();
+    };
+    options.goes_on = ask;
+    BufferPlacement placement = place(MemorySpace::Device);
+    if (goes_on) return keep(std::move(placement));
+  }
+  if (!is_searched_on()) return;
+  options.goes_on = nullptr;
+  if (search == LayoutSearch::Brief) {
+    options.seconds *= brief_share;
+    layout.brief_bytes = place(MemorySpace::Device).height_bytes + repeated_bytes;
+    return;
+  }
+  keep(place(MemorySpace::Device));
+}
+
+// The layouts of a trial's copies, whatever the budget; null where they need none.
+PackedTry* OffloadLevelSearch::pack(const Trial& trial, PackedLayouts wanted) const {
+  if (!trial.overlap || trial.packed || meets_stages(trial.order->graph)) return nullptr;
+  RematCandidate& candidate = *trial.candidate;
+  PackedTry& made = candidate.packed[static_cast<size_t>(trial.overlap - candidate.overlaps.data())];
+  const bool wants_steps = wanted == PackedLayouts::Steps && !made.has_steps;
+  if (made.was_made && !wants_steps) return &made;
+  const TriedFunction in_place = apply({trial.order, trial.candidate, trial.us});
+  const RematProblem problem = apply_to_problem(trial.order->sequence.problem, candidate.plan);
+  const FunctionWithCopies function{in_place.graph, in_place.draft.writers, *in_.draft.catalog, problem};
+  PlacementOptions options;
+  options.alignment = in_.draft.device.alignment_bytes;
+  options.seconds = in_.placement_seconds;
+  if (!std::exchange(made.was_made, true))
+    if (std::optional<PackedCopies> tight = pack_tightly(function, *trial.overlap, options))
+      made.tight = {std::move(*tight), {}};
+  if (wants_steps) {
+    made.has_steps = true;
+    if (made.tight)
+      for (PackedCopies& copies : pack_step_by_step(function, *trial.overlap, made.tight->copies, options))
+        made.steps.push_back({std::move(copies), {}});
+  }
+  return &made;
+}
+
+Trial OffloadLevelSearch::packed_trial(const Trial& trial, PackedOverlap& packed) {
+  const Overlap& overlap = packed.copies.overlap;
+  return {trial.order, trial.candidate, std::max(trial.us, overlap.total_us), &overlap, false, &packed};
+}
+
+// The trial with intervals that its layout has room for: lower layouts with shorter ones. Empty where they need not or
+// cannot be found.
+std::vector<Trial> OffloadLevelSearch::packed(const Trial& trial) const {
+  std::vector<Trial> trials;
+  if (PackedTry* made = pack(trial, PackedLayouts::Steps))
+    for (PackedOverlap& packed : made->steps) trials.push_back(packed_trial(trial, packed));
+  return trials;
+}
+
+// The one of these that is looked for alone.
+std::optional<Trial> OffloadLevelSearch::tightly_packed(const Trial& trial) const {
+  PackedTry* made = pack(trial, PackedLayouts::Tight);
+  return made && made->tight ? std::optional(packed_trial(trial, *made->tight)) : std::nullopt;
+}
+
+// Whether its copies gave way to a layout that wastes so little that no other is looked for.
+bool OffloadLevelSearch::is_well_packed(const Trial& trial) const {
+  const std::optional<Trial> tight = tightly_packed(trial);
+  return tight && static_cast<double>(tight->packed->copies.height_bytes) <=
+                      max_waste * static_cast<double>(trial.layout().live_bytes);
+}
+
+bool OffloadLevelSearch::is_wasteful(const TrialLayout& layout) {
+  return static_cast<double>(layout.height_bytes) > max_waste * static_cast<double>(layout.live_bytes);
+}
+
+bool OffloadLevelSearch::is_above_host(const TrialLayout& layout) const {
+  return in_.host_budget_bytes > 0 && host_bytes_ + layout.host_bytes > in_.host_budget_bytes;
+}
+
+bool OffloadLevelSearch::fits(const Trial& trial) const {
+  measure(trial, allowance_);
+  const TrialLayout& layout = trial.layout();
+  if (layout.live_bytes > allowance_ || layout.height_bytes > allowance_ || is_above_host(layout)) return false;
+  return !gives_way(trial);
+}
+
+// Whether the same copies take fewer bytes and hardly more time where their intervals give way to the layout.
+bool OffloadLevelSearch::gives_way(const Trial& trial) const {
+  if (!is_wasteful(trial.layout())) return false;
+  return llvm::any_of(packed(trial), [&](const Trial& packed) {
+    return packed.us <= trial.us * max_slowdown && packed.packed->copies.height_bytes < trial.layout().height_bytes;
+  });
+}
+
+// Whether the bytes that are alive are within the allowance, once `fits` has said no.
+bool OffloadLevelSearch::is_only_too_high(const Trial& trial) const {
+  const TrialLayout& layout = trial.layout();
+  return layout.live_bytes <= allowance_ && !is_above_host(layout);
+}
+
+// The trial that needs least, whatever the budget; none where all need `enough_bytes` or more.
+std::optional<Trial> OffloadLevelSearch::least_of(FunctionSearch& function, int64_t enough_bytes) const {
+  search_all_groups(function);
+  std::vector<Trial> candidates, trials;
+  for (OrderVariant& order : function.orders)
+    for (std::vector<RematCandidate>& levels : order.levels)
+      for (RematCandidate& candidate : levels)
+        if (host_bytes_of(order.sequence.problem, candidate.plan) <= order.host_room)
+          candidates.push_back({&order, &candidate, candidate.min_us});
+  parallel_for(candidates.size(), [&](size_t i) {
+    const Trial& trial = candidates[i];
+    if (copies_or_collectives(*trial.order, *trial.candidate))
+      static_cast<void>(overlaps_of(*trial.order, *trial.candidate, std::numeric_limits<double>::infinity()));
+  });
+  for (const Trial& trial : candidates) {
+    if (!copies_or_collectives(*trial.order, *trial.candidate)) trials.push_back(trial);
+    for (const Overlap& overlap : trial.candidate->overlaps)
+      trials.push_back({trial.order, trial.candidate, overlap.total_us, &overlap});
+  }
+  std::vector<int64_t> reckoned_bytes;
+  for (const Trial& trial : trials)
+    reckoned_bytes.push_back(trial.overlap ? trial.overlap->peak_bytes : trial.candidate->plan.peak_bytes);
+  const auto need = [&](const Trial& trial) {
+    return LayoutNeed{is_above_host(trial.layout()), trial.layout().compared_bytes()};
+  };
+  const auto live_bytes = [&](size_t i) {
+    measure(trials[i], std::numeric_limits<int64_t>::max(), LayoutSearch::Greedy);
+    return trials[i].layout().live_bytes;
+  };
+  const auto place = [&](size_t i) {
+    measure(trials[i], trials[i].layout().live_bytes, options_.is_short ? LayoutSearch::Greedy : LayoutSearch::Brief);
+    if (!is_wasteful(trials[i].layout())) return need(trials[i]);
+    const std::optional<Trial> tight = tightly_packed(trials[i]);
+    if (!tight) return need(trials[i]);
+    measure(*tight, std::numeric_limits<int64_t>::max());
+    if (is_well_packed(trials[i]) || need(*tight) < need(trials[i])) trials[i] = *tight;
+    return need(trials[i]);
+  };
+  const auto finish = [&](size_t i) {
+    if (!options_.is_short) measure(trials[i], trials[i].layout().live_bytes);
+    return need(trials[i]);
+  };
+  const std::optional<size_t> least = least_layout(reckoned_bytes, enough_bytes, live_bytes, place, finish);
+  return least ? std::optional(trials[*least]) : std::nullopt;
+}
+
+}  // namespace plimsoll
