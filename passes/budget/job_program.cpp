@@ -1,0 +1,81 @@
+#include "passes/budget/job_program.h"
+
+#include "passes/budget/program_size.h"
+#include "passes/budget/split_search.h"
+
+#include <algorithm>
+
+namespace plimsoll {
+namespace {
+
+constexpr double split_effort = 0.1;  // search work of a program in chunks, as a share of the whole batch's
+
+}  // namespace
+
+Result<std::unique_ptr<JobProgram>> JobPrograms::program(const SplitChoice& choice, PassManager passes, double effort,
+                                                         CallKeys lean, int64_t stored_bytes) const {
+  auto made = std::make_unique<JobProgram>();
+  TrainingRequest request = request_;
+  if (stored_bytes > 0) request.quantize.turned_bytes = stored_bytes;
+  made->lean_calls = lean.size();
+  if (!lean.empty()) made->catalog = std::make_unique<LeanCatalog>(catalog_, std::move(lean));
+  const KernelCatalog& catalog = made->catalog ? static_cast<const KernelCatalog&>(*made->catalog) : catalog_;
+  const bool is_known = request_.prepared && choice.chunks == 1 && !made->catalog && stored_bytes == 0;
+  Result<Derived> derived = is_known ? Result<Derived>(request_.prepared->whole)
+                                     : derive_program(forward_, choice, request, device_, catalog, std::move(passes));
+  if (!derived) return derived.takeError();
+  derived->draft.catalog = &catalog;  // that of what is known may be gone
+  if (choice.chunks > 1) made->from = forward_.graph.value(choice.from).name;
+  made->chunks = choice.chunks;
+  made->derived = std::make_shared<Derived>(std::move(*derived));
+  PlanDraft& draft = made->derived->draft;
+  draft.device = with_reserves(device_, draft.program, request_.mesh);
+  made->options.recompute = request_.recompute;
+  made->options.offload = request_.offload;
+  made->options.search_seconds *= request_.effort * effort;
+  made->options.is_one_of_many = request_.is_one_of_many;
+  made->options.is_short = request_.is_short && tries_many();
+  made->options.explains = !request_.is_short;
+  made->is_long = choice.chunks > 1 && nodes_of(draft.program) > max_nodes_searched_whole;
+  if (made->is_long) {
+    made->options.min_share = long_min_share;
+    made->options.offload = false;
+  }
+  made->options.training = forward_.summary;
+  made->input.emplace(LoweringInput{
+      draft, request_.budget_bytes,
+      budget_of_host_arena(request_, draft.program, draft.device, held_for_snapshot(request_, &draft.program))});
+  made->input->placement_seconds *= request_.effort * effort;
+  if (Status s = make_plans(*made)) return s;
+  return made;
+}
+
+Result<std::unique_ptr<JobProgram>> JobPrograms::split_program(const SplitChoice& choice) const {
+  return program(choice, forward_.passes.quiet(), split_effort, {});
+}
+
+Result<std::unique_ptr<JobProgram>> JobPrograms::short_program(const JobProgram& usual) const {
+  auto made = std::make_unique<JobProgram>();
+  made->from = usual.from;
+  made->chunks = usual.chunks;
+  made->lean_calls = usual.lean_calls;
+  made->derived = usual.derived;
+  made->options = usual.options;
+  made->options.search_seconds *= short_effort;
+  made->options.is_short = tries_many();
+  made->input.emplace(*usual.input);
+  made->input->placement_seconds *= short_effort;
+  if (Status s = make_plans(*made)) return s;
+  return made;
+}
+
+Status JobPrograms::make_plans(JobProgram& program) const {
+  Result<Plan> plain = plain_plan(*program.input, program.options);
+  if (!plain) return plain.takeError();
+  const int64_t budget = plain->arenas.front().budget_bytes,
+                highest = request_.frontier ? std::max(budget, plain->promised_bytes()) : budget;
+  program.plans = std::make_unique<BudgetFitter>(*program.input, program.options, std::move(*plain), highest);
+  return Status::success();
+}
+
+}  // namespace plimsoll

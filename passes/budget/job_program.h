@@ -1,0 +1,55 @@
+#pragma once
+
+// The programs that a job may be done with, and the search for plans of each: the whole batch at once, or a region of
+// the model chunk by chunk.
+
+#include "passes/budget/fit.h"
+#include "passes/budget/lean_workspaces.h"
+#include "passes/derive_program.h"
+#include "passes/train/split_batch.h"
+
+namespace plimsoll {
+
+// A program, as it is or with a region split, and its plans.
+struct JobProgram {
+  std::string from;   // the value behind which it is split; empty: as it is
+  size_t region = 0;  // its place among the values that are tried
+  int64_t chunks = 1;
+  bool is_long = false;                  // too long for states on the host
+  std::unique_ptr<LeanCatalog> catalog;  // null: that of the search
+  size_t lean_calls = 0;                 // different ones with less workspace
+  std::shared_ptr<Derived> derived;      // its device has a reserve for what the program's graphs take
+  FitOptions options;
+  std::optional<LoweringInput> input;
+  std::unique_ptr<BudgetFitter> plans;
+
+  const Plan& plain() const { return plans->plain(); }
+};
+
+// Derives programs of one job and makes their plain plans.
+class JobPrograms {
+ public:
+  JobPrograms(const ForwardModel& forward, const TrainingRequest& request, const DeviceDescription& device,
+              const KernelCatalog& catalog)
+      : forward_(forward), request_(request), device_(device), catalog_(catalog) {}
+
+  // With a share of the usual search work, and less workspace for the calls in `lean`. Up to `stored_bytes` of
+  // transposes of codes are states, where that is not 0.
+  Result<std::unique_ptr<JobProgram>> program(const SplitChoice& choice, PassManager passes, double effort,
+                                              CallKeys lean, int64_t stored_bytes = 0) const;
+  Result<std::unique_ptr<JobProgram>> split_program(const SplitChoice& choice) const;
+  // The same program with the work of a short search.
+  Result<std::unique_ptr<JobProgram>> short_program(const JobProgram& usual) const;
+  // Then a short search tries less of each.
+  bool tries_many() const { return request_.split < 1; }
+
+ private:
+  Status make_plans(JobProgram& program) const;
+
+  const ForwardModel& forward_;
+  const TrainingRequest& request_;
+  const DeviceDescription& device_;
+  const KernelCatalog& catalog_;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,136 @@
+#include "passes/budget/split_programs.h"
+
+#include "ir/support/parallel.h"
+#include "passes/budget/program_size.h"
+#include "passes/budget/split_regions.h"
+
+#include "llvm/ADT/STLExtras.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace plimsoll {
+namespace {
+
+constexpr double min_saving = 0.1;          // share of its bytes that a slower program must save to be kept
+constexpr double max_nodes = 12000;         // deriving a longer program takes seconds,
+constexpr double max_nodes_of_many = 6000;  // which meshes that are compared do not have
+
+// Sorts programs by time and keeps those worth a search: each needs noticeably fewer bytes than the whole batch and
+// than every faster program. Short ones are compared with short ones alone, so that which of them are kept does not
+// follow from whether the budget leaves room for long ones. Returns the others.
+JobProgramList keep_worthwhile(JobProgramList& programs, int64_t whole_bytes) {
+  std::stable_sort(programs.begin(), programs.end(), [](const auto& a, const auto& b) {
+    return std::pair(a->plain().predicted_step_us, a->plain().promised_bytes()) <
+           std::pair(b->plain().predicted_step_us, b->plain().promised_bytes());
+  });
+  auto most = static_cast<double>(whole_bytes), most_of_short = most;
+  JobProgramList kept, others;
+  for (std::unique_ptr<JobProgram>& program : programs) {
+    const auto bytes = static_cast<double>(program->plain().promised_bytes());
+    const double enough = program->is_long ? most : most_of_short;
+    if (bytes > enough * (1 - min_saving)) {
+      others.push_back(std::move(program));
+      continue;
+    }
+    most = std::min(most, bytes);
+    if (!program->is_long) most_of_short = bytes;
+    kept.push_back(std::move(program));
+  }
+  programs = std::move(kept);
+  return others;
+}
+
+}  // namespace
+
+Status SplitPrograms::derive(bool with_long) {
+  if (derived_ == Derived::All || (derived_ == Derived::Short && !with_long)) return Status::success();
+  derived_ = with_long ? Derived::All : Derived::Short;
+  worthwhile_.clear();
+  others_.clear();
+  long_regions_.clear();
+  if (request_.split > 1 && !request_.split_from.empty()) {
+    const ValueId from = forward_.graph.find_value(request_.split_from);
+    if (from == ValueId::None)
+      return usage_error("the model has no value '" + request_.split_from + "' once it is clean");
+    Result<std::unique_ptr<JobProgram>> named = programs_.split_program({from, request_.split});
+    if (!named) return in_context("cannot split the batch", named.takeError());
+    worthwhile_.push_back(std::move(*named));
+    return Status::success();
+  }
+  const std::vector<ValueId> regions =
+      request_.split == 0 && request_.split_regions ? chosen_regions() : regions_to_try(forward_.graph);
+  std::vector<JobProgramList> of_region(regions.size());
+  parallel_for(regions.size(), [&](size_t i) { of_region[i] = split_behind(regions[i], with_long); });
+  for (size_t i = 0; i < regions.size(); ++i) {
+    JobProgramList& some = of_region[i];
+    for (const std::unique_ptr<JobProgram>& split : some) split->region = i;
+    if (!with_long && !some.empty() && some.front()->is_long) long_regions_.push_back(i);
+    llvm::erase_if(some, [&](const auto& program) { return program->is_long && !with_long; });
+    std::move(some.begin(), some.end(), std::back_inserter(worthwhile_));
+  }
+  // Chunks that the caller asked for are kept whatever they need.
+  others_ = keep_worthwhile(worthwhile_,
+                            request_.split > 1 ? std::numeric_limits<int64_t>::max() : whole_.plain().promised_bytes());
+  return Status::success();
+}
+
+std::vector<ValueId> SplitPrograms::chosen_regions() const {
+  const std::vector<ValueId> all = regions_to_try(forward_.graph);
+  std::vector<ValueId> chosen;
+  for (size_t place : *request_.split_regions) {
+    if (all.empty()) break;
+    const ValueId from = all[std::min(place, all.size() - 1)];
+    if (!llvm::is_contained(chosen, from)) chosen.push_back(from);
+  }
+  return chosen;
+}
+
+// One program per chunk count that is not too long; none where an op behind the value wants the whole batch. More
+// chunks make longer programs.
+JobProgramList SplitPrograms::split_behind(ValueId from, bool with_long) const {
+  const auto whole = static_cast<double>(nodes_of(whole_.derived->draft.program));
+  const double repeated =
+      static_cast<double>(nodes_of_rows(whole_.derived->draft.program)) * share_behind(forward_.graph, from);
+  const double most = most_nodes();
+  JobProgramList splits;
+  for (int64_t chunks : chunks_to_try(forward_.graph.type(from).shape[0], request_.split)) {
+    if (request_.split == 0 && whole + static_cast<double>(chunks - 1) * repeated > most) break;
+    Result<std::unique_ptr<JobProgram>> split = programs_.split_program({from, chunks});
+    if (!split) {
+      llvm::consumeError(split.takeError());
+      continue;
+    }
+    splits.push_back(std::move(*split));
+    if (splits.back()->is_long && !with_long) break;
+    if (request_.split == 0 && !may_be_worthwhile_with_more(*splits.back())) break;
+  }
+  return splits;
+}
+
+// Whether more chunks of the same region may save enough. Each of k chunks needs a k-th of what the region needs
+// whole, so any number of chunks saves at most k / (k - 1) times what k chunks save.
+bool SplitPrograms::may_be_worthwhile_with_more(const JobProgram& split) const {
+  const auto whole = static_cast<double>(whole_.plain().promised_bytes()),
+             saved = whole - static_cast<double>(split.plain().promised_bytes());
+  const auto chunks = static_cast<double>(split.chunks);
+  return saved * chunks / (chunks - 1) >= min_saving * whole;
+}
+
+// Programs that are too long to put states on the host seldom need less than the whole batch does with states there.
+double SplitPrograms::most_nodes() const {
+  if (request_.is_one_of_many) return max_nodes_of_many;
+  return request_.is_short && request_.offload ? max_nodes_searched_whole : max_nodes;
+}
+
+std::vector<size_t> SplitPrograms::regions_for_others(const FitSummary& smallest) const {
+  std::vector<size_t> regions = long_regions_;
+  for (const JobProgramList* splits : {&worthwhile_, &others_})
+    for (const std::unique_ptr<JobProgram>& split : *splits) {
+      if (smallest.chunks > 1 && split->from == smallest.chunks_from) return {split->region};
+      if (splits == &worthwhile_ && !llvm::is_contained(regions, split->region)) regions.push_back(split->region);
+    }
+  return regions;
+}
+
+}  // namespace plimsoll
