@@ -88,7 +88,7 @@ FlexiblePlacer::FlexiblePlacer(std::vector<FlexibleInterval> intervals, std::vec
     if (!states_[i].is_at_bottom) waiting_.push_back(static_cast<int32_t>(i));
 }
 
-// The longest lives first, each as low as it may lie.
+// The longest lives first, each as low as it may lie. One that would leave much free below it does not lie there.
 void FlexiblePlacer::lay_at_bottom() {
   std::vector<size_t> order;
   const auto steps = [&](size_t i) { return intervals_[i].core.last - intervals_[i].core.first + 1; };
@@ -98,13 +98,16 @@ void FlexiblePlacer::lay_at_bottom() {
     if (bytes <= capacity_ / small_share && steps(i) >= min_steps_at_bottom && !gives_way) order.push_back(i);
   }
   llvm::stable_sort(order, [&](size_t a, size_t b) { return steps(a) > steps(b); });
+  std::vector<int64_t> live(placed_in_.size(), 0);  // by stretch, of what lies there
   for (size_t i : order) {
-    states_[i].life = intervals_[i].core;
+    const Life life = states_[i].life = intervals_[i].core;
+    const int32_t first = life.first / stretch_steps, end = life.last / stretch_steps + 1;
     find_meetings(i);
-    const int64_t offset = lowest_hole(i);
-    if (offset + intervals_[i].bytes > capacity_ / max_bottom_share) continue;
+    const int64_t offset = lowest_hole(i), gaps = offset - *std::min_element(live.begin() + first, live.begin() + end);
+    if (offset + intervals_[i].bytes > capacity_ / max_bottom_share || gaps > capacity_ / small_share) continue;
     put(i, offset);
     states_[i].is_at_bottom = true;
+    for (int32_t s = first; s < end; ++s) live[s] += intervals_[i].bytes;
   }
   for (size_t i : order)
     if (states_[i].is_at_bottom)

@@ -109,6 +109,18 @@ TEST_SUITE("unit") {
     check_placement(intervals, 4000, placer.placement());
   }
 
+  // The third would lie on the first two, 4 bytes high, and leave them free below it once they have ended. There are no
+  // more than 3 beside the last.
+  TEST_CASE("flexible placement: what would leave much free below it does not stay at the bottom") {
+    const std::vector<FlexibleInterval> intervals = {fixed(2, {0, 99}), fixed(2, {0, 99}), fixed(2, {64, 159}),
+                                                     fixed(3997, {115, 150})};
+    FlexiblePlacer placer(intervals, {}, 4000);
+    REQUIRE(placer.place(steps));
+    CHECK(placer.offset(0) == 0);
+    CHECK(placer.offset(1) == 2);
+    check_placement(intervals, 4000, placer.placement());
+  }
+
   TEST_CASE(
       "flexible placement: goes on from where its work ended, and lives have lower prices as long as any give way") {
     const std::vector<FlexibleInterval> intervals = {fixed(3, {0, 4}), fixed(2, {3, 9}), {3, {6, 9}, {2, 9}, {0, 12}}};
