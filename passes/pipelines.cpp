@@ -108,7 +108,7 @@ std::string step_pipeline(const TrainingRequest& request, const KernelPreference
   std::string text =
       "simplify, exchange-lookups, fold-casts-into-reductions, dce, narrow-lookups, simplify, cse, dce, expand-f8";
   if (request.quantize.turned_bytes > 0) text += "{turned-bytes=" + std::to_string(request.quantize.turned_bytes) + "}";
-  text += ", dce, fuse-batch-norms, save-pool-indices, fuse-addends, dce, order-sums, dce";
+  text += ", dce, fuse-batch-norms, save-pool-indices, join-cross-entropy, fuse-addends, dce, order-sums, dce";
   if (preferences.product_epilogues)
     text += std::string(", fuse-epilogues") + (preferences.exact_gelu_epilogues ? "{exact=1}" : "") + ", dce";
   return text + ", fuse-elementwise, dce";

@@ -25,24 +25,32 @@ int64_t cross_entropy_workspace(const OpCall& call, llvm::ArrayRef<Type>) {
 }
 
 template <typename Label>
-Status cross_entropy(const CpuCall& k) {
-  const AxisShape shape = logits_of(k.call);
-  auto* losses = k.scratch<double>();
-  int64_t bad_row;
-  const double weight = cpu::cross_entropy_rows(shape, options_of(k), k.in<float>("logits"), k.in<Label>("labels"),
-                                                losses, k.out<float>("lse"), &bad_row);
-  if (bad_row >= 0)
-    return model_error("label " + llvm::Twine(static_cast<int64_t>(k.in<Label>("labels")[bad_row])) + " at position " +
-                       llvm::Twine(bad_row) + " names none of the " + llvm::Twine(shape.length) + " classes");
+Status bad_label(const CpuCall& k, int64_t row) {
+  return model_error("label " + llvm::Twine(static_cast<int64_t>(k.in<Label>("labels")[row])) + " at position " +
+                     llvm::Twine(row) + " names none of the " + llvm::Twine(logits_of(k.call).length) + " classes");
+}
+
+void store_loss(const CpuCall& k, const double* losses, double weight) {
   *k.out<float>("weight") = static_cast<float>(weight);
   auto* loss = k.out<float>("loss");
+  const int64_t rows = logits_of(k.call).rows();
   if (reduction_of(k.call) == LossReduction::None) {
-    for (int64_t r = 0; r < shape.rows(); ++r) loss[r] = static_cast<float>(losses[r]);
-    return Status::success();
+    for (int64_t r = 0; r < rows; ++r) loss[r] = static_cast<float>(losses[r]);
+    return;
   }
   double sum = 0;
-  for (int64_t r = 0; r < shape.rows(); ++r) sum += losses[r];
+  for (int64_t r = 0; r < rows; ++r) sum += losses[r];
   *loss = static_cast<float>(reduction_of(k.call) == LossReduction::Mean ? sum / weight : sum);
+}
+
+template <typename Label>
+Status cross_entropy(const CpuCall& k) {
+  auto* losses = k.scratch<double>();
+  int64_t bad_row;
+  const double weight = cpu::cross_entropy_rows(logits_of(k.call), options_of(k), k.in<float>("logits"),
+                                                k.in<Label>("labels"), losses, k.out<float>("lse"), &bad_row);
+  if (bad_row >= 0) return bad_label<Label>(k, bad_row);
+  store_loss(k, losses, weight);
   return Status::success();
 }
 
@@ -50,13 +58,16 @@ Status launch_cross_entropy(const CpuCall& k) {
   return k.call["labels"].dtype == DType::I64 ? cross_entropy<int64_t>(k) : cross_entropy<int32_t>(k);
 }
 
+cpu::LossGradient gradient_of(const CpuCall& k, double divisor) {
+  const int64_t dloss_step = reduction_of(k.call) == LossReduction::None ? 1 : 0;
+  return {k.in<float>("dloss"), dloss_step, divisor, k.in<float>("dlse")};
+}
+
 template <typename Label>
 void cross_entropy_grad(const CpuCall& k) {
   const double divisor = reduction_of(k.call) == LossReduction::Mean ? *k.in<float>("weight") : 1.0;
-  const int64_t dloss_step = reduction_of(k.call) == LossReduction::None ? 1 : 0;
   cpu::cross_entropy_grad(logits_of(k.call), options_of(k), k.out<float>("dlogits"), k.in<float>("logits"),
-                          k.in<Label>("labels"), k.in<float>("lse"), k.in<float>("dloss"), dloss_step, divisor,
-                          k.in<float>("dlse"));
+                          k.in<Label>("labels"), k.in<float>("lse"), gradient_of(k, divisor));
 }
 
 Status launch_cross_entropy_grad(const CpuCall& k) {
@@ -64,9 +75,28 @@ Status launch_cross_entropy_grad(const CpuCall& k) {
   return Status::success();
 }
 
+template <typename Label>
+Status cross_entropy_with_grad(const CpuCall& k) {
+  auto* losses = k.scratch<double>();
+  int64_t bad_row;
+  const double weight = cpu::cross_entropy_with_grad(
+      logits_of(k.call), options_of(k), k.out<float>("dlogits"), k.in<float>("logits"), k.in<Label>("labels"), losses,
+      k.out<float>("lse"), gradient_of(k, 1.0), reduction_of(k.call) == LossReduction::Mean, &bad_row);
+  if (bad_row >= 0) return bad_label<Label>(k, bad_row);
+  store_loss(k, losses, weight);
+  return Status::success();
+}
+
+Status launch_cross_entropy_with_grad(const CpuCall& k) {
+  return k.call["labels"].dtype == DType::I64 ? cross_entropy_with_grad<int64_t>(k)
+                                              : cross_entropy_with_grad<int32_t>(k);
+}
+
 constexpr CpuKernel kernels[] = {
     {op_cross_entropy, "rows", accepts_cross_entropy, launch_cross_entropy, cross_entropy_workspace},
     {op_cross_entropy_grad, "rows", accepts_cross_entropy, launch_cross_entropy_grad},
+    {op_cross_entropy_with_grad, "rows", accepts_cross_entropy, launch_cross_entropy_with_grad,
+     cross_entropy_workspace},
 };
 
 }  // namespace

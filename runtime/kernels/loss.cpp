@@ -32,6 +32,7 @@ int64_t loss_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDes
 constexpr CudaCandidate candidates[] = {
     {op_cross_entropy, "rows", accepts_loss, loss_workspace},
     {op_cross_entropy_grad, "rows", accepts_loss},
+    {op_cross_entropy_with_grad, "rows", accepts_loss, loss_workspace},
     {op_nll_loss, "rows", accepts_loss, loss_workspace},
     {op_nll_loss_grad, "elements", accepts_nll_loss_grad},
 };

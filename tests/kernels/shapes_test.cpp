@@ -156,6 +156,9 @@ TEST_SUITE("ops") {
     check("cross_entropy", attrs, {normal({2, 21, 9, 17}), integers({2, 9, 17}, 0, 20), positive({21})});
     check("cross_entropy_grad", attrs,
           {normal({2, 21, 153}), integers({2, 153}, 0, 20), positive({2, 153}), positive({}), normal({})});
+    check("cross_entropy_with_grad", attrs, {normal({65, 1003}), integers({65}, 0, 1002), normal({})});
+    check("cross_entropy_with_grad", attrs,
+          {normal({2, 21, 9, 17}), integers({2, 9, 17}, 0, 20), normal({}), positive({21}), normal({2, 9, 17})});
   }
 
   TEST_CASE("elementwise functions with every kind of broadcasting") {
@@ -190,6 +193,7 @@ TEST_SUITE("ops") {
             {normal({131, 771}, narrow), normal({771}), normal({771})});
       check("cross_entropy_grad", {},
             {normal({65, 1003}, narrow), integers({65}, 0, 1002), positive({65}), positive({}), normal({})});
+      check("cross_entropy_with_grad", {}, {normal({65, 1003}, narrow), integers({65}, 0, 1002), normal({})});
     }
   }
 

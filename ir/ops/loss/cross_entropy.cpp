@@ -186,17 +186,16 @@ Result<Types> infer_cross_entropy_grad(const OpCall& call) {
 }
 
 // An ignored row's loss has the gradient 0 even when every row is, and the mean itself is 0 / 0.
-Status cross_entropy_grad_reference(const ReferenceCall& call) {
-  const TensorView &labels = call.in("labels"), &weight = call.in("weight");
+Status store_gradient(const ReferenceCall& call, llvm::ArrayRef<double> lse, double total_weight) {
+  const TensorView& labels = call.in("labels");
   ClassRows rows(call["logits"].shape, call.attrs);
-  std::vector<double> logits = call.load("logits"), lse = call.load("lse"), weights = call.load("class_weights"),
-                      dlse = call.load("dlse");
+  std::vector<double> logits = call.load("logits"), weights = call.load("class_weights"), dlse = call.load("dlse");
   double smoothing = call.get_float("label_smoothing"), share = smoothing / static_cast<double>(rows.classes);
   std::vector<double> dlogits(logits.size());
   for (int64_t r = 0; r < static_cast<int64_t>(lse.size()); ++r) {
     Result<std::optional<int64_t>> label = label_of(call, labels, r, rows.classes);
     if (!label) return label.takeError();
-    double dloss = *label ? row_gradient(call, weight.get(0), r) : 0;
+    double dloss = *label ? row_gradient(call, total_weight, r) : 0;
     double target = *label ? (1 - smoothing) * class_weight(weights, **label) : 0;
     double mass = target + (share > 0 ? share * smoothed_sum(rows, weights, r, nullptr) : 0);
     double of_softmax = dloss * mass + (dlse.empty() ? 0 : dlse[static_cast<size_t>(r)]);
@@ -208,6 +207,10 @@ Status cross_entropy_grad_reference(const ReferenceCall& call) {
   }
   call.store(dlogits, "dlogits");
   return Status::success();
+}
+
+Status cross_entropy_grad_reference(const ReferenceCall& call) {
+  return store_gradient(call, call.load("lse"), call.in("weight").get(0));
 }
 
 std::optional<ChunkCall> cross_entropy_grad_chunk(const OpCall& call, Chunk) {
@@ -229,6 +232,52 @@ std::vector<Sample> cross_entropy_grad_samples() {
        {{"classes", 21}, {"ignore_index", -1}, {"reduction", "none"}}},
       {{normal({2, 3, 2}), integers({2, 2}, 0, 2), positive({2, 2}), positive({}), normal({}), absent(),
         normal({2, 2})},
+       {{"ignore_index", 0}}},
+  };
+}
+
+Result<Types> infer_cross_entropy_with_grad(const OpCall& call) {
+  Result<Types> of_loss = infer_cross_entropy(call);
+  if (!of_loss) return of_loss;
+  if (Status s = need_type(call, "dloss", (*of_loss)[0])) return s;
+  if (Status s = need_type(call, "dlse", (*of_loss)[1])) return s;
+  Types types{call["logits"]};
+  types.append(*of_loss);
+  return types;
+}
+
+Status cross_entropy_with_grad_reference(const ReferenceCall& call) {
+  if (Status s = cross_entropy_reference(call)) return s;
+  return store_gradient(call, all_elements(call.out("lse")), call.out("weight").get(0));
+}
+
+double cross_entropy_with_grad_flops(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return 2 * logits_flops(call, results);
+}
+
+// The gradient of a mean needs the weight of the whole batch, which no chunk has.
+std::optional<ChunkCall> cross_entropy_with_grad_chunk(const OpCall& call, Chunk) {
+  const llvm::StringRef reduction = call.get_string("reduction");
+  if (reduction == "mean") return std::nullopt;
+  ChunkCall made = cut_operands(call, {"logits", "labels", "dlse"});
+  made.cut[call.index("dloss")] = call["dloss"].rank() > 0;
+  made.combine = {Combine::Rows, reduction == "none" ? Combine::Rows : Combine::Sum, Combine::Rows, Combine::Sum};
+  return made;
+}
+
+std::vector<Sample> cross_entropy_with_grad_samples() {
+  using namespace samples;
+  return {
+      {{normal({5, 4}), integers({5}, 0, 3), normal({})}},
+      {{normal({5, 4}, DType::BF16), integers({5}, 0, 3), normal({}), positive({4})}, {{"label_smoothing", 0.1}}},
+      {{normal({5, 4}, DType::F16), integers({5}, 0, 3), normal({})}},
+      {{normal({5, 24}), integers({5}, 0, 20), normal({}), positive({21})},
+       {{"classes", 21}, {"label_smoothing", 0.25}, {"reduction", "sum"}}},
+      {{normal({5, 24}, DType::BF16), values({5}, {0, -1, 20, 3, -1}, DType::I32), normal({5}), absent(), normal({5})},
+       {{"classes", 21}, {"ignore_index", -1}, {"reduction", "none"}}},
+      {{normal({2, 3, 2}), integers({2, 2}, 0, 2), normal({2, 2}), positive({3})},
+       {{"ignore_index", 0}, {"label_smoothing", 0.1}, {"reduction", "none"}}},
+      {{normal({2, 3, 2}), values({2, 2}, {0, 2, 1, 0}, DType::I64), normal({}), positive({3}), normal({2, 2})},
        {{"ignore_index", 0}}},
   };
 }
@@ -270,6 +319,25 @@ constinit const OpDef op_cross_entropy_grad{
     .linear = {"dloss * class_weights + dlse"},
     .reference = cross_entropy_grad_reference,
     .samples = cross_entropy_grad_samples,
+};
+
+constinit const OpDef op_cross_entropy_with_grad{
+    .name = "cross_entropy_with_grad",
+    .summary =
+        "dlogits, loss, lse, weight: what cross_entropy and cross_entropy_grad make, where dloss and dlse depend on "
+        "neither; attributes as in cross_entropy",
+    .operands = {"logits", "labels", "dloss", "class_weights?", "dlse?"},
+    .results = {"dlogits", "loss", "lse", "weight"},
+    .attrs = cross_entropy_attrs,
+    .infer = infer_cross_entropy_with_grad,
+    .gradient = no_second_derivative,
+    .class_labels = "labels",
+    .in_place = {{"dlogits", "logits"}},
+    .flops = cross_entropy_with_grad_flops,
+    .chunk = cross_entropy_with_grad_chunk,
+    .linear = {"dloss + dlse"},
+    .reference = cross_entropy_with_grad_reference,
+    .samples = cross_entropy_with_grad_samples,
 };
 
 }  // namespace plimsoll

@@ -19,11 +19,24 @@ template <typename Label>
 double cross_entropy_rows(const AxisShape& shape, const CrossEntropyOptions& options, const float* logits,
                           const Label* labels, double* losses, float* lse, int64_t* bad_row);
 
-// dlogits = dloss * d(row loss)/d(logits); dloss has `dloss_step` 1 for one per row, 0 for one in all, and is
-// divided by `divisor`. Null, or one per row, `dlse` is the gradient of the lse. dlogits may be the logits.
+// What flows back: dloss has `dloss_step` 1 for one per row, 0 for one in all, and is divided by `divisor`. Null, or
+// one per row, `dlse` is the gradient of the lse.
+struct LossGradient {
+  const float* dloss;
+  int64_t dloss_step;
+  double divisor;
+  const float* dlse;
+};
+
+// dlogits = dloss * d(row loss)/d(logits) + dlse * d(lse)/d(logits). dlogits may be the logits.
 template <typename Label>
 void cross_entropy_grad(const AxisShape& shape, const CrossEntropyOptions& options, float* dlogits, const float* logits,
-                        const Label* labels, const float* lse, const float* dloss, int64_t dloss_step, double divisor,
-                        const float* dlse);
+                        const Label* labels, const float* lse, const LossGradient& gradient);
+
+// Both at once, while rows are in the caches. With `is_mean` the divisor is the weight of the labels.
+template <typename Label>
+double cross_entropy_with_grad(const AxisShape& shape, const CrossEntropyOptions& options, float* dlogits,
+                               const float* logits, const Label* labels, double* losses, float* lse,
+                               LossGradient gradient, bool is_mean, int64_t* bad_row);
 
 }  // namespace plimsoll::cpu

@@ -33,5 +33,8 @@ __device__ inline float row_gradient(const ClassLabels& labels, const float* dlo
 // Adds up losses and weights of all rows into the scalars that the op gives; with no reduction only the weights.
 cudaError_t reduce_losses(LossReduction reduction, int64_t rows, float* loss, float* weight, const float* losses,
                           const float* weights, float* parts, cudaStream_t stream);
+// The weight alone, of the labels: the same bits.
+cudaError_t sum_label_weights(const ClassLabels& labels, int64_t classes, int64_t rows, float* weight, float* parts,
+                              cudaStream_t stream);
 
 }  // namespace plimsoll::cuda

@@ -40,6 +40,18 @@ struct ClassLabels {
                                              const void* logits, const float* lse, const float* weight,
                                              const float* dloss, const float* dlse, cudaStream_t stream);
 
+// A loss and the gradient of its scores; dlogits may be logits. Workspace: loss_workspace(rows) floats.
+struct LossWithGradient {
+  ClassScores scores;
+  ClassLabels labels;
+  void* dlogits;
+  float *loss, *lse, *weight;  // as cross_entropy gives them
+  const void* logits;
+  const float *dloss, *dlse;  // as cross_entropy_grad reads them
+  float* workspace;
+};
+[[nodiscard]] cudaError_t cross_entropy_with_grad(const LossWithGradient& call, cudaStream_t stream);
+
 // Minus the score at the label.
 [[nodiscard]] cudaError_t nll_loss(const ClassScores& scores, const ClassLabels& labels, float* loss, float* weight,
                                    const void* log_probs, float* workspace, cudaStream_t stream);

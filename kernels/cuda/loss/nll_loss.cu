@@ -22,6 +22,19 @@ __global__ void __launch_bounds__(block_threads)
   if (threadIdx.x == 0) parts[blockIdx.x] = sums;
 }
 
+// In the same order.
+__global__ void __launch_bounds__(block_threads)
+    partial_weights_kernel(LossSums* parts, ClassLabels labels, int64_t classes, int64_t rows) {
+  LossSums sums{0, 0};
+  const int64_t step = int64_t{gridDim.x} * block_threads;
+  for (int64_t row = int64_t{blockIdx.x} * block_threads + threadIdx.x; row < rows; row += step) {
+    const Label label(labels, row, classes);
+    if (label.counts()) sums.weight += class_weight(labels, label.index);
+  }
+  sums = block_reduce(sums, Add(), LossSums{0, 0});
+  if (threadIdx.x == 0) parts[blockIdx.x] = sums;
+}
+
 __global__ void __launch_bounds__(block_threads)
     add_losses_kernel(LossReduction reduction, float* loss, float* weight, const LossSums* parts, int count) {
   const auto t = static_cast<int>(threadIdx.x);
@@ -73,6 +86,15 @@ cudaError_t reduce_losses(LossReduction reduction, int64_t rows, float* loss, fl
   const auto count = static_cast<int>(loss_parts(rows));
   partial_losses_kernel<<<static_cast<unsigned>(count), block_threads, 0, stream>>>(sums, losses, weights, rows);
   add_losses_kernel<<<1, block_threads, 0, stream>>>(reduction, loss, weight, sums, count);
+  return cudaGetLastError();
+}
+
+cudaError_t sum_label_weights(const ClassLabels& labels, int64_t classes, int64_t rows, float* weight, float* parts,
+                              cudaStream_t stream) {
+  auto* sums = reinterpret_cast<LossSums*>(parts);
+  const auto count = static_cast<int>(loss_parts(rows));
+  partial_weights_kernel<<<static_cast<unsigned>(count), block_threads, 0, stream>>>(sums, labels, classes, rows);
+  add_losses_kernel<<<1, block_threads, 0, stream>>>(LossReduction::None, nullptr, weight, sums, count);
   return cudaGetLastError();
 }
 

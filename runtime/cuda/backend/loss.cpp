@@ -37,6 +37,23 @@ Status launch_cross_entropy_grad(const CudaCall& k) {
                                               k.in<float>("dloss"), k.in<float>("dlse"), k.stream));
 }
 
+cuda::LossWithGradient loss_with_gradient(const CudaCall& k) {
+  return {.scores = scores_of(k.call["logits"], k),
+          .labels = labels_of(k),
+          .dlogits = k.out("dlogits"),
+          .loss = k.out<float>("loss"),
+          .lse = k.out<float>("lse"),
+          .weight = k.out<float>("weight"),
+          .logits = k.in("logits"),
+          .dloss = k.in<float>("dloss"),
+          .dlse = k.in<float>("dlse"),
+          .workspace = k.scratch<float>()};
+}
+
+Status launch_cross_entropy_with_grad(const CudaCall& k) {
+  return launched(k, cuda::cross_entropy_with_grad(loss_with_gradient(k), k.stream));
+}
+
 Status launch_nll_loss(const CudaCall& k) {
   return launched(k, cuda::nll_loss(scores_of(k.call["log_probs"], k), labels_of(k), k.out<float>("loss"),
                                     k.out<float>("weight"), k.in("log_probs"), k.scratch<float>(), k.stream));
@@ -50,6 +67,7 @@ Status launch_nll_loss_grad(const CudaCall& k) {
 constexpr CudaLauncher launchers[] = {
     {op_cross_entropy, "rows", launch_cross_entropy},
     {op_cross_entropy_grad, "rows", launch_cross_entropy_grad},
+    {op_cross_entropy_with_grad, "rows", launch_cross_entropy_with_grad},
     {op_nll_loss, "rows", launch_nll_loss},
     {op_nll_loss_grad, "elements", launch_nll_loss_grad},
 };
