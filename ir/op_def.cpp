@@ -107,7 +107,8 @@ bool OpCall::gives(llvm::StringRef result) const {
   const Port& port = op.results[op.result(result)];
   if (port.condition.empty()) return true;
   const bool is_operand = llvm::any_of(op.operands, [&](const Port& each) { return each.name == port.condition; });
-  return is_operand ? has(port.condition) : get_int(port.condition) != 0;
+  if (is_operand) return has(port.condition);
+  return op.attr(port.condition).kind == AttrKind::DType ? attrs.has(port.condition) : get_int(port.condition) != 0;
 }
 
 size_t OpCall::result_index(PortKey result) const {

@@ -142,23 +142,27 @@ Result<ForwardModel> divide_forward(ForwardModel undivided, const TrainingReques
 }
 
 Result<Derived> derive_program(const ForwardModel& forward, const SplitChoice& split, const TrainingRequest& request,
-                               const DeviceDescription& device, const KernelCatalog& catalog, PassManager passes) {
+                               const DeviceDescription& device, const KernelCatalog& catalog, PassManager passes,
+                               Copies copies) {
   Result<Program> program = make_program(forward, split, request);
   if (!program) return program.takeError();
   note_untrained(forward.graph, *program, passes);
   if (split.chunks == 1)
     for (Graph& function : program->functions)
       if (Result<bool> changed = passes.run(function, whole_batch_pipeline); !changed) return changed.takeError();
-  return schedule_program(std::move(*program), request, device, catalog, std::move(passes));
+  return schedule_program(std::move(*program), request, device, catalog, std::move(passes), copies);
 }
 
 Result<Derived> schedule_program(Program program, const TrainingRequest& request, const DeviceDescription& device,
-                                 const KernelCatalog& catalog, PassManager passes) {
+                                 const KernelCatalog& catalog, PassManager passes, Copies copies) {
   Derived derived{PlanDraft(std::move(program), device, catalog), std::move(passes)};
   for (Graph& function : derived.draft.program.functions) {
     Result<bool> changed = derived.passes.run(function, step_pipeline(request, catalog.preferences()));
     if (!changed) return changed.takeError();
   }
+  if (copies == Copies::Kept)
+    if (Result<bool> changed = run_steps(derived.passes, derived.draft, "keep-copies, dce"); !changed)
+      return changed.takeError();
   if (derived.passes.leave("train")) return derived;
 
   derived.passes.enter("fit");

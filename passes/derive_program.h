@@ -50,11 +50,14 @@ struct Derived {
   PlanDraft draft;
   PassManager passes;  // with all decisions so far
 };
+// Whether a step makes 16-bit copies of trained parameters itself, or updates write them for the next step.
+enum class Copies : uint8_t { Made, Kept };
 // Runs the passes behind differentiation on the program's functions and orders their instructions.
 Result<Derived> schedule_program(Program program, const TrainingRequest& request, const DeviceDescription& device,
-                                 const KernelCatalog& catalog, PassManager passes);
+                                 const KernelCatalog& catalog, PassManager passes, Copies copies = Copies::Made);
 Result<Derived> derive_program(const ForwardModel& forward, const SplitChoice& split, const TrainingRequest& request,
-                               const DeviceDescription& device, const KernelCatalog& catalog, PassManager passes);
+                               const DeviceDescription& device, const KernelCatalog& catalog, PassManager passes,
+                               Copies copies = Copies::Made);
 
 // A job's program as it is, and the graph that others are derived of.
 struct PreparedProgram {

@@ -1,5 +1,9 @@
 #include "passes/states_of_plan.h"
 
+#include "ir/kept_copies.h"
+
+#include "llvm/ADT/STLExtras.h"
+
 namespace plimsoll {
 
 llvm::StringMap<OwnState> states_of_rank(const Plan& plan) {
@@ -24,6 +28,10 @@ StagesOfStates stages_of_states(const Plan& plan) {
   for (const auto& state : stages_with)
     if (state.second > 1) owners.erase(state.first());
   return owners;
+}
+
+bool keeps_copies(const Plan& plan) {
+  return llvm::any_of(plan.states, [](const PlanState& state) { return is_kept_copy(state.role, state.init); });
 }
 
 }  // namespace plimsoll

@@ -11,5 +11,7 @@ namespace plimsoll {
 // What one rank has of each state, of all stages.
 llvm::StringMap<OwnState> states_of_rank(const Plan& plan);
 StagesOfStates stages_of_states(const Plan& plan);
+// Whether 16-bit copies of parameters are states.
+bool keeps_copies(const Plan& plan);
 
 }  // namespace plimsoll

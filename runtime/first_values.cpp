@@ -2,12 +2,14 @@
 
 #include "ir/adapter_names.h"
 #include "ir/fused_body.h"
+#include "ir/kept_copies.h"
 #include "ir/support/strings.h"
 
 #include "llvm/ADT/STLExtras.h"
 
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <vector>
 
 namespace plimsoll {
@@ -48,13 +50,28 @@ class Finder {
 
   void start(size_t i) {
     const PlanState& state = plan_.states[i];
+    if (is_kept_copy(state.role, state.init)) {  // it is read in the parameter's place
+      const size_t parameter = state_named(state.init.source);
+      traced_[state.slot] = {Traced{parameter, dims_of(parameter)}};
+      return;
+    }
     if (state.init.kind != StateInit::Kind::Weights) {
       values_[i].kind = FirstValue::Kind::Constant;
       return;
     }
-    Traced traced{i, {}};
-    for (size_t d = 0; d < whole_of(i).size(); ++d) traced.dims.push_back(static_cast<int64_t>(d));
-    traced_[state.slot] = {traced};
+    traced_[state.slot] = {Traced{i, dims_of(i)}};
+  }
+
+  size_t state_named(llvm::StringRef name) const {
+    size_t i = 0;
+    while (name_of(i) != name) ++i;
+    return i;
+  }
+
+  llvm::SmallVector<int64_t, 4> dims_of(size_t state) const {
+    llvm::SmallVector<int64_t, 4> dims(whole_of(state).size());
+    std::iota(dims.begin(), dims.end(), 0);
+    return dims;
   }
 
   // The weights that a value is, one behind the other; none of other values.

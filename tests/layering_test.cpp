@@ -133,7 +133,7 @@ const Folder folders[] = {
     {"passes/add_lengths",
      {"passes/derive_program.h", "passes/derive_stages.h", "passes/lower_to_plan.h", "passes/states_of_plan.h",
       "ir/machine/", "ir/plan/", "ir/support/", "llvm/"}},
-    {"passes/states_of_plan", {"passes/partition/", "ir/plan/"}},
+    {"passes/states_of_plan", {"passes/partition/", "ir/", "ir/plan/", "llvm/"}},
     {"passes/compile",
      {"passes/add_evaluation.h", "passes/budget/", "passes/partition/", "passes/target/", "passes/train/",
       "passes/derive_program.h", "passes/derive_stages.h", "passes/pipelines.h", "ir/machine/", "ir/plan/",

@@ -1,6 +1,7 @@
 #include "frontend/api/reference_step.h"
 
 #include "ir/builder.h"
+#include "ir/kept_copies.h"
 #include "ir/plan/adapters.h"
 #include "passes/compile.h"
 #include "passes/partition/resize_batch.h"
@@ -137,7 +138,8 @@ static QuantizeRequest request_of(llvm::ArrayRef<PackedWeight> weights, const Pl
   for (const PackedWeight& each : weights) packed.insert(each.source);
   std::vector<std::string> others;
   for (const PlanState& state : plan.states)
-    if (state.role == StateRole::Parameter && !packed.contains(state.init.source))
+    if (state.role == StateRole::Parameter && !is_kept_copy(state.role, state.init) &&
+        !packed.contains(state.init.source))
       others.push_back(plan.slots[static_cast<size_t>(state.slot)].name);
   request.skip = exactly(others);
   return request;
@@ -148,7 +150,8 @@ TrainingRequest request_of(const Plan& plan) {
   request.loss = plan.training.asked_loss;
   std::vector<std::string> trained, frozen;
   for (const PlanState& state : plan.states)
-    if (state.role == StateRole::Parameter || state.role == StateRole::Buffer)
+    if ((state.role == StateRole::Parameter && !is_kept_copy(state.role, state.init)) ||
+        state.role == StateRole::Buffer)
       (state.trained ? trained : frozen).push_back(plan.slots[static_cast<size_t>(state.slot)].name);
   request.train = exactly(trained);
   request.freeze = exactly(frozen);

@@ -1,5 +1,7 @@
 #include "ir/plan/snapshot_bytes.h"
 
+#include "ir/kept_copies.h"
+
 #include "llvm/ADT/StringSet.h"
 
 namespace plimsoll {
@@ -29,8 +31,8 @@ class SnapshotBytes {
 }  // namespace
 
 bool is_in_checkpoints(StateRole role, const StateInit& init, llvm::StringRef name) {
-  return role != StateRole::Gradient && init.kind != StateInit::Kind::TransposeOf && name != "accumulated_weight" &&
-         name != "learning_rate";
+  return role != StateRole::Gradient && init.kind != StateInit::Kind::TransposeOf && !is_kept_copy(role, init) &&
+         name != "accumulated_weight" && name != "learning_rate";
 }
 
 int64_t snapshot_bytes(llvm::ArrayRef<const Graph*> functions) {

@@ -1,5 +1,7 @@
 #include "ir/plan/validate.h"
 
+#include "ir/kept_copies.h"
+
 #include "ir/verify.h"
 
 #include "llvm/ADT/StringMap.h"
@@ -27,6 +29,7 @@ class Validator {
   Status function(size_t index);
   Status instruction(const PlanFunction& function, size_t index);
   Status states();
+  Status copy(const PlanState& state, const PlanState& source);
   Status transpose(const PlanState& state, const PlanState& source);
   Status gradient(const PlanGradient& gradient);
 
@@ -167,8 +170,27 @@ Status Validator::states() {
     if (!source)
       return broken(plan_.slots[state.slot].name + (is_turned ? " is the transpose of " : " starts as a copy of ") +
                     state.init.source + ", which is no state");
-    if (!is_turned) continue;
-    if (Status s = transpose(state, *source)) return s;
+    if (is_turned)
+      if (Status s = transpose(state, *source)) return s;
+    if (is_kept_copy(state.role, state.init))
+      if (Status s = copy(state, *source)) return s;
+  }
+  return Status::success();
+}
+
+// What changes one of the two changes the other.
+Status Validator::copy(const PlanState& state, const PlanState& source) {
+  const Slot &own = plan_.slots[state.slot], &other = plan_.slots[source.slot];
+  if (own.type.shape != other.type.shape || !is_16_bit_float(own.type.dtype))
+    return broken(own.name + " is " + to_string(own.type) + " but a 16-bit copy of " + other.name + ", " +
+                  to_string(other.type));
+  for (const PlanFunction& function : plan_.functions) {
+    const auto changes = [&](const PlanState& each) {
+      return llvm::any_of(function.updates, [&](const PlanUpdate& update) { return update.state == each.slot; });
+    };
+    if (changes(state) != changes(source))
+      return broken(own.name + " is the 16-bit copy of " + other.name + ", and " + function.name + " changes only " +
+                    (changes(state) ? "the copy" : "the parameter"));
   }
   return Status::success();
 }

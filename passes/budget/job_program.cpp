@@ -1,7 +1,10 @@
 #include "passes/budget/job_program.h"
 
+#include "passes/analysis/aliasing.h"
 #include "passes/budget/program_size.h"
 #include "passes/budget/split_search.h"
+
+#include "llvm/ADT/STLExtras.h"
 
 #include <algorithm>
 
@@ -12,17 +15,39 @@ constexpr double split_effort = 0.1;  // search work of a program in chunks, as 
 
 }  // namespace
 
+bool casts_parameters(const Program& program) {
+  return llvm::any_of(program.functions, [](const Graph& graph) {
+    return llvm::any_of(graph.order(), [&](NodeId id) {
+      const Node& node = graph.node(id);
+      if (node.op->name != "cast" || !is_16_bit_float(graph.type(node.results[0]).dtype)) return false;
+      const State* state = graph.find_state(root_of(graph, node.operands[0]));
+      return state && state->trained;
+    });
+  });
+}
+
 Result<std::unique_ptr<JobProgram>> JobPrograms::program(const SplitChoice& choice, PassManager passes, double effort,
                                                          CallKeys lean, int64_t stored_bytes) const {
+  return make(choice, std::move(passes), effort, std::move(lean), stored_bytes, Copies::Made);
+}
+
+Result<std::unique_ptr<JobProgram>> JobPrograms::program_with_kept_copies() const {
+  return make({}, forward_.passes.quiet(), 1, {}, 0, Copies::Kept);
+}
+
+Result<std::unique_ptr<JobProgram>> JobPrograms::make(const SplitChoice& choice, PassManager passes, double effort,
+                                                      CallKeys lean, int64_t stored_bytes, Copies copies) const {
   auto made = std::make_unique<JobProgram>();
   TrainingRequest request = request_;
   if (stored_bytes > 0) request.quantize.turned_bytes = stored_bytes;
   made->lean_calls = lean.size();
   if (!lean.empty()) made->catalog = std::make_unique<LeanCatalog>(catalog_, std::move(lean));
   const KernelCatalog& catalog = made->catalog ? static_cast<const KernelCatalog&>(*made->catalog) : catalog_;
-  const bool is_known = request_.prepared && choice.chunks == 1 && !made->catalog && stored_bytes == 0;
-  Result<Derived> derived = is_known ? Result<Derived>(request_.prepared->whole)
-                                     : derive_program(forward_, choice, request, device_, catalog, std::move(passes));
+  const bool is_known =
+      request_.prepared && choice.chunks == 1 && !made->catalog && stored_bytes == 0 && copies == Copies::Made;
+  Result<Derived> derived =
+      is_known ? Result<Derived>(request_.prepared->whole)
+               : derive_program(forward_, choice, request, device_, catalog, std::move(passes), copies);
   if (!derived) return derived.takeError();
   derived->draft.catalog = &catalog;  // that of what is known may be gone
   if (choice.chunks > 1) made->from = forward_.graph.value(choice.from).name;

@@ -26,6 +26,9 @@ struct JobProgram {
   const Plan& plain() const { return plans->plain(); }
 };
 
+// Does a step cast parameters that it trains to 16 bits?
+bool casts_parameters(const Program& program);
+
 // Derives programs of one job and makes their plain plans.
 class JobPrograms {
  public:
@@ -37,6 +40,8 @@ class JobPrograms {
   // transposes of codes are states, where that is not 0.
   Result<std::unique_ptr<JobProgram>> program(const SplitChoice& choice, PassManager passes, double effort,
                                               CallKeys lean, int64_t stored_bytes = 0) const;
+  // The whole batch, with 16-bit copies of trained parameters that outlive a step.
+  Result<std::unique_ptr<JobProgram>> program_with_kept_copies() const;
   Result<std::unique_ptr<JobProgram>> split_program(const SplitChoice& choice) const;
   // The same program with the work of a short search.
   Result<std::unique_ptr<JobProgram>> short_program(const JobProgram& usual) const;
@@ -44,6 +49,8 @@ class JobPrograms {
   bool tries_many() const { return request_.split < 1; }
 
  private:
+  Result<std::unique_ptr<JobProgram>> make(const SplitChoice& choice, PassManager passes, double effort, CallKeys lean,
+                                           int64_t stored_bytes, Copies copies) const;
   Status make_plans(JobProgram& program) const;
 
   const ForwardModel& forward_;

@@ -46,6 +46,7 @@ class SplitSearch {
       Result<Plan> fastest =
           made_transposes_ > 0 ? whole_with_stored(std::numeric_limits<int64_t>::max()) : Result<Plan>(whole_->plain());
       if (!fastest) return fastest.takeError();
+      if (Status s = keep_copies(*fastest, std::numeric_limits<int64_t>::max())) return s;
       Result<std::vector<Plan>> frontier = budget_frontier(*fastest, [&](int64_t smaller) -> Result<Plan> {
         Result<std::optional<Plan>> plan = within(smaller);
         if (!plan) return plan.takeError();
@@ -71,11 +72,31 @@ class SplitSearch {
   // than is asked for. Transposes of stored codes become states where there is room for them beside a step without
   // remats and copies; these would cost what transposes as states save.
   Result<std::optional<Plan>> within(int64_t budget_bytes) {
-    if (made_transposes_ == 0) return within_as_made(budget_bytes);
-    if (whole_->plain().promised_bytes() <= budget_bytes) return whole_with_stored(budget_bytes);
+    const bool is_plain = whole_->plain().promised_bytes() <= budget_bytes;
+    if (made_transposes_ > 0 && is_plain) return whole_with_stored(budget_bytes);
     Result<std::optional<Plan>> plan = within_as_made(budget_bytes);
-    if (plan && *plan) (*plan)->decisions.push_back(decide_transposes(**plan, made_transposes_, whole_->plain()));
+    if (!plan || !*plan) return plan;
+    if (made_transposes_ > 0)
+      (*plan)->decisions.push_back(decide_transposes(**plan, made_transposes_, whole_->plain()));
+    if (is_plain && request_.split <= 1)
+      if (Status s = keep_copies(**plan, budget_bytes)) return s;
     return plan;
+  }
+
+  // The whole batch without remats and copies becomes the same with 16-bit copies of trained parameters that outlive a
+  // step, where these fit beside it. They fit within every larger budget too, so more budget gives no slower plan.
+  Status keep_copies(Plan& plan, int64_t budget_bytes) {
+    if (request_.is_short || request_.is_one_of_many || !casts_parameters(whole_->derived->draft.program))
+      return Status::success();
+    if (!kept_copies_) {
+      Result<std::unique_ptr<JobProgram>> made = programs_.program_with_kept_copies();
+      if (!made) return made.takeError();
+      kept_copies_ = std::move(*made);
+    }
+    const Plan& kept = kept_copies_->plain();
+    if (kept.promised_bytes() <= budget_bytes && kept.predicted_step_us < plan.predicted_step_us)
+      plan = plain_of(*kept_copies_, budget_bytes);
+    return Status::success();
   }
 
   // Short searches and those for one of many meshes do without. Ranks may have pieces of the codes.
@@ -344,7 +365,8 @@ class SplitSearch {
   const CompileHooks& hooks_;
   JobPrograms programs_;
   std::unique_ptr<JobProgram> whole_;
-  int64_t made_transposes_ = 0;  // bytes of transposes of stored codes, where these may be states
+  std::unique_ptr<JobProgram> kept_copies_;  // null: not made yet
+  int64_t made_transposes_ = 0;              // bytes of transposes of stored codes, where these may be states
   std::map<CallKeys, std::unique_ptr<JobProgram>> lean_;  // the whole batch with less workspace for some calls
   std::optional<SplitPrograms> splits_;
   std::map<const JobProgram*, std::unique_ptr<JobProgram>> short_;  // with a short search, by the usual one

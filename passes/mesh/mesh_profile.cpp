@@ -46,6 +46,7 @@ class WorkReader {
         add(step, node, axis_of(node) == MeshAxis::Data ? work.over_data : work.over_tensor);
         continue;
       }
+      if (may_be_kept(step, node)) continue;
       const Cost cost = cost_of(step, node, device_);
       const double us = predicted_us(step, node, chosen_kernel(step, node, catalog_), device_);
       (node.phase == Phase::Forward ? work.forward_us : work.backward_us) += us;
@@ -100,6 +101,12 @@ class WorkReader {
     });
   }
 
+  // A 16-bit copy of a parameter, which updates may write for the next step.
+  static bool may_be_kept(const Graph& graph, const Node& node) {
+    return node.op->name == "cast" && is_16_bit_float(graph.type(node.results[0]).dtype) &&
+           reads_states_alone(graph, node);
+  }
+
   static MeshAxis axis_of(const Node& node) {
     return parse_axis(node.attrs.get_string("axis")).value_or(MeshAxis::Data);
   }
@@ -143,7 +150,9 @@ class WorkReader {
         continue;
       }
       profile.update_us += predicted_us(function, node, chosen_kernel(function, node, catalog_), device_);
-      profile.update_memory_us += device_.roofline_us(0, cost_of(function, node, device_).bytes_moved, std::nullopt);
+      // Norms and other single numbers may come with updates, or several of them in one launch.
+      if (function.type(node.results[0]).elements() > 1)
+        profile.update_memory_us += device_.roofline_us(0, cost_of(function, node, device_).bytes_moved, std::nullopt);
     }
   }
 

@@ -2,6 +2,7 @@
 #include "ir/eight_bit_moments.h"
 #include "ir/ops/update/update_block.h"
 #include "ir/quantized_numbers.h"
+#include "kernels/cpu/elementwise/cast.h"
 #include "kernels/cpu/move/move.h"
 #include "kernels/cpu/norm/channel_norm.h"
 #include "kernels/cpu/update/optimizer.h"
@@ -26,6 +27,16 @@ void give_norms(const CpuCall& k) {
   if (auto* norms = k.out_if_given<float>("norms")) cpu::gradient_norms(norms, k.in<float>("grad"), k.elements());
 }
 
+// The 16-bit copy of the new parameter, where the call gives one.
+void give_copy(const CpuCall& k) {
+  if (!k.call.gives("copy")) return;
+  cpu::cast_elements(k.out("copy"), k.out_scalar("copy"), k.out("param"), Scalar::F32, k.elements());
+}
+
+bool accepts_with_copy(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return floats_are_f32(call, call.gives("copy") ? results.drop_back() : results);
+}
+
 cpu::AdamOptions adam_options_of(const CpuCall& k) {
   const OpCall& call = k.call;
   const AdamRounding rounding(call);
@@ -43,11 +54,13 @@ Status launch_adamw(const CpuCall& k) {
   if (skips(k)) {
     for (llvm::StringRef name : {"param", "m", "v"}) keep(k, name);
     give_norms(k);
+    give_copy(k);
     return Status::success();
   }
   cpu::adam(options, k.out<float>("param"), k.out<float>("m"), k.out<float>("v"), k.in<float>("param"),
             k.in<float>("grad"), k.in<float>("m"), k.in<float>("v"), *k.in<int64_t>("step"), *k.in<float>("lr"),
             gradient_scale(k), k.elements(), k.out_if_given<float>("norms"));
+  give_copy(k);
   return Status::success();
 }
 
@@ -82,11 +95,13 @@ Status launch_sgd(const CpuCall& k) {
     keep(k, "param");
     if (k.has("momentum")) keep(k, "momentum");
     give_norms(k);
+    give_copy(k);
     return Status::success();
   }
   cpu::sgd(options, k.out<float>("param"), k.out_if_given<float>("momentum"), k.in<float>("param"), k.in<float>("grad"),
            k.in<float>("momentum"), *k.in<float>("lr"), gradient_scale(k), k.elements(),
            k.out_if_given<float>("norms"));
+  give_copy(k);
   return Status::success();
 }
 
@@ -97,9 +112,9 @@ Status launch_running_update(const CpuCall& k) {
 }
 
 constexpr CpuKernel kernels[] = {
-    {op_adamw, "fused", floats_are_f32, launch_adamw},
+    {op_adamw, "fused", accepts_with_copy, launch_adamw},
     {op_adamw_8bit, "fused", floats_are_f32, launch_adamw_8bit},
-    {op_sgd, "fused", floats_are_f32, launch_sgd},
+    {op_sgd, "fused", accepts_with_copy, launch_sgd},
     {op_running_update, "channels", all_f32, launch_running_update},
 };
 

@@ -40,9 +40,14 @@ bool accepts_running_update(const OpCall& call, llvm::ArrayRef<Type>) {
   return call["running"].dtype == DType::F32 && call["batch"].dtype == DType::F32;
 }
 
-// All operands are read, and `written` of them replaced.
-double update_us(const OpCall& call, std::initializer_list<PortKey> written, const DeviceDescription& device) {
-  int64_t bytes = 0;
+// Of the 16-bit copy of an updated parameter.
+int64_t copy_bytes(const OpCall& call) {
+  return call.gives("copy") ? call["param"].elements() * dtype_bytes(call.attrs.get_dtype("copy_dtype")) : 0;
+}
+
+// All operands are read, `written` of them replaced, and `bytes` written besides.
+double update_us(const OpCall& call, std::initializer_list<PortKey> written, const DeviceDescription& device,
+                 int64_t bytes = 0) {
   for (size_t i = 0; i < call.count(); ++i)
     if (call.has(i)) bytes += call.operand(i).bytes();
   for (const PortKey& each : written)
@@ -51,13 +56,13 @@ double update_us(const OpCall& call, std::initializer_list<PortKey> written, con
 }
 
 double adamw_us(const OpCall& call, const DeviceDescription& device) {
-  return update_us(call, {"param", "m", "v"}, device);
+  return update_us(call, {"param", "m", "v"}, device, copy_bytes(call));
 }
 double adamw_8bit_us(const OpCall& call, const DeviceDescription& device) {
   return update_us(call, {"param", "m", "v", "scales"}, device);
 }
 double sgd_us(const OpCall& call, const DeviceDescription& device) {
-  return update_us(call, {"param", "momentum"}, device);
+  return update_us(call, {"param", "momentum"}, device, copy_bytes(call));
 }
 double running_update_us(const OpCall& call, const DeviceDescription& device) {
   return update_us(call, {"running"}, device);

@@ -31,6 +31,7 @@ graph @layers(%x: f32[512,1024], %labels: i64[512]) state(%w0: f32[1024,1024] pa
 Plan plan_for(const char* device = nullptr) {
   TrainingRequest request;
   request.precision = "bf16";
+  request.is_short = true;  // such a plan casts its parameters in every step
   Result<Plan> plan = compiled(model, request, device);
   REQUIRE_MESSAGE(bool(plan), llvm::toString(plan.takeError()));
   return std::move(*plan);

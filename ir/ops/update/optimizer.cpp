@@ -28,14 +28,15 @@ Result<Types> infer_sgd(const OpCall& call) {
   for (llvm::StringRef i : {"lr", "scale"})
     if (Status s = need_float_scalar(call, i)) return s;
   if (Status s = need_type(call, "skip", Type(DType::Bool, {}))) return s;
+  if (Status s = need_copy_dtype(call)) return s;
   Types results{call["param"]};
   if (call.has("momentum")) results.push_back(call["momentum"]);
   add_norms(call, results);
+  add_copy(call, results);
   return results;
 }
 
-void sgd_reference(const ReferenceCall& call) {
-  write_norms(call);
+void update_by_sgd(const ReferenceCall& call) {
   if (skips(call, {"param", "momentum"})) return;
   const TensorView &param = call.in("param"), &grad = call.in("grad"), &moment = call.in("momentum");
   double lr = call.in("lr").get(0), scale = scale_of(call), decay = call.get_float("weight_decay");
@@ -52,6 +53,12 @@ void sgd_reference(const ReferenceCall& call) {
   }
 }
 
+void sgd_reference(const ReferenceCall& call) {
+  write_norms(call);
+  update_by_sgd(call);
+  write_copy(call);
+}
+
 std::vector<Sample> sgd_samples() {
   SampleOperand lr = values({}, {0.1}), scale = values({}, {0.5});
   SampleOperand yes = values({}, {1}, DType::Bool), no = values({}, {0}, DType::Bool);
@@ -63,6 +70,9 @@ std::vector<Sample> sgd_samples() {
       {{normal({3}), values({3}, {1, INFINITY, NAN}), lr, normal({3}), scale, yes}, {{"momentum", 0.9}}},
       {{normal({3}), normal({3}), lr, normal({3}), absent(), no}, {{"momentum", 0.9}}},
       {{normal({3, 700}), normal({3, 700}), lr}, {{"norms", 1}}},
+      {{normal({3, 700}), normal({3, 700}, DType::BF16), lr, normal({3, 700})},
+       {{"momentum", 0.9}, {"norms", 1}, {"copy_dtype", DType::BF16}}},
+      {{normal({5}), normal({5}), lr, absent(), absent(), yes}, {{"copy_dtype", DType::F16}}},
       {{normal({1024}), normal({1024}, DType::F16), lr, normal({1024}), absent(), yes},
        {{"momentum", 0.9}, {"norms", 1}}}};
 }
@@ -75,14 +85,15 @@ Result<Types> infer_adamw(const OpCall& call) {
     if (Status s = need_float_scalar(call, i)) return s;
   if (Status s = need_type(call, "skip", Type(DType::Bool, {}))) return s;
   if (Status s = need_rounding(call)) return s;
+  if (Status s = need_copy_dtype(call)) return s;
   Types results{call["param"], call["m"], call["v"]};
   add_norms(call, results);
+  add_copy(call, results);
   return results;
 }
 
 // Decay is decoupled (Loshchilov and Hutter 2019) or part of the gradient (Kingma and Ba 2015).
-void adamw_reference(const ReferenceCall& call) {
-  write_norms(call);
+void update_by_adamw(const ReferenceCall& call) {
   if (skips(call, {"param", "m", "v"})) return;
   const std::vector<double> param = call.load("param"), grad = call.load("grad");
   std::vector<double> m = call.load("m"), v = call.load("v"), updated(param.size());
@@ -107,6 +118,12 @@ void adamw_reference(const ReferenceCall& call) {
   call.store(v, "v");
 }
 
+void adamw_reference(const ReferenceCall& call) {
+  write_norms(call);
+  update_by_adamw(call);
+  write_copy(call);
+}
+
 std::vector<Sample> adamw_samples() {
   SampleOperand lr = values({}, {0.01}), step = values({}, {3}, DType::I64);
   Attrs attrs{{"beta1", 0.9}, {"beta2", 0.99}, {"eps", 1e-8}, {"weight_decay", 0.1}};
@@ -117,6 +134,9 @@ std::vector<Sample> adamw_samples() {
   Attrs rounded = attrs;
   rounded.set("rounding_id", 77);
   rounded.set("first_draw", 12);
+  Attrs copied = with_norms, copied_f16 = attrs;
+  copied.set("copy_dtype", DType::BF16);
+  copied_f16.set("copy_dtype", DType::F16);
   return {
       {{normal({2, 3}), normal({2, 3}), normal({2, 3}), positive({2, 3}), step, lr}, attrs},
       {{normal({4}), normal({4}, DType::BF16), normal({4}), positive({4}), step, lr, values({}, {0.25})}, coupled},
@@ -130,7 +150,10 @@ std::vector<Sample> adamw_samples() {
       {{normal({7, 300}), normal({7, 300}, DType::BF16), normal({7, 300}), positive({7, 300}), step, lr, absent(),
         values({}, {1}, DType::Bool)},
        with_norms},
-      {{normal({500}, DType::BF16), normal({500}, DType::BF16), normal({500}), positive({500}), step, lr}, rounded}};
+      {{normal({500}, DType::BF16), normal({500}, DType::BF16), normal({500}), positive({500}), step, lr}, rounded},
+      {{normal({3, 999}), normal({3, 999}, DType::BF16), normal({3, 999}), positive({3, 999}), step, lr}, copied},
+      {{normal({6}), normal({6}), normal({6}), positive({6}), step, lr, absent(), values({}, {1}, DType::Bool)},
+       copied_f16}};
 }
 
 }  // namespace
@@ -138,11 +161,13 @@ std::vector<Sample> adamw_samples() {
 constinit const OpDef op_sgd{
     .name = "sgd",
     .summary =
-        "(param, grad, lr, momentum?, scale?, skip?) -> param', momentum'?, norms? {momentum, dampening, nesterov, "
-        "weight_decay, norms}",
+        "(param, grad, lr, momentum?, scale?, skip?) -> param', momentum'?, norms?, copy? {momentum, dampening, "
+        "nesterov, "
+        "weight_decay, norms, copy_dtype}",
     .operands = {"param", "grad", "lr", "momentum?", "scale?", "skip?"},
-    .results = {"param", "momentum?momentum", "norms?norms"},
-    .attrs = {{"momentum", 0.0}, {"dampening", 0.0}, {"nesterov", 0}, {"weight_decay", 0.0}, {"norms", 0}},
+    .results = {"param", "momentum?momentum", "norms?norms", "copy?copy_dtype"},
+    .attrs =
+        {{"momentum", 0.0}, {"dampening", 0.0}, {"nesterov", 0}, {"weight_decay", 0.0}, {"norms", 0}, copy_dtype_attr},
     .infer = infer_sgd,
     .gradient = Gradient::zero(),
     .precision = Precision::Full,
@@ -158,11 +183,12 @@ constinit const OpDef op_sgd{
 constinit const OpDef op_adamw{
     .name = "adamw",
     .summary =
-        "(param, grad, m, v, step, lr, scale?, skip?) -> param', m', v', norms? {beta1, beta2, eps, weight_decay, "
-        "decoupled=1, norms}",
+        "(param, grad, m, v, step, lr, scale?, skip?) -> param', m', v', norms?, copy? {beta1, beta2, eps, "
+        "weight_decay, "
+        "decoupled=1, norms, copy_dtype}",
     .operands = {"param", "grad", "m", "v", "step", "lr", "scale?", "skip?"},
-    .results = {"param", "m", "v", "norms?norms"},
-    .attrs = adamw_attrs,
+    .results = {"param", "m", "v", "norms?norms", "copy?copy_dtype"},
+    .attrs = adamw_attrs.with({copy_dtype_attr}),
     .infer = infer_adamw,
     .gradient = Gradient::zero(),
     .precision = Precision::Full,

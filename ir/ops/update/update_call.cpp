@@ -46,6 +46,25 @@ double rounded(const ReferenceCall& call, int64_t i, double value) {
   return std::bit_cast<float>((bits + (word >> 16)) & 0xffff0000);
 }
 
+Status need_copy_dtype(const OpCall& call) {
+  if (!call.gives("copy")) return Status::success();
+  const DType param = call["param"].dtype, copy = call.attrs.get_dtype("copy_dtype");
+  if (param == DType::F64 && is_float(copy)) return Status::success();  // it stands for any float, as above
+  if (param == DType::F32 && is_16_bit_float(copy)) return Status::success();
+  return model_error("copy_dtype is " + dtype_name(copy) + " of a parameter in " + dtype_name(param) +
+                     ", it must be bf16 or f16 of one in f32");
+}
+
+void add_copy(const OpCall& call, Types& results) {
+  if (call.gives("copy")) results.push_back(Type(call.attrs.get_dtype("copy_dtype"), call["param"].shape));
+}
+
+void write_copy(const ReferenceCall& call) {
+  if (!call.gives("copy")) return;
+  const TensorView &param = call.out("param"), &copy = call.out("copy");
+  for (int64_t i = 0; i < param.elements(); ++i) copy.set(i, param.get(i));
+}
+
 std::optional<ChunkCall> cut_update(const OpCall& call, Chunk chunk, std::initializer_list<PortKey> operands) {
   const int64_t elements = call["param"].elements();
   if (call.get_int("norms") && elements % (chunk.count * update_block) != 0) return std::nullopt;

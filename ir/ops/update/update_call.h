@@ -25,6 +25,13 @@ Status need_rounding(const OpCall& call);
 // A new element of the parameter as it is stored.
 double rounded(const ReferenceCall& call, int64_t i, double value);
 
+// Updates of an f32 parameter also give the new one rounded to {copy_dtype}, bf16 or f16, where they have it: what a
+// 16-bit step reads, so that it need not read and cast the parameter.
+inline constexpr AttrSpec copy_dtype_attr{"copy_dtype", AttrKind::DType, AttrNeed::Optional};
+Status need_copy_dtype(const OpCall& call);
+void add_copy(const OpCall& call, Types& results);
+void write_copy(const ReferenceCall& call);  // of the parameter that was written
+
 // The update of the elements in one chunk. Elements are updated each by itself; a norm is of a block, which no chunk
 // cuts.
 std::optional<ChunkCall> cut_update(const OpCall& call, Chunk chunk, std::initializer_list<PortKey> operands);

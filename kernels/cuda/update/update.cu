@@ -16,7 +16,7 @@ namespace {
 
 constexpr int lanes = 4;
 static_assert(lanes * block_threads == norm_block);
-constexpr int table_size = 40;  // keeps the parameters of a launch below 4 KB; one tensor costs less to pass
+constexpr int table_size = 36;  // keeps the parameters of a launch below 4 KB; one tensor costs less to pass
 
 template <typename Tensor, int capacity>
 struct UpdateTable {
@@ -90,6 +90,16 @@ __device__ void keep_lanes(T* to, const T* from, int64_t at, int64_t elements) {
     if (at + i < elements) to[at + i] = from[at + i];
 }
 
+// The 16-bit copy of an f32 parameter; other parameters have none.
+template <typename P>
+__device__ void store_copy(Scalar type, void* copy, const float (&param)[lanes], int64_t at, int64_t elements) {
+  if (!std::is_same_v<P, float> || !copy) return;
+  if (type == Scalar::F16)
+    store_lanes(static_cast<f16*>(copy), param, at, elements);
+  else
+    store_lanes(static_cast<bf16*>(copy), param, at, elements);
+}
+
 // The norm of a block's part of the gradient, of which every thread has its lanes.
 __device__ void store_norm(float* norm, const float (&gradient)[lanes]) {
   float squares = 0.0f;
@@ -106,14 +116,15 @@ __device__ void adam_lanes(const AdamFactors& f, const AdamCall& call, const Ada
   const M *m = static_cast<const M*>(tensor.m), *v = static_cast<const M*>(tensor.v);
   P* new_param = static_cast<P*>(tensor.new_param);
   M *new_m = static_cast<M*>(tensor.new_m), *new_v = static_cast<M*>(tensor.new_v);
+  float p[lanes], mean[lanes], square[lanes];
+  load_lanes(p, param, at, tensor.elements);
   if (call.skip && *call.skip) {
     keep_lanes(new_param, param, at, tensor.elements);
     keep_lanes(new_m, m, at, tensor.elements);
     keep_lanes(new_v, v, at, tensor.elements);
+    store_copy<P>(call.copy_type, tensor.copy, p, at, tensor.elements);
     return;
   }
-  float p[lanes], mean[lanes], square[lanes];
-  load_lanes(p, param, at, tensor.elements);
   load_lanes(mean, m, at, tensor.elements);
   load_lanes(square, v, at, tensor.elements);
   const AdamStep step(f, call);
@@ -128,6 +139,7 @@ __device__ void adam_lanes(const AdamFactors& f, const AdamCall& call, const Ada
   store_lanes(new_param, p, at, tensor.elements);
   store_lanes(new_m, mean, at, tensor.elements);
   store_lanes(new_v, square, at, tensor.elements);
+  store_copy<P>(call.copy_type, tensor.copy, p, at, tensor.elements);
 }
 
 template <typename P, typename G, typename M, int capacity>
@@ -148,13 +160,14 @@ template <typename P>
 __device__ void sgd_lanes(const SgdCall& call, const SgdTensor& tensor, const float (&g)[lanes], int64_t at) {
   const P *param = static_cast<const P*>(tensor.param), *momentum = static_cast<const P*>(tensor.momentum);
   P *new_param = static_cast<P*>(tensor.new_param), *new_momentum = static_cast<P*>(tensor.new_momentum);
+  float p[lanes], buffer[lanes] = {};
+  load_lanes(p, param, at, tensor.elements);
   if (call.skip && *call.skip) {
     keep_lanes(new_param, param, at, tensor.elements);
     if (momentum) keep_lanes(new_momentum, momentum, at, tensor.elements);
+    store_copy<P>(call.copy_type, tensor.copy, p, at, tensor.elements);
     return;
   }
-  float p[lanes], buffer[lanes] = {};
-  load_lanes(p, param, at, tensor.elements);
   if (momentum) load_lanes(buffer, momentum, at, tensor.elements);
   const float lr = *call.lr, scale = call.scale ? *call.scale : 1.0f, gain = 1.0f - call.dampening;
 #pragma unroll
@@ -168,6 +181,7 @@ __device__ void sgd_lanes(const SgdCall& call, const SgdTensor& tensor, const fl
   }
   store_lanes(new_param, p, at, tensor.elements);
   if (momentum) store_lanes(new_momentum, buffer, at, tensor.elements);
+  store_copy<P>(call.copy_type, tensor.copy, p, at, tensor.elements);
 }
 
 template <typename P, typename G, int capacity>

@@ -24,13 +24,15 @@ struct AdamTensor {
   void *new_param, *new_m, *new_v;
   const void *param, *grad, *m, *v;
   float* norms;
+  void* copy;  // takes the new parameter rounded to AdamCall::copy_type; may be null
   int64_t elements;
   Rounding rounding;
 };
 
-// param f32 and grad f32, bf16 or f16; or param bf16 and grad bf16 or f32. The moments are f32 or bf16.
+// param f32 and grad f32, bf16 or f16; or param bf16 and grad bf16 or f32. The moments are f32 or bf16. Copies, bf16 or
+// f16, are of f32 parameters.
 struct AdamCall {
-  Scalar param_type, grad_type, moment_type;
+  Scalar param_type, grad_type, moment_type, copy_type;
   const int64_t* step;
   const float *lr, *scale;
   const bool* skip;  // keeps everything as it was
@@ -65,12 +67,13 @@ struct SgdTensor {
   void *new_param, *new_momentum;
   const void *param, *grad, *momentum;  // no momentum: null
   float* norms;
+  void* copy;  // as AdamTensor's
   int64_t elements;
 };
 
 // param and momentum f32 and grad f32, bf16 or f16; or all bf16.
 struct SgdCall {
-  Scalar param_type, grad_type;
+  Scalar param_type, grad_type, copy_type;
   const float *lr, *scale;
   const bool* skip;
   float momentum_factor, dampening, weight_decay;

@@ -10,11 +10,17 @@ namespace {
 
 static_assert(cuda::norm_block == update_block);
 
+// F32 where there are no copies.
+Scalar copy_type_of(const CudaCall& k) {
+  return k.call.gives("copy") ? scalar_of(k.call.attrs.get_dtype("copy_dtype")) : Scalar::F32;
+}
+
 cuda::AdamCall adam_call_of(const CudaCall& k) {
   const OpCall& op = k.call;
   return {.param_type = k.in_scalar("param"),
           .grad_type = k.in_scalar("grad"),
           .moment_type = k.in_scalar("m"),
+          .copy_type = Scalar::F32,
           .step = k.in<int64_t>("step"),
           .lr = k.in<float>("lr"),
           .scale = k.in<float>("scale"),
@@ -42,10 +48,13 @@ Status launch_adamw(llvm::ArrayRef<CudaCall> calls) {
                        .m = each.in("m"),
                        .v = each.in("v"),
                        .norms = each.out_if_given<float>("norms"),
+                       .copy = each.out_if_given("copy"),
                        .elements = each.elements(),
                        .rounding = rounding_of(each)});
   const CudaCall& k = calls.front();
-  return launched(k, cuda::adam(adam_call_of(k), tensors.data(), static_cast<int>(tensors.size()), k.stream));
+  cuda::AdamCall call = adam_call_of(k);
+  call.copy_type = copy_type_of(k);
+  return launched(k, cuda::adam(call, tensors.data(), static_cast<int>(tensors.size()), k.stream));
 }
 
 static_assert(cuda::eight_bit_block == moment_block);
@@ -78,6 +87,7 @@ Status launch_sgd(llvm::ArrayRef<CudaCall> calls) {
   const OpCall& op = k.call;
   const cuda::SgdCall call{.param_type = k.in_scalar("param"),
                            .grad_type = k.in_scalar("grad"),
+                           .copy_type = copy_type_of(k),
                            .lr = k.in<float>("lr"),
                            .scale = k.in<float>("scale"),
                            .skip = k.in<bool>("skip"),
@@ -93,6 +103,7 @@ Status launch_sgd(llvm::ArrayRef<CudaCall> calls) {
                        .grad = each.in("grad"),
                        .momentum = each.in("momentum"),
                        .norms = each.out_if_given<float>("norms"),
+                       .copy = each.out_if_given("copy"),
                        .elements = each.elements()});
   return launched(k, cuda::sgd(call, tensors.data(), static_cast<int>(tensors.size()), k.stream));
 }

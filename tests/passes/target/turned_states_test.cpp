@@ -1,18 +1,15 @@
-#include "ir/plan/check.h"
 #include "passes/add_lengths.h"
 #include "passes/budget/budget_report.h"
 #include "passes/compile.h"
-#include "runtime/checkpoint/snapshot.h"
 #include "runtime/cpu/cpu_catalog.h"
 #include "runtime/packed_weights.h"
-#include "tests/support/small_training.h"
+#include "tests/support/kept_states.h"
 
 #include "llvm/ADT/STLExtras.h"
 
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <cstring>
 #include <set>
 
 // Frozen weights in 8-bit floats whose transposes are states as well, so that no step makes them.
@@ -100,15 +97,6 @@ RandomValues values_for(double weights = 0.15) {
   return values;
 }
 
-Tensor copy_of(Session& session, llvm::StringRef state) {
-  Tensor copy;
-  llvm::cantFail(session.read_state(state, [&](const TensorView& view) {
-    copy = Tensor(view.type, view.data);
-    return Status::success();
-  }));
-  return copy;
-}
-
 void check_transposes(Session& session) {
   for (const PlanState* state : transposes_of(session.plan())) {
     const std::string& name = session.plan().slots[static_cast<size_t>(state->slot)].name;
@@ -121,39 +109,6 @@ void check_transposes(Session& session) {
       is_right &= turned.get(i % columns * rows + i / columns) == codes.get(i);
     CHECK(is_right);
   }
-}
-
-std::vector<double> losses_of_steps(Session& session, const RandomValues& values, int steps) {
-  OneBatch data(values, session.inputs());
-  std::vector<double> losses;
-  for (int i = 0; i < steps; ++i) losses.push_back(llvm::cantFail(session.step(data)).loss);
-  return losses;
-}
-
-// What a checkpoint has of a session's states.
-struct Kept {
-  std::map<std::string, Tensor> tensors;
-
-  explicit Kept(Session& session) {
-    for (const WholeState& state : session.whole_states())
-      if (is_kept(state)) tensors.emplace(state.name, copy_of(session, state.name));
-  }
-  SavedStates saved(int64_t step) const {
-    return {[this](const WholeState& state) { return tensors.count(state.name) > 0; },
-            [this](const WholeState& state, int64_t first, const TensorView& into) {
-              const Tensor& tensor = tensors.at(state.name);
-              const int64_t size = dtype_bytes(tensor.type().dtype);
-              std::memcpy(into.data, static_cast<const char*>(tensor.data()) + first * size,
-                          static_cast<size_t>(into.type.bytes()));
-              return Status::success();
-            },
-            step};
-  }
-};
-
-std::string failure_of(const Plan& plan) {
-  Status status = check_plan(plan);
-  return status ? take_diag(std::move(status)).text() : "";
 }
 
 TEST_SUITE("e2e") {
