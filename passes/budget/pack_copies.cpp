@@ -17,7 +17,8 @@ namespace {
 
 using namespace remat;
 
-constexpr double effort = 0.25;         // of what a layout gets otherwise, for each way to a low one
+constexpr double effort = 0.25;         // of what a layout gets otherwise, for each way to a low one,
+constexpr int64_t least_rounds = 8;     // and at least so many times what it takes to place each buffer once
 constexpr double share_aside = 0.6;     // of the work, for lower prices of lives
 constexpr double attempt_share = 0.12;  // of the work, for each step down
 constexpr int max_rounds = 6;
@@ -33,7 +34,11 @@ bool is_wasteful(const PackedCopies& copies) {
 class CopyPacking {
  public:
   CopyPacking(const FunctionWithCopies& function, const Overlap& wide, const PlacementOptions& options)
-      : lives_(function, wide, options.alignment), wide_(wide), options_(options), wanted_(lives_.wanted().vec()) {}
+      : lives_(function, wide, options.alignment), wide_(wide), options_(options), wanted_(lives_.wanted().vec()) {
+    const FlexiblePlacer placer(lives_.buffers(), lives_.clock_us(), lives_.peak_of(lives_.lives_of(wanted_)));
+    steps_ = std::max(steps_for(effort * options.seconds, placement_steps_per_second),
+                      least_rounds * placer.steps_to_place_each());
+  }
 
   std::optional<PackedCopies> tight() {
     const int64_t peak = lives_.peak_of(lives_.lives_of(wanted_));
@@ -83,8 +88,6 @@ class CopyPacking {
     double total_us() const { return intervals.total_us(); }
   };
 
-  int64_t steps() const { return steps_for(effort * options_.seconds, placement_steps_per_second); }
-
   int64_t bytes_above(int64_t peak, double share) const {
     const int64_t unit = options_.alignment;
     return static_cast<int64_t>((1 + share) * static_cast<double>(peak)) / unit * unit;
@@ -94,7 +97,7 @@ class CopyPacking {
 
   // Once some of the work was in vain, lives are given up more easily.
   std::optional<Found> from_scratch(int64_t capacity_bytes) const {
-    int64_t left = steps();
+    int64_t left = steps_;
     FlexiblePlacer empty(lives_.buffers(), lives_.clock_us(), capacity_bytes);
     for (bool falls = true; falls;) {
       const FlexiblePlacer placer = empty;
@@ -108,7 +111,7 @@ class CopyPacking {
 
   // The same while lives are not given up easily. What is in the way of a lower layout is where large buffers are.
   std::optional<Found> anew(int64_t capacity_bytes) const {
-    const auto some = static_cast<int64_t>((1 - share_aside) * static_cast<double>(steps()));
+    const auto some = static_cast<int64_t>((1 - share_aside) * static_cast<double>(steps_));
     return found(FlexiblePlacer(lives_.buffers(), lives_.clock_us(), capacity_bytes), some, 0, wide_.total_us);
   }
 
@@ -147,7 +150,7 @@ class CopyPacking {
 
   // The layout pressed below a lower capacity. What was hard to place before is so again, so that it takes less work.
   std::optional<Found> pressed(const Found& high, int64_t capacity_bytes, llvm::ArrayRef<Life> wanted) const {
-    const auto most = static_cast<int64_t>(attempt_share * static_cast<double>(steps()));
+    const auto most = static_cast<int64_t>(attempt_share * static_cast<double>(steps_));
     int64_t left = high.steps_left;
     FlexiblePlacer placer = high.placer;
     do {
@@ -186,6 +189,7 @@ class CopyPacking {
   const Overlap& wide_;
   const PlacementOptions& options_;
   std::vector<CopyInterval> wanted_;
+  int64_t steps_ = 0;  // of work for each way to a low layout
 };
 
 // Whether no one needs `b` beside `a`.

@@ -21,6 +21,9 @@ namespace {
 using namespace placement;
 
 constexpr int32_t stretch_steps = 16;
+// Elementary steps of work for each buffer that is alive with the one that is placed: to find it, and to weigh whether
+// it gives way.
+constexpr int64_t steps_per_meeting = 16, steps_per_removal = 32;
 // Small buffers with long lives lie at the bottom and stay there: in the middle of the arena each would part the holes
 // of large ones for as long as it lives, and every search for a place would meet it. They are small where so many of
 // them fill the capacity, and lie there until they take a share of it.
@@ -122,6 +125,24 @@ int64_t FlexiblePlacer::bottom(const Life& life) const {
                            bottom_.begin() + life.last / stretch_steps + 1);
 }
 
+int64_t FlexiblePlacer::steps_to_place_each() const {
+  std::vector<int32_t> firsts, lasts;
+  for (size_t i = 0; i < intervals_.size(); ++i) {
+    if (states_[i].is_at_bottom) continue;
+    firsts.push_back(intervals_[i].wanted.first);
+    lasts.push_back(intervals_[i].wanted.last);
+  }
+  llvm::sort(firsts);
+  llvm::sort(lasts);
+  int64_t pairs = 0;  // that are alive together
+  size_t ended = 0;
+  for (size_t begun = 0; begun < firsts.size(); ++begun) {
+    while (lasts[ended] < firsts[begun]) ++ended;
+    pairs += static_cast<int64_t>(begun - ended);
+  }
+  return (steps_per_meeting + steps_per_removal) * pairs;
+}
+
 // What an interval takes of space and time; more after each failure.
 double FlexiblePlacer::hardness(size_t interval) const {
   return states_[interval].extent * (1 + states_[interval].failures);
@@ -176,7 +197,7 @@ void FlexiblePlacer::find_meetings(size_t interval) {
   llvm::sort(by_offset_);
   meetings_.clear();
   for (const auto& [offset, other] : by_offset_) meetings_.push_back(other);
-  steps_left_ -= 16 + 16 * static_cast<int64_t>(meetings_.size());
+  steps_left_ -= steps_per_meeting * static_cast<int64_t>(meetings_.size() + 1);
 }
 
 // Below all that is alive with the interval, between two of them, or above all.
@@ -194,7 +215,7 @@ int64_t FlexiblePlacer::lowest_hole(size_t interval) const {
 FlexiblePlacer::Spot FlexiblePlacer::cheapest_spot(size_t interval) {
   const int64_t hole = lowest_hole(interval);
   if (hole + intervals_[interval].bytes <= capacity_) return {hole, 0};
-  steps_left_ -= 32 * static_cast<int64_t>(meetings_.size());
+  steps_left_ -= steps_per_removal * static_cast<int64_t>(meetings_.size());
   return cheapest_in_the_way(interval);
 }
 

@@ -42,6 +42,8 @@ class FlexiblePlacer {
   // ir/support/search_effort.h.
   bool place(int64_t steps);
   int64_t steps_left() const { return steps_left_; }  // of the last call
+  // About the work of finding a place for each of them once, with something in the way of half of them.
+  int64_t steps_to_place_each() const;
   int64_t offset(size_t interval) const { return states_[interval].offset; }
   // Parts of lives that are no cores are given up more easily from now on; false where nothing is easier.
   bool lower_price();

@@ -121,6 +121,19 @@ TEST_SUITE("unit") {
     check_placement(intervals, 4000, placer.placement());
   }
 
+  TEST_CASE("flexible placement: the work of placing each once grows with the pairs that are alive together") {
+    const auto steps_for = [](std::vector<FlexibleInterval> intervals) {
+      return FlexiblePlacer(std::move(intervals), {}, 4000).steps_to_place_each();
+    };
+    CHECK(steps_for({fixed(3, {0, 4}), fixed(3, {5, 9})}) == 0);
+    const int64_t one_pair = steps_for({fixed(3, {0, 4}), fixed(3, {4, 9})});
+    CHECK(one_pair > 0);
+    // The second meets the first and the third, which meet no other; all three meet the fourth.
+    CHECK(steps_for({fixed(3, {0, 4}), fixed(3, {4, 9}), fixed(3, {9, 12}), fixed(3, {0, 20})}) == 5 * one_pair);
+    // What stays at the bottom has its place.
+    CHECK(steps_for({fixed(3, {0, 4}), fixed(3, {4, 9}), fixed(1, {0, 99})}) == one_pair);
+  }
+
   TEST_CASE(
       "flexible placement: goes on from where its work ended, and lives have lower prices as long as any give way") {
     const std::vector<FlexibleInterval> intervals = {fixed(3, {0, 4}), fixed(2, {3, 9}), {3, {6, 9}, {2, 9}, {0, 12}}};
