@@ -236,7 +236,7 @@ cudaError_t attention_grad_mma(const AttentionShape& shape, const AttentionGradC
   if (takes_windows(shape, aligned && is_aligned(grads.y, 0))) return attention_grad_windows(shape, grads, stream);
   return with_16_bit_float(shape.type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
-    if (cudaError_t error = launch_deltas<T>(shape, grads, stream); error != cudaSuccess) return error;
+    if (cudaError_t error = launch_deltas(shape, grads, stream); error != cudaSuccess) return error;
     if (cudaError_t error = launch_segment_tiles(shape, stream); error != cudaSuccess) return error;
     if (cudaError_t error = launch_column_tiles(shape, stream); error != cudaSuccess) return error;
     if (takes_one_pass(shape, aligned, grads)) return attention_grad_one_pass(shape, grads, stream);

@@ -5,7 +5,6 @@
 #include "kernels/cuda/attention/attention_dropout.cuh"
 #include "kernels/cuda/attention/attention_masks.cuh"
 #include "kernels/cuda/attention/one_pass_sizes.h"
-#include "kernels/cuda/common/packed.cuh"
 
 namespace plimsoll::cuda {
 
@@ -15,39 +14,6 @@ __device__ inline float in_log2(float lse) { return lse > closed_lse ? lse * log
 __host__ __device__ inline int64_t turn_count(const AttentionShape& n) {
   return n.batch * n.heads * ((n.rows + one_pass_rows - 1) / one_pass_rows) *
          one_pass_turns(n.depth > n.value_depth ? n.depth : n.value_depth);
-}
-
-// Eight threads per row of a head, 16 bytes each at a time where rows allow. For one pass it also notes each row's lse
-// and begins the turns and the number of the next block, which follows them.
-template <typename T>
-__global__ void __launch_bounds__(256) delta_kernel(AttentionShape n, AttentionGradCall grads, bool aligned) {
-  constexpr int row_threads = 8, length = 8;
-  const int64_t number = int64_t{blockIdx.x} * (256 / row_threads) + threadIdx.x / row_threads;  // in y's order
-  const int lane = static_cast<int>(threadIdx.x) % row_threads, depth = static_cast<int>(n.value_depth);
-  const T *y = static_cast<const T*>(grads.y), *dy = static_cast<const T*>(grads.dy);
-  if (grads.one_pass.turns) {
-    const int64_t turn = int64_t{blockIdx.x} * 256 + threadIdx.x;
-    if (turn <= turn_count(n)) grads.one_pass.turns[turn] = 0;
-  }
-  float sum = 0.0f;
-  if (number < n.batch * n.rows * n.heads) {
-    const T *y_row = y + number * depth, *dy_row = dy + number * depth;
-    if (aligned) {
-      for (int d = lane * length; d < depth; d += row_threads * length) {
-        const Packed<T, length> a = load_packed<length>(y_row + d), b = load_packed<length>(dy_row + d);
-#pragma unroll
-        for (int i = 0; i < length; ++i) sum += a[i] * b[i];
-      }
-    } else {
-      for (int d = lane; d < depth; d += row_threads) sum += widen(y_row[d]) * widen(dy_row[d]);
-    }
-  }
-  for (int distance = 1; distance < row_threads; distance *= 2) sum += __shfl_xor_sync(whole_warp, sum, distance);
-  if (lane != 0 || number >= n.batch * n.rows * n.heads) return;
-  const int64_t row = number / n.heads;
-  const int64_t at = Head{row / n.rows, number % n.heads}.lse(n, row % n.rows);
-  grads.delta[at] = sum * n.dropout.kept_share;
-  if (grads.one_pass.log2_lse) grads.one_pass.log2_lse[at] = in_log2(grads.lse[at]);
 }
 
 // A row's lse in units of log 2, and its delta, dy . y without the factor of dropout.
@@ -113,14 +79,9 @@ __device__ void differentiate_capped(Sums<Tile::m_tiles, Tile::n_tiles>& scores,
   });
 }
 
-template <typename T>
-cudaError_t launch_deltas(const AttentionShape& shape, const AttentionGradCall& grads, cudaStream_t stream) {
-  const int64_t deltas = shape.batch * shape.heads * shape.rows;
-  if (deltas == 0) return cudaSuccess;
-  delta_kernel<T><<<static_cast<unsigned>((deltas + 31) / 32), 256, 0, stream>>>(
-      shape, grads, shape.value_depth % 8 == 0 && is_aligned(grads.y, 0) && is_aligned(grads.dy, 0));
-  return cudaGetLastError();
-}
+// Writes delta of each row, and for one pass its lse and the turns' beginning.
+[[nodiscard]] cudaError_t launch_deltas(const AttentionShape& shape, const AttentionGradCall& grads,
+                                        cudaStream_t stream);
 
 inline bool are_aligned(const AttentionShape& shape, const AttentionGradCall& grads) {
   return shape.depth % 8 == 0 && shape.value_depth % 8 == 0 && is_aligned(grads.q, shape.q_step) &&

@@ -164,7 +164,7 @@ cudaError_t attention_mask_grad_mma(const AttentionShape& shape, const Attention
   const cudaError_t error = with_16_bit_float(shape.type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
     if (has_windows) return mask_grad_windows(shape, grads, mask.partials, parts, stream);
-    if (cudaError_t failed = launch_deltas<T>(shape, grads, stream); failed != cudaSuccess) return failed;
+    if (cudaError_t failed = launch_deltas(shape, grads, stream); failed != cudaSuccess) return failed;
     if (cudaError_t failed = launch_segment_tiles(shape, stream); failed != cudaSuccess) return failed;
     MaskGradCall call = mask;
     if (is_sum) call.partials = static_cast<float*>(mask.dmask);

@@ -76,6 +76,7 @@ std::vector<AttentionCase> attention_cases() {
       {"bias of odd rows", 2, 193, 191, 2, 2, 64, 64, false, 0.1, fixed(normal({1, 2, 193, 191}))},
       {"bias of whole tiles, long heads", 1, 256, 192, 2, 1, 128, 128, false, 0.2,
        fixed(normal({1, 2, 256, 192}, DType::BF16))},
+      {"more heads than one block's sums of y and dy", 1, 37, 70, 40, 8, 64, 64},
       {"causal, many tiles", 1, 600, 600, 4, 2, 128, 128, true, 0.1},
       {"windows, dropped", 6, 49, 49, 3, 3, 32, 32, false, 0.2, fixed(normal({1, 3, 49, 49}))},
       {"bias of columns", 2, 140, 90, 2, 2, 80, 80, false, 0.2, fixed(normal({2, 1, 1, 90}))},
