@@ -107,12 +107,12 @@ struct AttentionTimes {
 };
 constexpr AttentionTimes forward_times{{5, 0.05, 0.0145, 0.3, 0.155, 0.9, 0.4, 1, 64, 0},
                                        {8, 0.11, 0.0059, 0.33, 0.15, 0.9, 0.35, 1, 64, 0},
-                                       {0.56, 2, 2}};
+                                       {0.72, 2, 2}};
 // On Hopper, of heads of 65 to 128 elements without dropout.
 constexpr AttentionTimes forward_128_times{
     forward_times.any, {24, 0.32, 0.003, 0, 0.15, 0.9, 0.35, 1, 192, 0, 1, 192}, forward_times.windows};
 constexpr AttentionTimes backward_times{
-    {5, 0.2, 0.0556, 1.1, 0.38, 3, 1, 3, 128, 1}, {5, 1.55, 0.0194, 1.1, 0.44, 1.7, 0.8, 3, 64, 1, 2}, {0.47, 4, 4}};
+    {5, 0.2, 0.0556, 1.1, 0.38, 3, 1, 3, 128, 1}, {5, 1.55, 0.0194, 1.1, 0.44, 1.7, 0.8, 3, 64, 1, 2}, {0.63, 4, 4}};
 constexpr AttentionTimes one_pass_times{
     backward_times.any, {18, 0.85, 0.0139, 0.38, 0.1, 0, 0.2, 2, 128, 0}, backward_times.windows};
 constexpr AttentionTimes one_pass_128_times{
@@ -120,7 +120,7 @@ constexpr AttentionTimes one_pass_128_times{
 constexpr AttentionTimes one_pass_256_times{
     backward_times.any, {5, 4.45, 0.0195, 0.55, 0.1, 0, 0.2, 2, 64, 0}, backward_times.windows};
 constexpr MmaTimes mask_grad_mma_times{5, 0.3, 0.025, 0.6, 0.16, 1.5, 0, 3, 64, 0};
-constexpr AttentionTimes mask_grad_times{mask_grad_mma_times, mask_grad_mma_times, {0.3, 3, 2}};
+constexpr AttentionTimes mask_grad_times{mask_grad_mma_times, mask_grad_mma_times, {0.57, 3, 2}};
 constexpr double measured_tflops = 790, measured_multiprocessors = 132;
 
 int64_t tiles(int64_t rows, int64_t tile) { return (rows + tile - 1) / tile; }

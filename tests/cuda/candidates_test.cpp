@@ -359,12 +359,12 @@ TEST_SUITE("unit") {
     older.compute_capability = 80;
     CHECK(predicted_us(h200, heads, {long_heads, long_heads, long_heads, bias}) <
           predicted_us(older, heads, {long_heads, long_heads, long_heads, bias}));
-    // 154 MB at 0.56 of a copy's speed; a mask of each window's own goes to the kernel for any mask.
+    // 154 MB at 0.72 of a copy's speed; a mask of each window's own goes to the kernel for any mask.
     const Type windows(DType::BF16, {4096, 49, 96}), shared(DType::F32, {1, 3, 49, 49}),
         own(DType::F32, {4096, 1, 49, 49});
     const double us = predicted_us(h200, heads, {windows, windows, windows, shared});
-    CHECK(us > 55);
-    CHECK(us < 85);
+    CHECK(us > 45);
+    CHECK(us < 65);
     CHECK(predicted_us(h200, heads, {windows, windows, windows, own}) > 1.5 * us);
   }
 

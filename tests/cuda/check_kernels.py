@@ -27,6 +27,8 @@ STACK = {
     r"\d+one_pass_kernelI.*OnePassTileILi128E.*ELb[01]ELb1E": 48,  # capped, of which weights and derivatives are held
     r"\d+dq_warpgroup_kernelI": 136,
     r"\d+mask_grad_flash_kernelI": 32,
+    r"\d+attention_windows_kernelI.*Li8E": 16,  # windows of 64 columns, of which four blocks are on a multiprocessor
+    r"\d+attention_grad_windows_kernelI": 32,  # three blocks, each thread with the sums of its scores over the windows
     r"\dsoftmax_rows_kernelI.*RowTeamE1E": 16,
     r"\dreduce_any_kernel": 96,             # dimensions indexed at run time, as in the next
     r"\dpad_grad_kernel": 480,

@@ -5,99 +5,126 @@
 namespace plimsoll::cuda {
 namespace {
 
-constexpr int warps = 4, blocks_per_multiprocessor = 3;
+constexpr int stages = 3, blocks_per_multiprocessor = 4;
+enum { Keys, Values, Tensors };
+
+template <int groups>
+struct WindowMemory {
+  unsigned char tiles[stages][Tensors][window_bytes];
+  float4 added[window_tiles][groups][32];  // what the mask adds, by warp and thread
+  unsigned char staged[window_tiles][sixteen_rows_bytes];
+};
 
 // Windows of up to 8 * groups columns.
 template <typename T, int groups>
-__global__ void __launch_bounds__(32 * warps, blocks_per_multiprocessor)
+__global__ void __launch_bounds__(window_threads, blocks_per_multiprocessor)
     attention_windows_kernel(AttentionShape n, AttentionCall call, int step) {
-  __shared__ float4 mask_memory[WindowMask::bytes / sizeof(float4)];
-  const WindowMask mask{mask_memory};
-  const int h = static_cast<int>(blockIdx.x) / step, warp = static_cast<int>(threadIdx.x) / 32;
-  const int lane = static_cast<int>(threadIdx.x) % 32, depth = static_cast<int>(n.depth);
-  const int rows = static_cast<int>(n.rows), columns = static_cast<int>(n.columns);
+  using Memory = WindowMemory<groups>;
+  extern __shared__ uint4 shared[];
+  Memory& memory = *reinterpret_cast<Memory*>(shared);
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int heads = static_cast<int>(n.heads), first = static_cast<int>(blockIdx.x) / heads;
+  const int rows = static_cast<int>(n.rows), batch = static_cast<int>(n.batch), depth = static_cast<int>(n.depth);
+  const int row = 16 * warp + lane / 4;  // and 8 more
+  const Head head{0, static_cast<int>(blockIdx.x) % heads};
+  const WindowPlaces places;
   const float to_log2 = n.scale * log2_e;
-  mask.fill(n, h);
-  __syncthreads();
-  for (int b = static_cast<int>(blockIdx.x) % step * warps + warp; b < n.batch; b += step * warps) {
-    const Head head{b, h};
-    const WindowRows<const T> q_rows(static_cast<const T*>(call.q) + head.q(n), n.q_step, rows, depth);
-    const WindowRows<const T> k_rows(static_cast<const T*>(call.k) + head.k(n), n.k_step, columns, depth);
-    const WindowRows<const T> v_rows(static_cast<const T*>(call.v) + head.v(n), n.v_step, columns, depth);
-    const WindowRows<T> y_rows(static_cast<T*>(call.y) + head.y(n), n.heads * n.value_depth, rows, depth);
-    EightRows keys[groups], values[window_groups] = {};
+  WindowCopies<T> k(static_cast<const T*>(call.k) + head.k(n), n.k_step, n.columns, depth, first, step);
+  WindowCopies<T> v(static_cast<const T*>(call.v) + head.v(n), n.v_step, n.columns, depth, first, step);
+  WindowResults<const T> q(static_cast<const T*>(call.q) + head.q(n), n.q_step, n.rows, depth, first, step);
+  WindowResults<T> y(static_cast<T*>(call.y) + head.y(n), n.heads * n.depth, n.rows, depth, first, step);
+  for (int stage = 0; stage < stages; ++stage) {
+    k.clear_rest(memory.tiles[stage][Keys]);
+    v.clear_rest(memory.tiles[stage][Values]);
+  }
+  int copied = first;
+  const auto copy = [&](int stage) {
+    if (copied < batch) {
+      k.copy(memory.tiles[stage][Keys]);
+      v.copy(memory.tiles[stage][Values]);
+    }
+    commit_copies();
+    copied += step;
+    k.advance();
+    v.advance();
+  };
+  for (int stage = 0; stage + 1 < stages; ++stage) copy(stage);
+  EightRows next[2] = {};
+  const auto read_queries = [&](int b) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      if (b < batch && q.has(half)) next[half].vector = __ldg(reinterpret_cast<const uint4*>(q.at(half)));
+    q.advance();
+  };
+  read_queries(first);
+  fill_additions<T>(memory.added[warp], n, head, [&](int i, int e) {
+    return int2{row + e / 2 * 8, 8 * i + lane % 4 * 2 + e % 2};
+  });
+
+  int stage = 0;
+  for (int b = first; b < batch; b += step) {
+    wait_for_copies<stages - 2>();
+    __syncthreads();  // the window has come, and none still reads the one before
+    copy(stage == 0 ? stages - 1 : stage - 1);
+    const EightRows queries[2] = {next[0], next[1]};
+    read_queries(b + step);
+    float scores[window_groups][4] = {};
+    float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f}, factors[2];
 #pragma unroll
     for (int i = 0; i < groups; ++i) {
-      keys[i] = k_rows.read(i);
-      values[i] = v_rows.read(i);
+      add_products<T>(scores[i], queries, places.rows(memory.tiles[stage][Keys], i));
+      const float4 added = memory.added[warp][i][lane];
+      const float additions[4] = {added.x, added.y, added.z, added.w};
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        scores[i][e] = scores[i][e] * to_log2 + additions[e];
+        largest[e / 2] = fmaxf(largest[e / 2], scores[i][e]);
+      }
     }
-    EightRows queries[2] = {q_rows.read(0), q_rows.read(1)};
 #pragma unroll
-    for (int i = 0; i < groups; ++i) values[i] = transposed(values[i]);
-    float* const lse_of_rows = call.lse + head.lse(n, lane / 4);
-#pragma unroll 1
-    for (int tile = 0; 16 * tile < rows; ++tile) {
-      float scores[window_groups][4] = {};
-      float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};
+    for (int half = 0; half < 2; ++half) {
+      float& top = largest[half];
+      top = fmaxf(top, __shfl_xor_sync(whole_warp, top, 1));
+      top = fmaxf(top, __shfl_xor_sync(whole_warp, top, 2));
+      const float shift = top == -INFINITY ? 0.0f : top;
 #pragma unroll
-      for (int i = 0; i < groups; ++i) {
-        add_products<T>(scores[i], queries, keys[i]);
-        const float4 added = mask.of(tile, i);
-        const float additions[4] = {added.x, added.y, added.z, added.w};
+      for (int i = 0; i < groups; ++i)
 #pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          scores[i][e] = scores[i][e] * to_log2 + additions[e];
-          largest[e / 2] = fmaxf(largest[e / 2], scores[i][e]);
+        for (int e = 2 * half; e < 2 * half + 2; ++e) {
+          scores[i][e] = exp2_approx(scores[i][e] - shift);
+          sum[half] += scores[i][e];
         }
-      }
-      queries[0] = q_rows.read(2 * tile + 2);
-      queries[1] = q_rows.read(2 * tile + 3);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float& row = largest[half];
-        row = fmaxf(row, __shfl_xor_sync(whole_warp, row, 1));
-        row = fmaxf(row, __shfl_xor_sync(whole_warp, row, 2));
-        const float shift = row == -INFINITY ? 0.0f : row;
-#pragma unroll
-        for (int i = 0; i < groups; ++i)
-#pragma unroll
-          for (int e = 2 * half; e < 2 * half + 2; ++e) {
-            scores[i][e] = exp2_approx(scores[i][e] - shift);
-            sum[half] += scores[i][e];
-          }
-        sum[half] += __shfl_xor_sync(whole_warp, sum[half], 1);
-        sum[half] += __shfl_xor_sync(whole_warp, sum[half], 2);
-        // The log of 0 is -inf, as the lse of a row is that may attend to nothing.
-        if (lane % 4 == 0 && 16 * tile + 8 * half + lane / 4 < rows)
-          lse_of_rows[16 * tile + 8 * half] = (shift + __log2f(sum[half])) * ln_2;
-      }
-      RowSums out = {};
-#pragma unroll
-      for (int i = 0; i < groups; i += 2) add_rows<T>(out, rounded<T>(scores, i / 2), values[i], values[i + 1]);
-#pragma unroll
-      for (int half = 0; half < 2; ++half)
-        y_rows.write(2 * tile + half,
-                     rounded_rows<T>(out, half, sum[half] > 0.0f ? __fdividef(1.0f, sum[half]) : 0.0f));
+      sum[half] += __shfl_xor_sync(whole_warp, sum[half], 1);
+      sum[half] += __shfl_xor_sync(whole_warp, sum[half], 2);
+      factors[half] = sum[half] > 0.0f ? __fdividef(1.0f, sum[half]) : 0.0f;
+      // The log of 0 is -inf, as the lse of a row is that may attend to nothing.
+      if (lane % 4 == 0 && row + 8 * half < rows)
+        call.lse[Head{b, head.h}.lse(n, row + 8 * half)] = (shift + __log2f(sum[half])) * ln_2;
     }
+    RowSums out = {};
+#pragma unroll
+    for (int i = 0; i < window_tiles; ++i)
+      places.add_rows<T>(out, rounded<T>(scores, i), memory.tiles[stage][Values], i);
+    y.write(out, factors, memory.staged[warp], places);
+    y.advance();
+    stage = stage + 1 == stages ? 0 : stage + 1;
   }
 }
 
 }  // namespace
 
 cudaError_t attention_windows(const AttentionShape& shape, const AttentionCall& call, cudaStream_t stream) {
-  const WindowGrid grid(shape, warps, blocks_per_multiprocessor);
+  const WindowGrid grid(shape, blocks_per_multiprocessor);
   return with_16_bit_float(shape.type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
-    auto launch = [&](auto kernel) {
-      kernel<<<static_cast<unsigned>(grid.blocks), 32 * warps, 0, stream>>>(shape, call,
-                                                                            static_cast<int>(grid.blocks_per_head));
+    const auto launch = [&]<int groups>(std::integral_constant<int, groups>) {
+      return launch_mma(attention_windows_kernel<T, groups>, grid.blocks, window_threads,
+                        static_cast<int>(sizeof(WindowMemory<groups>)), stream, shape, call,
+                        static_cast<int>(grid.blocks_per_head));
     };
     // Windows of seven by seven are the usual ones.
-    if (shape.columns <= 56)
-      launch(attention_windows_kernel<T, 7>);
-    else
-      launch(attention_windows_kernel<T, 8>);
-    return cudaGetLastError();
+    if (shape.columns <= 56) return launch(std::integral_constant<int, 7>());
+    return launch(std::integral_constant<int, 8>());
   });
 }
 

@@ -1,19 +1,25 @@
 #pragma once
 
-// Attention in thousands of small windows, as Swin's of 49 rows: what bounds it is memory. A warp takes a whole window
-// of one head at a time, and the warps of a block stay with one head, whose mask lies in shared memory in the order in
-// which it is read.
+// Attention in thousands of small windows, as Swin's of 49 rows: what bounds it is memory. A block of four warps walks
+// over windows of one head, and the copies of the next ones run meanwhile. A warp owns sixteen rows of a window, or
+// sixteen columns backward, and keeps what the mask adds to them, the same in every window, in registers or in shared
+// memory in the order in which it reads it.
 //
-// Rows are read and written in words of 16 bytes: thread 4 g + t holds elements 8 t to 8 t + 7 of row g of eight. Word
-// w of the four are, for the matrix units, elements 2 t and 2 t + 1 of a left operand's row g or of a right operand's
-// column g; that both sides number the depth in this order leaves products as they are, and sums with a transposed
-// right operand have the same elements of the same rows.
+// A window's rows of a tensor are a tile of shared memory, 64 rows of 32 elements. Word w of the four of 16 bytes that
+// a row has stands at place w ^ (row / 2 % 4), so that reads of eight rows meet no bank twice.
+//
+// Thread 4 g + t reads elements 8 t to 8 t + 7 of row g of eight. Word i of the four of 4 bytes are, for the matrix
+// units, elements 2 t and 2 t + 1 of a left operand's row g or of a right operand's column g: that both sides number
+// the depth in this order leaves products as they are.
 
-#include "kernels/cuda/attention/attention_mma.cuh"
+#include "kernels/cuda/attention/attention_masks.cuh"
 
 namespace plimsoll::cuda {
 
 inline constexpr int max_window = 64, window_depth = 32, window_groups = max_window / 8, window_tiles = max_window / 16;
+inline constexpr int window_threads = 32 * window_tiles;
+inline constexpr int window_row_bytes = 2 * window_depth, window_bytes = max_window * window_row_bytes;
+inline constexpr int eight_rows_bytes = 8 * window_row_bytes, sixteen_rows_bytes = 2 * eight_rows_bytes;
 
 // Eight rows of a head: 16 bytes of each for every thread.
 union EightRows {
@@ -21,41 +27,41 @@ union EightRows {
   uint32_t words[4];
 };
 
-// What this thread has of a head's rows, of every eighth row 16 bytes.
-template <typename T>
-class WindowRows {
- public:
-  __device__ WindowRows(T* head, int64_t step, int rows, int depth) : step_(8 * static_cast<int>(step)) {
-    const int lane = static_cast<int>(threadIdx.x) % 32, row = lane / 4, d = lane % 4 * 8;
-    at_ = head + row * static_cast<int>(step) + d;
-    rows_ = d < depth ? rows - row : 0;
-  }
+// Sums of sixteen rows of a head: 16 x 8 products side by side.
+using RowSums = float[4][4];
 
-  __device__ bool has(int group) const { return 8 * group < rows_; }
-  __device__ T* at(int group) const { return at_ + group * step_; }
-  // 0 beyond the last row.
-  __device__ EightRows read(int group) const {
-    EightRows rows{};
-    if (has(group)) rows.vector = __ldg(reinterpret_cast<const uint4*>(at(group)));
-    return rows;
-  }
-  __device__ void write(int group, const EightRows& rows) const {
-    if (has(group)) *reinterpret_cast<uint4*>(at(group)) = rows.vector;
-  }
-
- private:
-  T* at_;
-  int step_, rows_;  // rows from this thread's first on
-};
-
-// Each word's 8 x 8 matrix transposed: the rows as a right operand of sums over rows.
-__device__ inline EightRows transposed(const EightRows& rows) {
-  EightRows made;
-#pragma unroll
-  for (int w = 0; w < 4; ++w)
-    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(made.words[w]) : "r"(rows.words[w]));
-  return made;
+// Where a row's 16-byte word lies in a tile.
+__device__ inline int place_in_window(int row, int word) {
+  return row * window_row_bytes + ((word ^ (row / 2 % 4)) << 4);
 }
+
+// Where this thread's words of a tile are, whatever rows of it are meant.
+struct WindowPlaces {
+  int of_eight;       // word t of row g of eight
+  int transposed[2];  // what ldmatrix wants of sixteen rows' elements 0 to 15 and 16 to 31
+
+  __device__ WindowPlaces() {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    of_eight = place_in_window(lane / 4, lane % 4);
+    transposed[0] = place_in_window(lane % 16, lane / 16);
+    transposed[1] = place_in_window(lane % 16, lane / 16 + 2);
+  }
+
+  __device__ EightRows rows(const unsigned char* tile, int group) const {
+    return {*reinterpret_cast<const uint4*>(tile + of_eight + group * eight_rows_bytes)};
+  }
+  // sums += weights * rows 16 k to 16 k + 15.
+  template <typename T>
+  __device__ void add_rows(RowSums& sums, const LeftFragment& weights, const unsigned char* tile, int k) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      RightFragments right;
+      load_matrices_transposed(right.at, tile + transposed[half] + k * sixteen_rows_bytes);
+      multiply_add<T>(sums[2 * half], weights, right, 0);
+      multiply_add<T>(sums[2 * half + 1], weights, right, 1);
+    }
+  }
+};
 
 // sum += sixteen rows * (eight rows)^T over the whole depth.
 template <typename T>
@@ -66,56 +72,121 @@ __device__ void add_products(float (&sum)[4], const EightRows (&left)[2], const 
   multiply_add<T>(sum, {{upper[2], lower[2], upper[3], lower[3]}}, fragments, 1);
 }
 
-// Sums of sixteen rows of a head, word w of a thread's elements each.
-using RowSums = float[4][4];
-
-// sums += weights * sixteen rows, of which `first` and `second` are the transposed halves.
+// What a thread has of a tensor's rows in a window, and in the windows that its block takes after it: 16 bytes of two.
 template <typename T>
-__device__ void add_rows(RowSums& sums, const LeftFragment& weights, const EightRows& first, const EightRows& second) {
-#pragma unroll
-  for (int w = 0; w < 4; ++w) multiply_add<T>(sums[w], weights, {{first.words[w], second.words[w], 0, 0}}, 0);
-}
-
-// Rows 8 half to 8 half + 7 of the sums, times a factor.
-template <typename T>
-__device__ EightRows rounded_rows(const RowSums& sums, int half, float factor) {
-  EightRows made;
-#pragma unroll
-  for (int w = 0; w < 4; ++w)
-    made.words[w] = packed_pair<T>(sums[w][2 * half] * factor, sums[w][2 * half + 1] * factor);
-  return made;
-}
-
-// The transpose of weights that are a left operand.
-__device__ inline LeftFragment transposed(const LeftFragment& weights) {
-  const EightRows made = transposed(EightRows{.words = {weights.at[0], weights.at[2], weights.at[1], weights.at[3]}});
-  return {{made.words[0], made.words[1], made.words[2], made.words[3]}};
-}
-
-// What the mask adds to scores, in units of log 2, and -inf outside: four numbers for each thread of a warp, 16 x 8
-// scores after the other. Large finite numbers stay finite.
-struct WindowMask {
-  float4* of_threads;  // [window_tiles, window_groups, 32]
-
-  static constexpr int bytes = window_tiles * window_groups * 32 * static_cast<int>(sizeof(float4));
-
-  __device__ void fill(const AttentionShape& n, int64_t h) const {
-    auto added = [&](int row, int column) {
-      const float score = Head{0, h}.score(n, row, column, 0.0f);
-      return score == -INFINITY ? score : fmaxf(score, -1e30f) * log2_e;
-    };
-#pragma unroll 4
-    for (int i = static_cast<int>(threadIdx.x); i < window_tiles * window_groups * 32;
-         i += static_cast<int>(blockDim.x)) {
-      const int lane = i % 32, column = i / 32 % window_groups * 8 + lane % 4 * 2;
-      const int row = i / 32 / window_groups * 16 + lane / 4;
-      of_threads[i] = {added(row, column), added(row, column + 1), added(row + 8, column), added(row + 8, column + 1)};
-    }
+class WindowWords {
+ public:
+  // `first_row` and `row_distance` say which two; `step` is that of rows.
+  __device__ WindowWords(T* head, int64_t step, int64_t all_rows, int depth, int window, int windows, int first_row,
+                         int row_distance)
+      : distance_(row_distance * static_cast<int>(step)), window_step_(windows * all_rows * step) {
+    const int d = static_cast<int>(threadIdx.x) % 4 * 8, rows = d < depth ? static_cast<int>(all_rows) : 0;
+    at_ = head + (window * all_rows + first_row) * step + d;
+    has_[0] = first_row < rows;
+    has_[1] = first_row + row_distance < rows;
   }
-  __device__ float4 of(int tile, int group) const {
-    return of_threads[(tile * window_groups + group) * 32 + threadIdx.x % 32];
+
+  __device__ bool has(int i) const { return has_[i]; }
+  __device__ T* at(int i) const { return at_ + i * distance_; }
+  __device__ void advance() { at_ += window_step_; }
+
+ private:
+  T* at_;
+  int distance_;
+  bool has_[2];
+  int64_t window_step_;
+};
+
+// Rows r and r + 32 of a tile are filled by thread 4 r + word.
+__device__ inline int copied_place() { return place_in_window(static_cast<int>(threadIdx.x) / 4, threadIdx.x % 4); }
+
+template <typename T>
+class WindowCopies : public WindowWords<const T> {
+ public:
+  __device__ WindowCopies(const T* head, int64_t step, int64_t rows, int depth, int window, int windows)
+      : WindowWords<const T>(head, step, rows, depth, window, windows, static_cast<int>(threadIdx.x) / 4,
+                             max_window / 2) {}
+
+  __device__ void copy(unsigned char* tile) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      if (this->has(i)) copy_async(tile + copied_place() + i * (window_bytes / 2), this->at(i), true);
+  }
+  // What no window has is written once.
+  __device__ void clear_rest(unsigned char* tile) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      if (!this->has(i)) *reinterpret_cast<uint4*>(tile + copied_place() + i * (window_bytes / 2)) = uint4{};
   }
 };
+
+// Sixteen rows of results, of rows 16 warp + g and 8 more.
+template <typename T>
+class WindowResults : public WindowWords<T> {
+ public:
+  __device__ WindowResults(T* head, int64_t step, int64_t rows, int depth, int window, int windows)
+      : WindowWords<T>(head, step, rows, depth, window, windows,
+                       static_cast<int>(threadIdx.x) / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4, 8) {}
+
+  // Sums times a factor for each half of the rows, by way of sixteen rows of shared memory that are the warp's.
+  __device__ void write(const RowSums& sums, const float (&factors)[2], unsigned char* rows,
+                        const WindowPlaces& places) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    __syncwarp();  // they may still be read
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+#pragma unroll
+      for (int word = 0; word < 4; ++word)
+        *reinterpret_cast<uint32_t*>(rows + half * eight_rows_bytes + place_in_window(lane / 4, word) + lane % 4 * 4) =
+            packed_pair<T>(sums[word][2 * half] * factors[half], sums[word][2 * half + 1] * factors[half]);
+    __syncwarp();
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      if (this->has(half)) *reinterpret_cast<uint4*>(this->at(half)) = places.rows(rows, half).vector;
+  }
+};
+
+__device__ inline float addition_of(uint8_t open) { return open ? 0.0f : -INFINITY; }
+template <typename M>
+__device__ float addition_of(M value) {
+  return widen(value);
+}
+
+// What the masks of a head add to scores, in units of log 2, and -inf outside: four numbers for each thread of a warp,
+// 16 x 8 scores after the other. place(i, e) is the row and the column of a thread's score. Large finite numbers stay
+// finite.
+template <typename T, int groups, typename PlaceOf>
+__device__ void fill_additions(float4 (&of_threads)[groups][32], const AttentionShape& n, const Head& head,
+                               PlaceOf place) {
+  float read[groups][4] = {};
+  const auto is_inside = [&](int2 at) { return at.x < n.rows && at.y < n.columns; };
+  // All reads are on their way before the first is used.
+  if (n.mask)
+    with_mask<T>(n, head, [&](auto* mask) {
+#pragma unroll
+      for (int i = 0; i < groups; ++i)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const int2 at = place(i, e);
+          if (is_inside(at)) read[i][e] = addition_of(mask[at.x * n.mask_strides[2] + at.y * n.mask_strides[3]]);
+        }
+    });
+  const float slope = n.slopes ? n.slopes[head.h] : 0.0f;
+#pragma unroll
+  for (int i = 0; i < groups; ++i) {
+    float added[4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int2 at = place(i, e);
+      const int distance = at.x > at.y ? at.x - at.y : at.y - at.x;
+      const float score = read[i][e] - slope * static_cast<float>(distance);
+      const bool is_closed =
+          !is_inside(at) || (n.causal && at.y > at.x) || (n.window > 0 && distance >= n.window) || score == -INFINITY;
+      added[e] = is_closed ? -INFINITY : fmaxf(score, -1e30f) * log2_e;
+    }
+    of_threads[i][threadIdx.x % 32] = {added[0], added[1], added[2], added[3]};
+  }
+}
 
 // Windows with the same mask, whose rows are whole words of 16 bytes.
 [[nodiscard]] inline bool takes_windows(const AttentionShape& n, bool aligned) {
@@ -124,17 +195,16 @@ struct WindowMask {
          n.softcap == 0.0f && !n.segments;
 }
 
-// Blocks of `warps` warps, `per_multiprocessor` of which fit, such that each head has the same number.
+// A block has head blockIdx.x % heads and every blocks_per_head-th window.
 struct WindowGrid {
   int64_t blocks, blocks_per_head;
 
-  WindowGrid(const AttentionShape& n, int warps, int per_multiprocessor) {
+  WindowGrid(const AttentionShape& n, int per_multiprocessor) {
     int device = 0, multiprocessors = 1;
     if (cudaGetDevice(&device) == cudaSuccess)
       (void)cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
     const int64_t wanted = (int64_t{multiprocessors} * per_multiprocessor + n.heads - 1) / n.heads;
-    const int64_t needed = (n.batch + warps - 1) / warps;
-    blocks_per_head = wanted < needed ? wanted : needed;
+    blocks_per_head = wanted < n.batch ? wanted : n.batch;
     blocks = blocks_per_head * n.heads;
   }
 };

@@ -70,6 +70,8 @@ std::vector<AttentionCase> attention_cases() {
       {"bias per head in 16 bits, dropped", 2, 100, 100, 2, 2, 64, 64, false, 0.3,
        fixed(normal({1, 2, 100, 100}, DType::BF16))},
       {"windows", 6, 49, 49, 3, 3, 32, 32, false, 0, fixed(normal({1, 3, 49, 49})), true},
+      {"more windows than blocks", 700, 13, 13, 2, 2, 16, 16, false, 0, fixed(normal({1, 2, 13, 13}))},
+      {"more windows than blocks, causal, odd rows", 400, 5, 13, 3, 3, 8, 8, true, 0},
       {"windows with their own masks", 6, 49, 49, 3, 3, 32, 32, false, 0, fixed(normal({6, 1, 49, 49}))},
       {"small windows, causal, closed columns", 40, 16, 24, 2, 2, 16, 16, true, 0, bools({1, 1, 1, 24})},
       {"windows to the brim, one mask for all heads", 9, 64, 64, 2, 2, 24, 24, false, 0, fixed(normal({1, 1, 64, 64}))},
