@@ -2,7 +2,7 @@
 
 // Our own convolutions of channels in groups, for which cuDNN's kernels take many times what their bytes do: on the
 // matrix units where groups are whole vectors of 16-bit floats, or one channel each without strides; on the others
-// one channel each with anything.
+// one channel each, with a stride of 2 by windows in registers, and with anything.
 
 namespace plimsoll {
 namespace {
@@ -40,8 +40,13 @@ bool accepts_grouped(const OpCall& call, llvm::ArrayRef<Type> results) {
 }
 
 template <ConvPass pass>
-bool accepts_depthwise_tiles(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return accepts_any<pass>(call, results, false) && fits_depthwise_tiles(sizes_of<pass>(call, results));
+bool accepts_depthwise_bands(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return accepts_any<pass>(call, results, false) && fits_depthwise_bands(sizes_of<pass>(call, results));
+}
+
+template <ConvPass pass>
+bool accepts_depthwise_windows(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return accepts_any<pass>(call, results, false) && fits_depthwise_windows(sizes_of<pass>(call, results));
 }
 
 template <ConvPass pass>
@@ -68,7 +73,8 @@ struct Rates {
   double of_copy[3], of_products[3];
 };
 constexpr Rates grouped_rates{{0.6, 0.5, 0.6}, {0.13, 0.13, 0.13}};
-constexpr Rates tile_rates{{0.65, 0.65, 0.5}, {0.4, 0.4, 0.4}};
+constexpr Rates band_rates{{0.65, 0.65, 0.52}, {0.4, 0.4, 0.3}};
+constexpr Rates window_rates{{0.95, 0.9, 0.95}, {0.33, 0.33, 0.3}};
 constexpr Rates depthwise_rates{{0.6, 0.6, 0.6}, {0.045, 0.045, 0.033}};
 
 template <ConvPass pass>
@@ -106,17 +112,33 @@ double grouped_us(const OpCall& call, const DeviceDescription& device) {
   return predicted<pass>(call, device, grouped_rates, tflops, products, 0);
 }
 
+// Whole products of 16 x 8 x 16 terms, of whose terms some count.
 template <ConvPass pass>
-double depthwise_tiles_us(const OpCall& call, const DeviceDescription& device) {
+double depthwise_bands_us(const OpCall& call, const DeviceDescription& device) {
   const Types results = llvm::cantFail(infer(call));
   const ConvolutionSizes c = sizes_of<pass>(call, results);
-  const bool is_dw = pass == ConvPass::WeightGradient;
-  const cuda::DepthwiseTiles t(c, pass == ConvPass::InputGradient);
-  // Of a product's terms one of 8 counts.
-  const double taps = is_dw ? c.kernel[0] * (c.kernel[1] + 1) : c.taps();
-  const double products = static_cast<double>(t.items) * t.rows * t.columns * c.groups * taps * cuda::unit_channels;
-  const int64_t workspace = is_dw ? cuda::DepthwiseWeightTiles(c).workspace_bytes(c) : 0;
-  return predicted<pass>(call, device, tile_rates, device.matmul_tflops_for(DType::BF16), products, workspace);
+  constexpr double terms_of_product = 16 * 8 * 16;
+  const double tflops = device.matmul_tflops_for(DType::BF16);
+  const auto planes_of = [](const cuda::DepthwisePlanes& p) {
+    return static_cast<double>(p.items) * p.unit_blocks * p.slots;
+  };
+  if (pass == ConvPass::WeightGradient) {
+    const cuda::DepthwiseWeightBands t(c);
+    const double products = planes_of(t) * (t.rows / t.row_block) * (t.columns / 16) * t.blocks_under(c.kernel[0]);
+    return predicted<pass>(call, device, band_rates, tflops, products * terms_of_product, t.workspace_bytes(c));
+  }
+  const cuda::DepthwiseBands t(c, pass == ConvPass::InputGradient);
+  const double products = planes_of(t) * (t.rows / 2) * (c.kernel[0] + 1);
+  return predicted<pass>(call, device, band_rates, tflops, products * terms_of_product, 0);
+}
+
+template <ConvPass pass>
+double depthwise_windows_us(const OpCall& call, const DeviceDescription& device) {
+  const Types results = llvm::cantFail(infer(call));
+  const ConvolutionSizes c = sizes_of<pass>(call, results);
+  const int64_t workspace = pass == ConvPass::WeightGradient ? cuda::DepthwiseWeightWindows(c).workspace_bytes(c) : 0;
+  const double products = pixels_of(c.y, c.batch) * c.groups * c.taps();
+  return predicted<pass>(call, device, window_rates, device.vector_tflops, products, workspace);
 }
 
 template <ConvPass pass>
@@ -139,12 +161,20 @@ constexpr CudaCandidate grouped(const OpDef& op) {
           .predicted_us = grouped_us<pass>};
 }
 template <ConvPass pass>
-constexpr CudaCandidate depthwise_tiles(const OpDef& op) {
+constexpr CudaCandidate depthwise_bands(const OpDef& op) {
   return {.op = op,
           .name = "depthwise_mma",
-          .accepts = accepts_depthwise_tiles<pass>,
-          .workspace_bytes = pass == ConvPass::WeightGradient ? parts_workspace<cuda::DepthwiseWeightTiles> : nullptr,
-          .predicted_us = depthwise_tiles_us<pass>};
+          .accepts = accepts_depthwise_bands<pass>,
+          .workspace_bytes = pass == ConvPass::WeightGradient ? parts_workspace<cuda::DepthwiseWeightBands> : nullptr,
+          .predicted_us = depthwise_bands_us<pass>};
+}
+template <ConvPass pass>
+constexpr CudaCandidate depthwise_windows(const OpDef& op) {
+  return {.op = op,
+          .name = "depthwise_windows",
+          .accepts = accepts_depthwise_windows<pass>,
+          .workspace_bytes = pass == ConvPass::WeightGradient ? parts_workspace<cuda::DepthwiseWeightWindows> : nullptr,
+          .predicted_us = depthwise_windows_us<pass>};
 }
 template <ConvPass pass>
 constexpr CudaCandidate depthwise(const OpDef& op) {
@@ -159,9 +189,12 @@ constexpr CudaCandidate candidates[] = {
     grouped<ConvPass::Forward>(op_conv),
     grouped<ConvPass::InputGradient>(op_conv_dx),
     grouped<ConvPass::WeightGradient>(op_conv_dw),
-    depthwise_tiles<ConvPass::Forward>(op_conv),
-    depthwise_tiles<ConvPass::InputGradient>(op_conv_dx),
-    depthwise_tiles<ConvPass::WeightGradient>(op_conv_dw),
+    depthwise_bands<ConvPass::Forward>(op_conv),
+    depthwise_bands<ConvPass::InputGradient>(op_conv_dx),
+    depthwise_bands<ConvPass::WeightGradient>(op_conv_dw),
+    depthwise_windows<ConvPass::Forward>(op_conv),
+    depthwise_windows<ConvPass::InputGradient>(op_conv_dx),
+    depthwise_windows<ConvPass::WeightGradient>(op_conv_dw),
     depthwise<ConvPass::Forward>(op_conv),
     depthwise<ConvPass::InputGradient>(op_conv_dx),
     depthwise<ConvPass::WeightGradient>(op_conv_dw),

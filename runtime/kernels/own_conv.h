@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cuda/conv/depthwise_sizes.h"
+#include "kernels/cuda/conv/depthwise_planes.h"
 #include "runtime/kernels/conv.h"
 
 namespace plimsoll {

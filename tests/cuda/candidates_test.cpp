@@ -163,7 +163,8 @@ TEST_SUITE("unit") {
     const Type wide(DType::BF16, {96, 3, 3, 24}), dots(DType::BF16, {96, 7, 7, 1});
     CHECK(first("conv", attrs_of(4, 1, 1), {x, wide}) == "grouped_mma");
     CHECK(first("conv", attrs_of(96, 3, 1), {x, dots}) == "depthwise_mma");
-    CHECK(first("conv", attrs_of(96, 1, 2), {x, Type(DType::BF16, {96, 3, 3, 1})}) == "depthwise");
+    CHECK(first("conv", attrs_of(96, 1, 2), {x, Type(DType::BF16, {96, 3, 3, 1})}) == "depthwise_windows");
+    CHECK(first("conv", attrs_of(96, 1, 3), {x, Type(DType::BF16, {96, 3, 3, 1})}) == "depthwise");
     Attrs of_x = attrs_of(4, 1, 2), of_w = of_x;
     of_x.set("shape", Ints(x.shape.begin(), x.shape.end()));
     of_w.set("shape", Ints(wide.shape.begin(), wide.shape.end()));

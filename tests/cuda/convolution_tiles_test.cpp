@@ -1,4 +1,4 @@
-#include "kernels/cuda/conv/depthwise_sizes.h"
+#include "kernels/cuda/conv/depthwise_planes.h"
 
 #include <doctest/doctest.h>
 
@@ -64,6 +64,47 @@ ConvolutionSizes image(int64_t batch, int size, int kernel, int stride, int grou
   return c;
 }
 
+// Pixel `column` of a row of an image, or -1.
+int pixel_or_none(int column, int pixels) { return column >= 0 && column < pixels ? column : -1; }
+
+// Each out pixel of a line is in one spot of one tile; what its taps read in the planes is what they should meet.
+void check_columns(const DepthwisePlanes& p, const ConvolutionSizes& c) {
+  std::set<int> made;
+  CHECK(p.columns <= 64);
+  for (int tile = 0; tile < p.column_tiles; ++tile)
+    for (int of_images = 0; of_images < p.images; ++of_images)
+      for (int at = 0; at < p.image_spots * DepthwisePlanes::spot; ++at) {
+        const int x = tile * p.width + at;
+        if (at >= p.width || x >= p.out[1]) continue;
+        if (of_images == 0) CHECK(made.insert(x).second);
+        CHECK(at < p.period);
+        for (int tap = 0; tap < c.kernel[1]; ++tap) {
+          // Columns behind a row are the next row's first, or zeros.
+          const int column = of_images * p.period + at + tap, image = column / p.period;
+          const int wanted = pixel_or_none(x + p.first[1] + tap, p.in[1]);
+          const int found = pixel_or_none(tile * p.width + p.first[1] + column % p.period, p.in[1]);
+          if (image == of_images)
+            CHECK(found == wanted);
+          else
+            CHECK((found == -1 && wanted == -1));
+        }
+      }
+  CHECK(made.size() == static_cast<size_t>(p.out[1]));
+  CHECK(p.row_tiles * p.rows >= p.out[0]);
+  CHECK(p.in_rows * p.row_units < p.plane_units);
+}
+
+// Each column of dy and the zero behind it are in one chunk, and no chunk reaches behind the row.
+void check_chunks(const DepthwiseWeightBands& p) {
+  std::set<int> columns;
+  for (int run = 0; run < p.runs; ++run)
+    for (int at = 0; at < 16 * p.run_chunks; ++at)
+      if (const int column = 8 * run * p.run_units + at; column < p.images * p.period && column % p.period <= p.width)
+        CHECK(columns.insert(column).second);
+  CHECK(columns.size() == static_cast<size_t>(p.images * (p.width + 1)));
+  CHECK(8 * (p.runs - 1) * p.run_units + 16 * p.run_chunks <= 8 * p.row_units);
+}
+
 }  // namespace
 
 TEST_SUITE("unit") {
@@ -123,21 +164,64 @@ TEST_SUITE("unit") {
     CHECK(!fits_grouped_tiles(odd));  // 25 classes of pixels
   }
 
-  TEST_CASE("depthwise tiles hold 16 columns, or 8 of two images, of up to 32 channels") {
-    const DepthwiseTiles wide(image(128, 56, 7, 1, 96, 1), false);
-    CHECK(wide.block_units == 4);
-    CHECK(wide.rows == 14);
-    CHECK(wide.tile_width == 22);
-    CHECK(!wide.narrow);
-    CHECK(wide.items == 128 * 4 * 4);
-    CHECK(wide.splits * 6 >= wide.items);  // equal shares, but for the last
-    const DepthwiseTiles narrow(image(5, 7, 7, 1, 768, 1), true);
-    CHECK(narrow.narrow);
-    CHECK(narrow.tile_width == 28);
-    CHECK(narrow.items == 3);  // the last image stands alone
-    CHECK(fits_depthwise_tiles(image(1, 9, 5, 1, 16, 1)));
-    CHECK(!fits_depthwise_tiles(image(1, 9, 5, 2, 16, 1)));
-    CHECK(!fits_depthwise_tiles(image(1, 9, 5, 1, 12, 1)));
+  TEST_CASE("planes of depthwise tiles hold every pixel that a spot's taps meet, and zeros where there is none") {
+    for (int64_t batch : {1, 5})
+      for (int size : {1, 7, 14, 28, 57, 75, 130})
+        for (int kernel : {3, 5, 7})
+          for (int pad : {0, 1, kernel / 2, kernel - 1, kernel + 2}) {
+            ConvolutionSizes c = image(batch, size, kernel, 1, 40, 1);
+            for (int d = 0; d < 2; ++d) c.pad[d] = pad, c.y[d] = size + 2 * pad - kernel + 1;
+            if (c.y[0] < 1) continue;
+            INFO(batch, " images of ", size, ", ", kernel, " taps, pad ", pad);
+            for (bool gradient : {false, true}) check_columns(DepthwiseBands(c, gradient), c);
+            check_columns(DepthwiseWeightBands(c), c);
+            const DepthwiseWeightBands w(c);
+            CHECK(w.row_units % 4 == 2);  // four rows of a plane are read without conflicts
+            check_chunks(w);
+            const DepthwiseBands bands(c, false);
+            CHECK(bands.parts * bands.spots() <= DepthwisePlanes::most_spots);
+            CHECK(bands.parts * bands.part_rows >= bands.rows);
+            CHECK(bands.parts * bands.part_rows <= bands.in_rows);
+            CHECK((bands.parts == 1 || bands.part_rows <= kernel + 1));
+            CHECK(w.workspace_bytes(c) == w.splits * c.weights() * 4);
+          }
+  }
+
+  TEST_CASE("depthwise bands fit the shared memory of a block") {
+    const ConvolutionSizes wide = image(128, 56, 7, 1, 96, 1);
+    const DepthwiseBands bands(wide, false);
+    CHECK(bands.slots == 32);
+    CHECK(bands.columns == 64);
+    CHECK(bands.splits * 6 >= bands.items);  // equal shares, but for the last
+    CHECK(3 * (bands.shared_bytes(wide) + 1024) <= 228 << 10);
+    CHECK(2 * (DepthwiseWeightBands(wide).shared_bytes(wide) + 1024) <= 228 << 10);
+    const DepthwiseBands small(image(5, 7, 7, 1, 768, 1), true);
+    CHECK(small.images == 4);
+    CHECK(small.items == 2);  // the last image stands alone
+    CHECK(fits_depthwise_bands(image(1, 9, 5, 1, 16, 1)));
+    CHECK(!fits_depthwise_bands(image(1, 9, 5, 2, 16, 1)));
+    CHECK(!fits_depthwise_bands(image(1, 9, 5, 1, 12, 1)));
     CHECK(fits_depthwise(image(1, 9, 5, 2, 13, 1)));
+  }
+
+  TEST_CASE("windows of a stride of 2 cover every pixel of an input gradient") {
+    for (int kernel : {3, 5})
+      for (int size : {1, 7, 12, 29})
+        for (int pad : {0, 1, 2, 5}) {
+          ConvolutionSizes c = image(3, size, kernel, 2, 36, 1);
+          for (int d = 0; d < 2; ++d) c.pad[d] = pad, c.y[d] = (size + 2 * pad - kernel) / 2 + 1;
+          if (size + 2 * pad < kernel) continue;
+          CHECK(fits_depthwise_windows(c));
+          const DepthwiseWindows p(c, true), y(c, false);
+          CHECK(y.first[0] == 0);
+          CHECK(y.count[0] == c.y[0]);
+          CHECK(2 * p.first[0] - pad <= 0);
+          CHECK(2 * (p.first[0] + p.count[0]) - pad >= size);
+          CHECK(p.rows * p.bands >= p.count[0]);
+          CHECK(p.image_columns * DepthwiseWindows::across >= p.count[1]);
+        }
+    CHECK(!fits_depthwise_windows(image(3, 9, 3, 1, 36, 1)));
+    CHECK(!fits_depthwise_windows(image(3, 9, 7, 2, 36, 1)));
+    CHECK(!fits_depthwise_windows(image(3, 9, 3, 2, 37, 1)));
   }
 }

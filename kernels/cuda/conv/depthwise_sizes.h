@@ -2,62 +2,9 @@
 
 // How depthwise convolutions divide their work. No CUDA here: plans are made where there is none.
 
-#include "kernels/cuda/conv/grouped_sizes.h"
+#include "kernels/cuda/conv/convolution_sizes.h"
 
 namespace plimsoll::cuda {
-
-inline constexpr int depthwise_units = 4;  // most warps of a block, with 8 channels each
-
-// On the matrix units, without strides and dilations: a warp has 8 channels, and goes down 16 columns of a tile.
-// Blocks take turns of the tiles.
-struct DepthwiseTiles {
-  static constexpr int columns = 16, half_columns = 8, most_rows = 14;
-
-  int units, block_units, unit_blocks;  // of 8 channels; warps of a block
-  int out[2], in[2], first[2];          // pixels; first: from an out pixel to the first in pixel it reads
-  bool narrow;                          // a tile is 8 columns of each of two images
-  int rows, row_tiles, column_tiles;    // of a tile, and tiles of an image
-  int tile_width, pixel_units;          // of the tile's in pixels in shared memory
-  int64_t image_units, items, splits;
-
-  DepthwiseTiles(const ConvolutionSizes& c, bool gradient, int64_t wanted_blocks = 1056) {
-    units = c.groups / unit_channels;
-    block_units = std::min(units, depthwise_units);
-    for (int count = block_units; count >= 2; --count)
-      if (units % count == 0) {
-        block_units = count;
-        break;
-      }
-    unit_blocks = static_cast<int>(divide_up(units, block_units));
-    for (int d = 0; d < 2; ++d) {
-      out[d] = gradient ? c.x[d] : c.y[d];
-      in[d] = gradient ? c.y[d] : c.x[d];
-      first[d] = gradient ? c.pad[d] - (c.kernel[d] - 1) : -c.pad[d];
-    }
-    narrow = out[1] <= half_columns && c.batch > 1;
-    row_tiles = static_cast<int>(divide_up(out[0], most_rows));
-    rows = static_cast<int>(divide_up(out[0], row_tiles));
-    column_tiles = narrow ? 1 : static_cast<int>(divide_up(out[1], columns));
-    tile_width = narrow ? 2 * (half_columns + c.kernel[1] - 1) : columns + c.kernel[1] - 1;
-    pixel_units = odd_units(block_units);
-    image_units = int64_t{rows + c.kernel[0] - 1} * tile_width * pixel_units;
-    items = (narrow ? divide_up(c.batch, 2) : c.batch) * row_tiles * column_tiles;
-    splits = std::clamp<int64_t>(wanted_blocks / unit_blocks, 1, std::max<int64_t>(items, 1));
-    splits = divide_up(items, std::max<int64_t>(1, divide_up(items, splits)));
-  }
-
-  int64_t blocks() const { return splits * unit_blocks; }
-};
-
-// Weight gradients on the matrix units: dy's tile lies behind x's.
-struct DepthwiseWeightTiles : DepthwiseTiles {
-  int64_t dy_units;
-
-  explicit DepthwiseWeightTiles(const ConvolutionSizes& c) : DepthwiseTiles(c, false, 396) {
-    dy_units = int64_t{rows} * columns * pixel_units;
-  }
-  int64_t workspace_bytes(const ConvolutionSizes& c) const { return splits * c.weights() * 4; }
-};
 
 // Weight gradients of any depthwise convolution: a thread has some channels and up to 8 taps of a row of the kernel,
 // and blocks take turns of dy's rows.
@@ -85,6 +32,51 @@ struct DepthwiseRows {
   int64_t workspace_bytes(const ConvolutionSizes& c) const { return splits * c.weights() * 4; }
 };
 
+// Depthwise convolutions with a stride of 2 by 3 x 3 and 5 x 5 taps in a 16-bit float, in 32-bit arithmetic: a thread
+// goes down neighbouring columns of windows of some channels with the weights, or their sums, in registers. Windows of
+// dx are 2 x 2 pixels.
+struct DepthwiseWindows {
+  static constexpr int threads = 256, stride = 2, block_channels = 32, across = 2;  // windows beside each other
+
+  int channel_threads, column_threads;  // threads across channels, and beside each other
+  int vectors, vector_blocks;           // of a thread's channels
+  int first[2], count[2];               // windows; the first one's number
+  int rows, bands;                      // windows that a thread goes down
+  int image_columns;                    // of a thread's windows
+  int64_t columns, column_blocks, items, splits;
+
+  static constexpr int vector_of(int kernel) { return kernel == 3 ? 4 : 2; }
+
+  DepthwiseWindows(const ConvolutionSizes& c, bool gradient, int wanted_rows = 16, int64_t wanted_blocks = 1 << 24) {
+    const int vector = vector_of(c.kernel[0]);
+    channel_threads = block_channels / vector;
+    column_threads = threads / channel_threads;
+    vectors = c.groups / vector;
+    vector_blocks = static_cast<int>(divide_up(vectors, channel_threads));
+    for (int d = 0; d < 2; ++d) {
+      first[d] = gradient ? c.pad[d] / stride : 0;
+      count[d] = gradient ? (c.x[d] - 1 + c.pad[d]) / stride - first[d] + 1 : c.y[d];
+    }
+    bands = static_cast<int>(divide_up(count[0], wanted_rows));
+    rows = static_cast<int>(divide_up(count[0], bands));
+    bands = static_cast<int>(divide_up(count[0], rows));
+    image_columns = static_cast<int>(divide_up(count[1], across));
+    columns = c.batch * image_columns;
+    column_blocks = divide_up(columns, column_threads);
+    items = column_blocks * bands;
+    splits = std::clamp<int64_t>(wanted_blocks / vector_blocks, 1, items);
+    splits = divide_up(items, divide_up(items, splits));
+  }
+  int64_t blocks() const { return splits * vector_blocks; }
+};
+
+// Weight gradients: blocks take turns of the items.
+struct DepthwiseWeightWindows : DepthwiseWindows {
+  explicit DepthwiseWeightWindows(const ConvolutionSizes& c, int wanted_rows = 14, int64_t wanted_blocks = 396)
+      : DepthwiseWindows(c, false, wanted_rows, wanted_blocks) {}
+  int64_t workspace_bytes(const ConvolutionSizes& c) const { return splits * c.weights() * 4; }
+};
+
 inline bool is_depthwise(const ConvolutionSizes& c) { return c.groups > 1 && c.x_channels == 1 && c.y_channels == 1; }
 
 inline constexpr int max_depthwise_taps = 1024;
@@ -101,14 +93,14 @@ inline bool fits_depthwise(const ConvolutionSizes& c) {
   return c.batch * c.x[0] < most && c.batch * c.y[0] < most;
 }
 
-// 3 x 3, 5 x 5 and 7 x 7 in a 16-bit float.
-inline bool fits_depthwise_tiles(const ConvolutionSizes& c) {
-  if (!fits_depthwise(c) || c.groups % unit_channels != 0) return false;
+// 3 x 3 and 5 x 5 with a stride of 2 in a 16-bit float.
+inline bool fits_depthwise_windows(const ConvolutionSizes& c) {
+  if (!fits_depthwise(c) || c.groups % 4 != 0) return false;
   const int k = c.kernel[0];
   for (int d = 0; d < 2; ++d)
-    if (c.stride[d] != 1 || c.dilation[d] != 1) return false;
-  return c.kernel[1] == k && (k == 3 || k == 5 || k == 7) && DepthwiseTiles(c, false).items < (int64_t{1} << 30) &&
-         DepthwiseTiles(c, true).items < (int64_t{1} << 30);
+    if (c.stride[d] != DepthwiseWindows::stride || c.dilation[d] != 1) return false;
+  return c.kernel[1] == k && (k == 3 || k == 5) && DepthwiseWindows(c, false, 1).items < (int64_t{1} << 30) &&
+         DepthwiseWindows(c, true, 1).items < (int64_t{1} << 30);
 }
 
 }  // namespace plimsoll::cuda
