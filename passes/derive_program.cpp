@@ -157,7 +157,8 @@ Result<Derived> schedule_program(Program program, const TrainingRequest& request
                                  const KernelCatalog& catalog, PassManager passes, Copies copies) {
   Derived derived{PlanDraft(std::move(program), device, catalog), std::move(passes)};
   for (Graph& function : derived.draft.program.functions) {
-    Result<bool> changed = derived.passes.run(function, step_pipeline(request, catalog.preferences()));
+    Result<bool> changed =
+        derived.passes.run(function, step_pipeline(request, catalog.preferences(), preferred_moments(catalog)));
     if (!changed) return changed.takeError();
   }
   if (copies == Copies::Kept)

@@ -296,7 +296,8 @@ class StageDeriver {
   Result<Program> prepared(Program block, size_t stage) const {
     PassManager passes = forward_.passes.quiet();
     for (Graph& function : block.functions) {
-      Result<bool> changed = passes.run(function, step_pipeline(request_, devices_.catalog(stage).preferences()));
+      Result<bool> changed = passes.run(function, step_pipeline(request_, devices_.catalog(stage).preferences(),
+                                                                preferred_moments(devices_.catalog(stage))));
       if (!changed) return changed.takeError();
     }
     return block;

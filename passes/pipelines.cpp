@@ -104,13 +104,29 @@ const llvm::StringLiteral parts_of_stages_pipeline = "simplify, dce";
 
 const llvm::StringLiteral whole_batch_pipeline = "simplify, join-steps, dce";
 
-std::string step_pipeline(const TrainingRequest& request, const KernelPreferences& preferences) {
+ImageMoments preferred_moments(const KernelCatalog& catalog) {
+  const OpDef& op = get_op("conv_moments");
+  const Attrs attrs{{"channels_last", int64_t{1}}};
+  const Type x(DType::BF16, {64, 56, 56, 64}), w(DType::BF16, {256, 1, 1, 64});
+  const Type* types[] = {&x, &w};
+  const OpCall call(op, attrs, types);
+  const std::vector<KernelCandidate> kernels = catalog.candidates(op, call, llvm::cantFail(infer(call)));
+  // The last one that is predicted is a convolution with a pass behind.
+  double longest_us = 0;
+  for (const KernelCandidate& kernel : kernels) longest_us = std::max(longest_us, kernel.predicted_us);
+  const double first_us = kernels.front().predicted_us;
+  return first_us > 0 && first_us < longest_us ? ImageMoments::BesideProducts : ImageMoments::InPasses;
+}
+
+std::string step_pipeline(const TrainingRequest& request, const KernelPreferences& preferences, ImageMoments moments) {
   std::string text =
       "simplify, exchange-lookups, fold-casts-into-reductions, dce, narrow-lookups, simplify, cse, dce, expand-f8";
   if (request.quantize.turned_bytes > 0) text += "{turned-bytes=" + std::to_string(request.quantize.turned_bytes) + "}";
   text += ", dce, fuse-batch-norms, save-pool-indices, join-cross-entropy, fuse-addends, dce, order-sums, dce";
+  std::string epilogues = preferences.exact_gelu_epilogues ? "exact=1" : "";
+  if (moments == ImageMoments::BesideProducts) epilogues += epilogues.empty() ? "moments=1" : " moments=1";
   if (preferences.product_epilogues)
-    text += std::string(", fuse-epilogues") + (preferences.exact_gelu_epilogues ? "{exact=1}" : "") + ", dce";
+    text += ", fuse-epilogues" + (epilogues.empty() ? "" : "{" + epilogues + "}") + ", dce";
   return text + ", fuse-elementwise, dce";
 }
 

@@ -38,7 +38,12 @@ bool has_stages_with_parts(const TrainingRequest& request);
 extern const llvm::StringLiteral parts_of_stages_pipeline;
 // First, where a function takes the batch as a whole.
 extern const llvm::StringLiteral whole_batch_pipeline;
-std::string step_pipeline(const TrainingRequest& request, const KernelPreferences& preferences);
+
+// Where the moments of a batch norm behind a product of pixels are made.
+enum class ImageMoments : uint8_t { InPasses, BesideProducts };
+// Beside products where the catalog has a kernel that is predicted to be quicker than a convolution with a pass behind.
+ImageMoments preferred_moments(const KernelCatalog& catalog);
+std::string step_pipeline(const TrainingRequest& request, const KernelPreferences& preferences, ImageMoments moments);
 
 // The program's functions after that. A budget search runs the steps in between again and again: it offloads and
 // rematerialises until what is placed fits.

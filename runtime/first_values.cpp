@@ -23,6 +23,11 @@ struct Traced {
   llvm::SmallVector<int64_t, 4> dims;
 };
 
+// Does an op of that name multiply a weight and give what the next layers read?
+bool makes_layer(llvm::StringRef op) {
+  return op == "linear" || op == "linear_f8" || op == "matmul" || op == "conv" || op == "conv_moments";
+}
+
 class Finder {
  public:
   // `plan` is that of one stage of `whole`.
@@ -165,8 +170,7 @@ class Finder {
   void read(const Instruction& instruction, llvm::StringRef port, size_t operand, const Traced& traced,
             const std::map<SlotId, const Instruction*>& makers) {
     const llvm::StringRef op = instruction.op;
-    const bool is_layer =
-        op == "linear" || op == "linear_f8" || op == "matmul" || op == "conv" || op == "conv_transpose";
+    const bool is_layer = makes_layer(op) || op == "conv_transpose";
     if (is_layer && (port == "w" || op == "matmul")) return draw_weight(instruction, operand, traced);
     if (is_layer && port == "bias") return draw_bias(instruction, traced);
     if (op == "linear_f8" && port == "w_scale") return;  // it is made with the codes
@@ -198,7 +202,7 @@ class Finder {
       maker = makers.find(plan_.storage_of(maker->second->operands[0]));
     if (maker == makers.end()) return nullptr;
     const llvm::StringRef op = maker->second->op;
-    return op == "linear" || op == "linear_f8" || op == "matmul" || op == "conv" ? maker->second : nullptr;
+    return makes_layer(op) ? maker->second : nullptr;
   }
 
   // Elements that make one element of the layer's result.

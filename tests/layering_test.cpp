@@ -99,7 +99,7 @@ const Folder folders[] = {
     {"passes/rewrite/", {"passes/pass/", "ir/", "llvm/"}},
     {"passes/analysis/", {"passes/pass/", "ir/", "ir/machine/", "llvm/"}},
     {"passes/clean/", {"passes/pass/", "passes/rewrite/", "passes/analysis/", "ir/", "llvm/"}},
-    {"passes/target/", {"passes/pass/", "passes/rewrite/", "passes/job.h", "ir/", "ir/support/", "llvm/"}},
+    {"passes/target/", {"passes/pass/", "passes/rewrite/", "passes/job.h", "ir/", "ir/ops/", "ir/support/", "llvm/"}},
     {"passes/partition/",
      {"passes/pass/", "passes/rewrite/", "passes/analysis/", "ir/", "ir/ops/", "ir/support/", "llvm/"}},
     {"passes/train/",

@@ -253,7 +253,8 @@ class Profiler {
     Result<Program> program = make_training_program(std::move(forward->graph), request);
     if (!program) return program.takeError();
     for (Graph& function : program->functions) {
-      Result<bool> changed = forward->passes.run(function, step_pipeline(request, catalog_.preferences()));
+      Result<bool> changed =
+          forward->passes.run(function, step_pipeline(request, catalog_.preferences(), preferred_moments(catalog_)));
       if (!changed) return changed.takeError();
     }
     WorkReader reader(*program, request_, device_, catalog_);

@@ -1,9 +1,12 @@
 #include "passes/rewrite/patterns.h"
+#include "passes/target/moment_epilogues.h"
 
-// A matmul can make two gradients in its epilogue, while its operands and results are on the chip:
+// A product can make more in its epilogue, while its operands and results are on the chip:
 // - the gradient of a gelu: linear and gelu_grad become linear_gelu_grad. Libraries know the tanh form alone; `exact`
 //   says whether there is a kernel for the other one, which takes rows of 16-bit elements from 16-byte borders on;
-// - the gradient of a linear layer's bias: the sum of dy over all rows becomes the second result of linear_dw.
+// - the gradient of a linear layer's bias: the sum of dy over all rows becomes the second result of linear_dw;
+// - with `moments`, the moments of a batch norm behind a convolution of pixels, and the sums that the norm's gradient
+//   needs of the gradient that such a convolution gives it (moment_epilogues.cpp).
 //
 // Forward keeps its gelu apart. In the epilogue its operand and its result would come from one matmul, and
 // rematerialising either would cost that matmul.
@@ -88,19 +91,29 @@ class Fuser {
 
 Result<bool> run(Graph& graph, PassContext& context) {
   Fuser fuser(graph, context.number("exact") != 0);
-  return apply_patterns(graph, context,
-                        {{"gelu_grad", "gelus", [&](Graph&, NodeId id) { return fuser.try_gelu(id); }},
-                         {"reduce_sum", "biases", [&](Graph&, NodeId id) { return fuser.try_bias(id); }}});
+  GradientSumsFuser sums(graph);
+  const bool moments = context.number("moments") != 0;
+  const auto try_sums = [&](Graph&, NodeId id) { return moments && sums.fuse(id); };
+  return apply_patterns(
+      graph, context,
+      {{"gelu_grad", "gelus", [&](Graph&, NodeId id) { return fuser.try_gelu(id); }},
+       {"reduce_sum", "biases", [&](Graph&, NodeId id) { return fuser.try_bias(id); }},
+       {"batch_norm", "moments", [&](Graph&, NodeId id) { return moments && fuse_norm_moments(graph, id); }},
+       {"batch_norm_grad", "norm gradients", try_sums},
+       {"batch_norm_sums", "norm gradients", try_sums},
+       {"batch_moments", "moments", [&](Graph&, NodeId id) { return moments && fuse_own_moments(graph, id); }}});
 }
 
 constexpr PassOption options[] = {
-    {"exact", int64_t{0}, "1: kernels make the gradient of the exact gelu of 16 bits, too", 0, 1}};
+    {"exact", int64_t{0}, "1: kernels make the gradient of the exact gelu of 16 bits, too", 0, 1},
+    {"moments", int64_t{0},
+     "1: kernels make moments of batch norms and sums of their gradients beside products of pixels of 16 bits", 0, 1}};
 
 }  // namespace
 
 constinit const PassInfo pass_fuse_epilogues{
     .name = "fuse-epilogues",
-    .summary = "make gradients of gelu and of biases in epilogues of matmuls",
+    .summary = "make gradients of gelu and of biases, and moments of batch norms, in epilogues of products",
     .options = options,
     .run = run,
 };

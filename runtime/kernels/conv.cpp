@@ -1,5 +1,7 @@
 #include "runtime/kernels/conv.h"
 
+#include "ir/ops/conv/conv.h"
+#include "runtime/kernels/norm.h"
 #include "runtime/kernels/space_to_batch.h"
 #include "runtime/kernels/space_to_depth.h"
 
@@ -7,6 +9,41 @@
 // same result is asked for.
 
 namespace plimsoll {
+
+cuda::ChannelShape channels_of_result(const OpCall& call, const Type& y) {
+  return channels_of(y, call.get_int("channels_last") != 0);
+}
+
+namespace {
+
+// A convolution of 16-bit images x with channels last to y as a product of matrices, of pixels by w.
+bool is_product(const OpCall& call, const Type& x, const Type& y) {
+  constexpr int64_t most = INT32_MAX / 2;  // rows and columns of tiles, which are counted in 32 bits
+  constexpr int64_t word = 8;              // 16-bit floats of 16 bytes
+  if (!is_16_bit_float(x.dtype) || !call.get_int("channels_last") ||
+      !is_product_of_pixels(call.attrs, call["w"].shape) || y.elements() == 0 || x.elements() == 0)
+    return false;
+  const int64_t from = x.shape.back(), to = y.shape.back();
+  return y.elements() / to <= most && std::max(from, to) <= most && from % word == 0 && to % word == 0;
+}
+
+cuda::ColumnSizes product_sizes(const Type& x, const Type& y) {
+  return {y.elements() / y.shape.back(), y.shape.back(), x.shape.back()};
+}
+
+}  // namespace
+
+std::optional<cuda::ColumnSizes> moments_sizes(const OpCall& call, llvm::ArrayRef<Type> results) {
+  const Type &x = call["x"], &y = results[0];
+  return is_product(call, x, y) && !call.has("bias") ? std::optional(product_sizes(x, y)) : std::nullopt;
+}
+
+std::optional<GradientSumsSizes> gradient_sums_sizes(const OpCall& call, llvm::ArrayRef<Type> results) {
+  const Type &dy = call["dy"], &dx = results[0];
+  if (!is_product(call, dy, dx)) return std::nullopt;
+  return GradientSumsSizes{product_sizes(dy, dx), 1 + (call.has("y") ? 1 : 0) + (call.has("more_dy") ? 1 : 0)};
+}
+
 namespace {
 
 bool accepts_convolution(const OpCall& call, llvm::ArrayRef<Type> results) {
@@ -100,10 +137,9 @@ constexpr double grouped_times[] = {20, 60, 90}, grouped_taps = 9;  // by pass
 
 // 0, which leaves it to the planner's roofline, for convolutions without groups.
 template <ConvPass pass>
-double grouped_us(const OpCall& call, const DeviceDescription& device) {
+double grouped_us_of(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription& device) {
   const int64_t groups = call.get_int("groups");
   if (groups == 1 || device.memory_gb_per_s <= 0) return 0;
-  const Types results = llvm::cantFail(infer(call));
   const ConvTypes types(pass, call, results);
   const bool channels_last = call.get_int("channels_last");
   const int64_t in_channels = channels_last ? types.x.shape.back() : types.x.shape[1];
@@ -115,6 +151,168 @@ double grouped_us(const OpCall& call, const DeviceDescription& device) {
   const auto bytes = static_cast<double>(types.x.bytes() + types.w.bytes() + types.y.bytes());
   return times * bytes / (device.memory_gb_per_s * 1e3) + device.launch_us + device.kernel_us;
 }
+template <ConvPass pass>
+double grouped_us(const OpCall& call, const DeviceDescription& device) {
+  return grouped_us_of<pass>(call, llvm::cantFail(infer(call)), device);
+}
+
+// ---- conv_moments ----
+
+constexpr int64_t float_bytes = sizeof(float);
+
+// Places within a channel and within a sample are counted in 32 bits.
+bool accepts_moments_behind(const OpCall& call, llvm::ArrayRef<Type> results) {
+  const cuda::ChannelShape shape = channels_of_result(call, results[0]);
+  return accepts_convolution(call, results.take_front()) && shape.per_channel() <= INT32_MAX &&
+         shape.channels * shape.inner <= INT32_MAX;
+}
+
+int64_t moments_behind_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription& device) {
+  const cuda::ChannelShape shape = channels_of_result(call, results[0]);
+  return moments_workspace_bytes(shape, results[0].dtype) + device.convolution_workspace_bytes;
+}
+
+// A pass over y behind the convolution reads it at this share of a copy's speed.
+double moments_behind_us(const OpCall& call, const DeviceDescription& device) {
+  constexpr double pass_share = 0.86;
+  if (device.memory_gb_per_s <= 0) return 0;
+  const Types results = llvm::cantFail(infer(call));
+  const Type &x = call["x"], &w = call["w"], &y = results[0];
+  const double launch_us = device.launch_us + device.kernel_us;
+  double convolution_us = grouped_us<ConvPass::Forward>(call, device);
+  if (convolution_us == 0)
+    convolution_us = device.roofline_us(call.op.flops(call, results), x.bytes() + w.bytes() + y.bytes(), x.dtype) /
+                         device.efficiency_of("conv") +
+                     launch_us;
+  return convolution_us + static_cast<double>(y.bytes()) / (device.memory_gb_per_s * 1e3 * pass_share) + 2 * launch_us;
+}
+
+bool accepts_moments_product(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return moments_sizes(call, results).has_value();
+}
+
+cuda::ColumnTiling moments_tiling(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription& device) {
+  return cuda::choose_moments_tiling(*moments_sizes(call, results), std::max(device.multiprocessors, 1), INT64_MAX);
+}
+
+int64_t moments_product_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription& device) {
+  return moments_tiling(call, results, device).workspace() * float_bytes;
+}
+
+double copy_us(double bytes, const DeviceDescription& device) { return bytes / (device.memory_gb_per_s * 1e3); }
+
+// Products of the tiles that a block makes one after the other, of which the last ones may be left to a few blocks.
+double products_us(const cuda::ColumnTiling& tiling, DType dtype, const DeviceDescription& device) {
+  constexpr double product_share = 0.82;
+  const int64_t tiles = round_up(tiling.down(), tiling.row_blocks) * tiling.across();
+  const double flops = 2.0 * static_cast<double>(tiles * tiling.tile_rows * tiling.tile_columns) *
+                       static_cast<double>(tiling.sizes.depth);
+  return device.roofline_us(flops, 0, dtype) / product_share;
+}
+
+// Fitted to 28 shapes on an H200: reads, writes and products run beside each other, a part of them does not, and each
+// tile of a column takes a while to be summed.
+double moments_product_us(const OpCall& call, const DeviceDescription& device) {
+  constexpr double read_share = 0.97, write_share = 0.75, not_hidden = 0.12, us_of_column = 0.01;
+  if (device.memory_gb_per_s <= 0) return 0;
+  const Types results = llvm::cantFail(infer(call));
+  const cuda::ColumnTiling tiling = moments_tiling(call, results, device);
+  const double bytes_us = copy_us(static_cast<double>(call["x"].bytes() + call["w"].bytes()) / read_share +
+                                      static_cast<double>(results[0].bytes()) / write_share,
+                                  device),
+               flops_us = products_us(tiling, call["x"].dtype, device);
+  const auto sums = static_cast<double>(divide_up(tiling.down(), tiling.row_blocks) * tiling.tile_columns);
+  return std::max({bytes_us, flops_us, sums * us_of_column}) + not_hidden * std::min(bytes_us, flops_us) +
+         device.launch_us + device.kernel_us;
+}
+
+// ---- conv_dx_sums ----
+
+// dx is made where dz goes.
+bool accepts_sums_behind(const OpCall& call, llvm::ArrayRef<Type> results) {
+  const cuda::ChannelShape shape = channels_of_result(call, results[0]);
+  const Type &dy = call["dy"], &w = call["w"];
+  const bool fits = computes_in_f32(dy.dtype) && dy.rank() >= 3 && dy.rank() <= 5 && dy.elements() != 0 &&
+                    w.elements() != 0 && results[0].elements() != 0;
+  return fits && all_operands(call, [](const Type& type) { return computes_in_f32(type.dtype); }) &&
+         shape.per_channel() <= INT32_MAX && shape.channels * shape.inner <= INT32_MAX;
+}
+
+int64_t sums_behind_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription& device) {
+  return gradient_sums_workspace_bytes(channels_of_result(call, results[0]), results[0].dtype) +
+         device.convolution_workspace_bytes;
+}
+
+double sums_behind_us(const OpCall& call, const DeviceDescription& device) {
+  constexpr double pass_share = 0.86;
+  if (device.memory_gb_per_s <= 0) return 0;
+  const Types results = llvm::cantFail(infer(call));
+  const Type &dy = call["dy"], &w = call["w"], &dx = results[0];
+  const double launch_us = device.launch_us + device.kernel_us;
+  double convolution_us = grouped_us_of<ConvPass::InputGradient>(call, results, device);
+  if (convolution_us == 0)
+    convolution_us = device.roofline_us(call.op.flops(call, results), dy.bytes() + w.bytes() + dx.bytes(), dy.dtype) /
+                         device.efficiency_of("conv_dx") +
+                     launch_us;
+  const int64_t tensors = 2 + (call.has("y") ? 2 : 0) + (call.has("more_dy") ? 1 : 0);
+  return convolution_us + copy_us(static_cast<double>(tensors * dx.bytes()), device) / pass_share + 2 * launch_us;
+}
+
+bool accepts_gradient_sums(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return gradient_sums_sizes(call, results).has_value() &&
+         all_operands(call, [](const Type& type) { return computes_in_f32(type.dtype); });
+}
+
+cuda::ColumnTiling gradient_tiling(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription& device) {
+  const GradientSumsSizes sizes = *gradient_sums_sizes(call, results);
+  return cuda::choose_gradient_tiling(sizes.product, sizes.beside, std::max(device.multiprocessors, 1), INT64_MAX);
+}
+
+int64_t gradient_sums_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription& device) {
+  return gradient_tiling(call, results, device).workspace() * float_bytes;
+}
+
+// Fitted to 11 shapes on an H200.
+double gradient_sums_us(const OpCall& call, const DeviceDescription& device) {
+  constexpr double copy_share = 0.97, not_hidden = 0.3;
+  if (device.memory_gb_per_s <= 0) return 0;
+  const Types results = llvm::cantFail(infer(call));
+  const int64_t tensors = 1 + gradient_sums_sizes(call, results)->beside;
+  const double bytes_us =
+                   copy_us(static_cast<double>(call["dy"].bytes() + call["w"].bytes() + tensors * results[0].bytes()) /
+                               copy_share,
+                           device),
+               flops_us = products_us(gradient_tiling(call, results, device), call["dy"].dtype, device);
+  return std::max(bytes_us, flops_us) + not_hidden * std::min(bytes_us, flops_us) + device.launch_us + device.kernel_us;
+}
+
+constexpr CudaCandidate moments_behind{.op = op_conv_moments,
+                                       .name = "cudnn",
+                                       .accepts = accepts_moments_behind,
+                                       .workspace_bytes = moments_behind_workspace,
+                                       .algorithms = 6,
+                                       .accepts_others = has_16_bits,
+                                       .predicted_us = moments_behind_us};
+constexpr CudaCandidate warpgroup_moments{.op = op_conv_moments,
+                                          .name = "warpgroup_moments",
+                                          .accepts = accepts_moments_product,
+                                          .workspace_bytes = moments_product_workspace,
+                                          .predicted_us = moments_product_us,
+                                          .capability = 90};
+
+constexpr CudaCandidate sums_behind{.op = op_conv_dx_sums,
+                                    .name = "cudnn",
+                                    .accepts = accepts_sums_behind,
+                                    .workspace_bytes = sums_behind_workspace,
+                                    .algorithms = 6,
+                                    .accepts_others = has_16_bits,
+                                    .predicted_us = sums_behind_us};
+constexpr CudaCandidate warpgroup_sums{.op = op_conv_dx_sums,
+                                       .name = "warpgroup_sums",
+                                       .accepts = accepts_gradient_sums,
+                                       .workspace_bytes = gradient_sums_workspace,
+                                       .predicted_us = gradient_sums_us,
+                                       .capability = 90};
 
 template <ConvPass pass>
 constexpr CudaCandidate cudnn(const OpDef& op) {
@@ -164,6 +362,10 @@ constexpr CudaCandidate candidates[] = {
     cudnn<ConvPass::WeightGradient>(op_conv_dw),
     space_to_batch<ConvPass::WeightGradient>(op_conv_dw),
     cudnn<ConvPass::InputGradient>(op_conv_transpose),
+    warpgroup_moments,
+    moments_behind,
+    warpgroup_sums,
+    sums_behind,
     cudnn_lean<ConvPass::Forward>(op_conv),
     cudnn_lean<ConvPass::InputGradient>(op_conv_dx),
     cudnn_lean<ConvPass::WeightGradient>(op_conv_dw),

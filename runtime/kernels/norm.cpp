@@ -9,11 +9,14 @@ NormRows::NormRows(const OpCall& call) {
   width = element_count(shape.drop_front(axis));
 }
 
-cuda::ChannelShape channels_of(const OpCall& call) {
-  const llvm::ArrayRef<int64_t> shape = call["x"].shape;
-  if (call.get_int("channels_last"))
-    return {shape[0], shape.back(), element_count(shape.drop_front().drop_back()), true};
+cuda::ChannelShape channels_of(const Type& image, bool channels_last) {
+  const llvm::ArrayRef<int64_t> shape = image.shape;
+  if (channels_last) return {shape[0], shape.back(), element_count(shape.drop_front().drop_back()), true};
   return {shape[0], shape[1], element_count(shape.drop_front(2)), false};
+}
+
+cuda::ChannelShape channels_of(const OpCall& call) {
+  return channels_of(call["x"], call.get_int("channels_last") != 0);
 }
 
 namespace {

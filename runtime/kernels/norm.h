@@ -12,7 +12,8 @@ struct NormRows {
   explicit NormRows(const OpCall& call);
 };
 
-// x as [batch, channels, inner], or [batch, inner, channels].
+// An image, or a call's x, as [batch, channels, inner] or [batch, inner, channels].
+cuda::ChannelShape channels_of(const Type& image, bool channels_last);
 cuda::ChannelShape channels_of(const OpCall& call);
 
 inline float eps_of(const OpCall& call) { return static_cast<float>(call.get_float("eps")); }

@@ -319,6 +319,48 @@ TEST_SUITE("unit") {
     CHECK_FALSE(CudaCatalog(a100).preferences().exact_gelu_epilogues);
   }
 
+  TEST_CASE("on Hopper the sums of batch norms are made beside products of pixels, in 16 bits and without strides") {
+    const DeviceCatalog devices = llvm::cantFail(DeviceCatalog::builtin());
+    const DeviceDescription h200 = llvm::cantFail(devices.find("h200")), a100 = llvm::cantFail(devices.find("a100"));
+    const Attrs last{{"channels_last", int64_t{1}}};
+    struct Shape {
+      int64_t size, from, to;
+      double us;  // as measured
+    };
+    const auto first_of = [&](llvm::StringRef op, const Attrs& attrs, llvm::ArrayRef<const Type*> types) {
+      const OpCall call(get_op(op), attrs, types);
+      return CudaCatalog(h200).candidates(call.op, call, llvm::cantFail(infer(call))).front();
+    };
+    for (const Shape& s :
+         {Shape{56, 64, 256, 157.9}, {56, 256, 64, 131.2}, {28, 128, 512, 86.1}, {14, 1024, 256, 55.7}}) {
+      CAPTURE(s.from);
+      const Type x(DType::BF16, {256, s.size, s.size, s.from}), w(DType::BF16, {s.to, 1, 1, s.from});
+      const KernelCandidate first = first_of("conv_moments", last, {&x, &w});
+      CHECK(first.name == "warpgroup_moments");
+      CHECK(first.predicted_us == doctest::Approx(s.us).epsilon(0.2));
+    }
+    for (const Shape& s : {Shape{56, 64, 256, 415.6}, {14, 512, 1024, 151.2}}) {
+      CAPTURE(s.from);
+      const Type dy(DType::BF16, {256, s.size, s.size, s.from}), w(DType::BF16, {s.from, 1, 1, s.to}),
+          x(DType::BF16, {256, s.size, s.size, s.to}), channel(DType::F32, {s.to});
+      const Attrs attrs{{"channels_last", int64_t{1}}, {"eps", 1e-5}, {"shape", Ints(x.shape.begin(), x.shape.end())}};
+      const KernelCandidate first =
+          first_of("conv_dx_sums", attrs, {&dy, &w, &x, &channel, &channel, &channel, nullptr, &x, &x});
+      CHECK(first.name == "warpgroup_sums");
+      CHECK(first.predicted_us == doctest::Approx(s.us).epsilon(0.2));
+    }
+    const Type x(DType::F16, {8, 14, 14, 64}), w(DType::F16, {128, 1, 1, 64}), taps(DType::F16, {128, 3, 3, 64}),
+        odd(DType::F16, {100, 1, 1, 64});
+    Attrs strides = last;
+    strides.set("strides", Ints{2, 2});
+    const std::string library = "cudnn cudnn_2 cudnn_3 cudnn_4 cudnn_5 cudnn_6 reference ";
+    CHECK(names_of(CudaCatalog(h200), "conv_moments", last, {x, w}) == "warpgroup_moments " + library);
+    CHECK(names_of(CudaCatalog(h200), "conv_moments", strides, {x, w}) == library);
+    CHECK(names_of(CudaCatalog(h200), "conv_moments", last, {x, taps}) == library);
+    CHECK(names_of(CudaCatalog(h200), "conv_moments", last, {x, odd}) == library);
+    CHECK(names_of(CudaCatalog(a100), "conv_moments", last, {x, w}) == library);
+  }
+
   TEST_CASE("an odd number of columns of aligned rows is a product of most of them and one of the rest") {
     const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
     const CudaCatalog catalog(h200);

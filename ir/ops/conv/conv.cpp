@@ -4,16 +4,14 @@
 // whichever of the three is asked for; the references below say just that.
 
 namespace plimsoll {
-namespace {
 
-Result<Types> infer_conv(const OpCall& call) {
-  if (Status s = need_float(call, "x")) return s;
-  if (Status s = need_same_dtype(call, "x", "w")) return s;
-  const Type &x = call["x"], &w = call["w"];
-  Result<Shape> shape = convolved_shape(call.attrs, x.shape, w.shape);
-  if (!shape) return shape.takeError();
-  if (Status s = need_type(call, "bias", Type(x.dtype, {w.shape[0]}))) return s;
-  return one_result(x.dtype, *shape);
+bool is_product_of_pixels(const Attrs& attrs, llvm::ArrayRef<int64_t> w) {
+  const Shape first = channels_first(attrs, w);
+  const auto all_are = [&](llvm::StringRef list, int64_t value) {
+    return !attrs.has(list) || llvm::all_of(attrs.get_ints(list), [&](int64_t each) { return each == value; });
+  };
+  return attrs.get_int("groups", 1) == 1 && all_are("strides", 1) && all_are("pads", 0) &&
+         llvm::all_of(spatial_of(first), [](int64_t taps) { return taps == 1; });
 }
 
 void conv_gradient(GradContext& g) {
@@ -27,13 +25,39 @@ double conv_flops(const OpCall& call, llvm::ArrayRef<Type> results) {
   return product_flops(results[0].shape, call["w"].shape);
 }
 
-void conv_reference(const ReferenceCall& call) {
+std::vector<double> convolved(const ReferenceCall& call) {
   std::vector<double> x = call.load("x"), w = call.load("w");
   std::vector<double> y = start_from_bias(call.attrs, call.out("y").type, call.load("bias"));
   for_each_product(call.attrs, call["x"].shape, call["w"].shape, call.out("y").type.shape,
                    [&](int64_t xi, int64_t wi, int64_t yi) { y[yi] += x[xi] * w[wi]; });
-  call.store(y, "y");
+  return y;
 }
+
+std::vector<double> convolved_gradient(const ReferenceCall& call, PortKey dx) {
+  const Type& type = call.out(dx).type;
+  std::vector<double> dy = call.load("dy"), w = call.load("w"), sums = start_from_bias(call.attrs, type, {});
+  for_each_product(call.attrs, type.shape, call["w"].shape, call["dy"].shape,
+                   [&](int64_t xi, int64_t wi, int64_t yi) { sums[xi] += dy[yi] * w[wi]; });
+  return sums;
+}
+
+double conv_dx_flops(const OpCall& call, llvm::ArrayRef<Type>) {
+  return product_flops(call["dy"].shape, call["w"].shape);
+}
+
+namespace {
+
+Result<Types> infer_conv(const OpCall& call) {
+  if (Status s = need_float(call, "x")) return s;
+  if (Status s = need_same_dtype(call, "x", "w")) return s;
+  const Type &x = call["x"], &w = call["w"];
+  Result<Shape> shape = convolved_shape(call.attrs, x.shape, w.shape);
+  if (!shape) return shape.takeError();
+  if (Status s = need_type(call, "bias", Type(x.dtype, {w.shape[0]}))) return s;
+  return one_result(x.dtype, *shape);
+}
+
+void conv_reference(const ReferenceCall& call) { call.store(convolved(call), "y"); }
 
 std::vector<Sample> conv_samples() {
   using namespace samples;
@@ -83,17 +107,7 @@ Result<Types> infer_conv_dx(const OpCall& call) {
   return one_result(call["dy"].dtype, x_shape);
 }
 
-double conv_dx_flops(const OpCall& call, llvm::ArrayRef<Type>) {
-  return product_flops(call["dy"].shape, call["w"].shape);
-}
-
-void conv_dx_reference(const ReferenceCall& call) {
-  std::vector<double> dy = call.load("dy"), w = call.load("w"),
-                      dx = start_from_bias(call.attrs, call.out("dx").type, {});
-  for_each_product(call.attrs, call.out("dx").type.shape, call["w"].shape, call["dy"].shape,
-                   [&](int64_t xi, int64_t wi, int64_t yi) { dx[xi] += dy[yi] * w[wi]; });
-  call.store(dx, "dx");
-}
+void conv_dx_reference(const ReferenceCall& call) { call.store(convolved_gradient(call, "dx"), "dx"); }
 
 std::vector<Sample> conv_dx_samples() {
   using namespace samples;

@@ -20,6 +20,16 @@ inline double product_flops(llvm::ArrayRef<int64_t> y, llvm::ArrayRef<int64_t> w
   return 2.0 * static_cast<double>(element_count(y)) * static_cast<double>(element_count(w.drop_front()));
 }
 
+// Does the convolution with weight w multiply each pixel by it, so that with channels last it is a product of matrices?
+bool is_product_of_pixels(const Attrs& attrs, llvm::ArrayRef<int64_t> w);
+
+// What conv says of y alone, for conv_moments, and conv_dx of dx for conv_dx_sums.
+void conv_gradient(GradContext& g);
+std::vector<double> convolved(const ReferenceCall& call);
+double conv_flops(const OpCall& call, llvm::ArrayRef<Type> results);
+std::vector<double> convolved_gradient(const ReferenceCall& call, PortKey dx);
+double conv_dx_flops(const OpCall& call, llvm::ArrayRef<Type> results);
+
 // Visits (x, w, y) indices of every product in the convolution of x [N, C, in...] with
 // w [M, C/groups, kernel...] to y [N, M, out...], shapes and indices in the layout the attributes name.
 template <typename Visit>

@@ -13,10 +13,11 @@ Shape channel_shape(const OpCall& call);  // [C]
 bool has_relu(const Attrs& attrs);
 
 Status check_batch_norm_input(const OpCall& call);
-// Operands x, dy, scale, mean, var, bias, y and more_dy of what goes backward.
+// Operands x, scale, mean, var, bias, y and more_dy of what goes backward, and with dy besides.
+Status check_batch_norm_backward(const OpCall& call);
 Status check_batch_norm_gradient(const OpCall& call);
 // dy plus more_dy as far as the ReLU behind the norm let elements through; all of it without a ReLU.
-std::vector<double> passed_gradient(const ReferenceCall& call, const NormOperands& in);
+std::vector<double> passed_gradient(const ReferenceCall& call, const NormOperands& in, std::vector<double> dy);
 
 // See OpDef::across_ranks.
 llvm::SmallVector<ValueId, 4> batch_norm_across_ranks(Builder& b, const Node& node, int64_t ranks,

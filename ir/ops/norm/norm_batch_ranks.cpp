@@ -189,7 +189,7 @@ void batch_norm_sums_reference(const ReferenceCall& call) {
   const std::vector<double> x = call.load("x"), scale = call.load("scale"), mean = call.load("mean");
   const std::vector<double> rstd = inverse_deviation(call.load("var"), call.get_float("eps"));
   const NormOperands in{x, mean, rstd, scale};
-  const std::vector<double> dz = passed_gradient(call, in);
+  const std::vector<double> dz = passed_gradient(call, in, call.load("dy"));
   const NormGradients gradients = norm_gradients(in, dz, channel_layout(call));
   std::vector<double> both = gradients.dbias;
   both.insert(both.end(), gradients.dscale.begin(), gradients.dscale.end());

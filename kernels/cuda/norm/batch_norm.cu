@@ -2,30 +2,18 @@
 
 #include "kernels/cuda/common/packed.cuh"
 #include "kernels/cuda/norm/channel_tiles.cuh"
+#include "kernels/cuda/norm/moments.cuh"
 
 #include <cmath>
 
 // Serves batch_norm and batch_norm_inference, x [batch, channels, inner] or [batch, inner, channels]. x is read twice,
-// once with given statistics, and y written once. Statistics of a few elements, or of a thread's, merge as in Chan,
-// Golub and LeVeque 1979, in a fixed order.
+// once with given statistics, and y written once. Statistics of a few elements, or of a thread's, merge in a fixed
+// order.
 
 namespace plimsoll::cuda {
 namespace {
 
 constexpr int in_flight = 4, moments_in_flight = 8;
-
-struct Moments {
-  float count, mean, squares;  // squares: summed squared differences from the mean
-};
-
-struct Merge {
-  __device__ Moments operator()(const Moments& a, const Moments& b) const {
-    const float count = a.count + b.count;
-    if (count == 0.0f) return a;
-    const float difference = b.mean - a.mean, share = b.count / count;
-    return {count, a.mean + difference * share, a.squares + b.squares + difference * difference * a.count * share};
-  }
-};
 
 template <int count>
 __device__ Moments moments_of(const float (&values)[count]) {
@@ -70,9 +58,7 @@ __global__ void __launch_bounds__(block_threads)
   if (threadIdx.x == 0) partials[int64_t{blockIdx.y} * shape.channels + blockIdx.x] = total;
 }
 
-// The same for channels last; blocks as in ColumnTiles. A thread sums differences from a pivot, the first element it
-// meets, and their squares. The pivot being one of its elements, (pivot - mean)^2 belongs to the sum of squares, and
-// what cancels is no more than the thread's count of elements times that, however far away the pivot is.
+// The same for channels last; blocks as in ColumnTiles. A thread's pivots are the first elements it meets.
 template <typename T, int n>
 __global__ void __launch_bounds__(block_threads, resident_blocks)
     column_moments_kernel(Moments* partials, const T* x, uint32_t rows, int64_t columns) {
@@ -81,7 +67,7 @@ __global__ void __launch_bounds__(block_threads, resident_blocks)
   Moments totals[n] = {};
   if (column < columns && first < rows) {
     const T* from = x + first * channels + column * n;
-    float pivots[n], sums[n] = {}, squares[n] = {};
+    PivotSums sums[n];
     for (uint32_t row = first; row < rows; row += moments_in_flight * step) {
       Packed<T, n> loaded[moments_in_flight];
 #pragma unroll
@@ -89,24 +75,17 @@ __global__ void __launch_bounds__(block_threads, resident_blocks)
         if (row + k * step < rows) loaded[k] = load_packed<n>(from);
       if (row == first)
 #pragma unroll
-        for (int i = 0; i < n; ++i) pivots[i] = loaded[0][i];
+        for (int i = 0; i < n; ++i) sums[i].pivot = loaded[0][i];
 #pragma unroll
       for (int k = 0; k < moments_in_flight; ++k) {
         if (row + k * step >= rows) break;
 #pragma unroll
-        for (int i = 0; i < n; ++i) {
-          const float difference = loaded[k][i] - pivots[i];
-          sums[i] += difference;
-          squares[i] += difference * difference;
-        }
+        for (int i = 0; i < n; ++i) sums[i].add(loaded[k][i]);
       }
     }
     const float count = static_cast<float>((rows - first + step - 1) / step);
 #pragma unroll
-    for (int i = 0; i < n; ++i) {
-      const float shift = sums[i] / count, around_mean = squares[i] - sums[i] * shift;
-      totals[i] = {count, pivots[i] + shift, around_mean < 0.0f ? 0.0f : around_mean};
-    }
+    for (int i = 0; i < n; ++i) totals[i] = sums[i].moments(count);
   }
   combine_down<block_threads>(totals, Merge());
   if (threadIdx.y != 0 || column >= columns) return;

@@ -2,12 +2,17 @@
 #include "kernels/cuda/conv/space_to_batch.h"
 #include "kernels/cuda/conv/space_to_depth.h"
 #include "kernels/cuda/elementwise/elementwise.h"
+#include "kernels/cuda/matmul/gradient_sums_product.h"
+#include "kernels/cuda/matmul/moments_product.h"
+#include "kernels/cuda/norm/batch_norm.h"
 #include "runtime/cuda/backend/libraries.h"
 #include "runtime/cuda/backend/prepared_cudnn.h"
+#include "runtime/kernels/norm.h"
 #include "runtime/kernels/space_to_batch.h"
 #include "runtime/kernels/space_to_depth.h"
 
-// Convolutions through cuDNN: as they are, by space to depth, or by space to batch.
+// Convolutions through cuDNN: as they are, by space to depth, or by space to batch. Those with moments or with sums of
+// a norm's gradient have a pass over the result behind them, or are a product of our own.
 
 namespace plimsoll {
 namespace {
@@ -184,6 +189,117 @@ Status launch_space_to_batch(const CudaCall& k) {
   return add_bias(k);
 }
 
+// ---- conv_moments ----
+
+// Partial statistics stand at the start of the workspace.
+Result<std::unique_ptr<CudaPrepared>> prepare_with_moments(CudaLibraries& libraries, const CudaCall& k) {
+  const Type& y = k.results[0].type;
+  return prepare_convolution(libraries, k,
+                             convolution_of(ConvPass::Forward, k.attrs(), ConvTypes(ConvPass::Forward, k)),
+                             moments_workspace_bytes(channels_of_result(k.call, y), y.dtype));
+}
+
+Status launch_with_moments(const CudaCall& k) {
+  if (Status s = launch<ConvPass::Forward>(k)) return s;
+  const cuda::BatchNormCall call{.shape = channels_of_result(k.call, k.results[0].type),
+                                 .y = nullptr,
+                                 .x = k.out("y"),
+                                 .scale = nullptr,
+                                 .bias = nullptr,
+                                 .x_type = k.out_scalar("y"),
+                                 .parameter_type = k.out_scalar("y"),
+                                 .eps = 1,
+                                 .workspace = k.scratch<float>()};
+  return launched(k, cuda::batch_moments(call, k.out<float>("mean"), k.out<float>("var"), k.stream));
+}
+
+struct PreparedProduct : CudaPrepared {
+  explicit PreparedProduct(const cuda::ColumnTiling& tiling) : tiling(tiling) {}
+
+  cuda::ColumnTiling tiling;
+};
+
+// On a card unlike the plan's, blocks are counted anew within the plan's workspace.
+Result<std::unique_ptr<CudaPrepared>> prepare_moments_product(CudaLibraries& libraries, const CudaCall& k) {
+  return std::make_unique<PreparedProduct>(
+      cuda::choose_moments_tiling(*moments_sizes(k.call, k.result_types()), libraries.card().multiProcessorCount,
+                                  k.workspace_bytes / static_cast<int64_t>(sizeof(float))));
+}
+
+Status launch_moments_product(const CudaCall& k) {
+  const cuda::MomentsProductCall call{.tiling = static_cast<const PreparedProduct*>(k.prepared)->tiling,
+                                      .left = k.in("x"),
+                                      .right = k.in("w"),
+                                      .y = k.out("y"),
+                                      .mean = k.out<float>("mean"),
+                                      .var = k.out<float>("var"),
+                                      .type = k.out_scalar("y"),
+                                      .workspace = k.scratch<float>()};
+  return launched(k, cuda::moments_product(call, k.stream));
+}
+
+// ---- conv_dx_sums ----
+
+Result<std::unique_ptr<CudaPrepared>> prepare_with_sums(CudaLibraries& libraries, const CudaCall& k) {
+  const Type& dx = k.results[0].type;
+  return prepare_convolution(libraries, k,
+                             convolution_of(ConvPass::InputGradient, k.attrs(), ConvTypes(ConvPass::InputGradient, k)),
+                             gradient_sums_workspace_bytes(channels_of_result(k.call, dx), dx.dtype));
+}
+
+// dx is made where dz goes, and dz over it.
+Status launch_with_sums(const CudaCall& k) {
+  const ConvTensors at(ConvPass::InputGradient, k);
+  if (Status s = prepared_cudnn(k).run(k, {at.x.data, at.w.data, at.y.data})) return s;
+  const cuda::BatchNormGradCall call{.shape = channels_of_result(k.call, k.results[0].type),
+                                     .dx = nullptr,
+                                     .dscale = k.out("dscale"),
+                                     .dbias = k.out("dbias"),
+                                     .x = k.in("x"),
+                                     .dy = k.out("dz"),
+                                     .scale = k.in("scale"),
+                                     .bias = k.in("bias"),
+                                     .y = k.in("y"),
+                                     .more_dy = k.in("more_dy"),
+                                     .dresidual = k.has("y") ? k.out("dz") : nullptr,
+                                     .mean = k.in<float>("mean"),
+                                     .var = k.in<float>("var"),
+                                     .x_type = k.in_scalar("x"),
+                                     .parameter_type = k.in_scalar("scale"),
+                                     .eps = eps_of(k.call),
+                                     .workspace = k.scratch<float>()};
+  return launched(k, cuda::batch_norm_sums(call, k.out<float>("sums"), k.stream));
+}
+
+Result<std::unique_ptr<CudaPrepared>> prepare_gradient_sums(CudaLibraries& libraries, const CudaCall& k) {
+  const GradientSumsSizes sizes = *gradient_sums_sizes(k.call, k.result_types());
+  return std::make_unique<PreparedProduct>(
+      cuda::choose_gradient_tiling(sizes.product, sizes.beside, libraries.card().multiProcessorCount,
+                                   k.workspace_bytes / static_cast<int64_t>(sizeof(float))));
+}
+
+Status launch_gradient_sums(const CudaCall& k) {
+  const cuda::GradientSumsCall call{.tiling = static_cast<const PreparedProduct*>(k.prepared)->tiling,
+                                    .dy = k.in("dy"),
+                                    .w = k.in("w"),
+                                    .x = k.in("x"),
+                                    .y = k.in("y"),
+                                    .more_dy = k.in("more_dy"),
+                                    .mean = k.in<float>("mean"),
+                                    .var = k.in<float>("var"),
+                                    .scale = k.in("scale"),
+                                    .bias = k.in("bias"),
+                                    .dz = k.out("dz"),
+                                    .sums = k.out<float>("sums"),
+                                    .dscale = k.out("dscale"),
+                                    .dbias = k.out("dbias"),
+                                    .type = k.out_scalar("dz"),
+                                    .parameter_type = k.in_scalar("scale"),
+                                    .eps = eps_of(k.call),
+                                    .workspace = k.scratch<float>()};
+  return launched(k, cuda::gradient_sums_product(call, k.stream));
+}
+
 // cuDNN's choice depends on the workspace that the plan gives it.
 template <ConvPass pass>
 constexpr CudaLauncher plain(const OpDef& op, llvm::StringLiteral name = "cudnn") {
@@ -212,6 +328,10 @@ constexpr CudaLauncher launchers[] = {
     by_space_to_batch<ConvPass::Forward>(op_conv),
     by_space_to_batch<ConvPass::InputGradient>(op_conv_dx),
     by_space_to_batch<ConvPass::WeightGradient>(op_conv_dw),
+    {op_conv_moments, "cudnn", launch_with_moments, prepare_with_moments},
+    {op_conv_moments, "warpgroup_moments", launch_moments_product, prepare_moments_product},
+    {op_conv_dx_sums, "cudnn", launch_with_sums, prepare_with_sums},
+    {op_conv_dx_sums, "warpgroup_sums", launch_gradient_sums, prepare_gradient_sums},
 };
 
 }  // namespace
