@@ -51,6 +51,8 @@ struct LossWithGradient {
   float* workspace;
 };
 [[nodiscard]] cudaError_t cross_entropy_with_grad(const LossWithGradient& call, cudaStream_t stream);
+// The same on Hopper, where inner is 1 and rows fit RowClusters (row_clusters.h).
+[[nodiscard]] cudaError_t cross_entropy_in_clusters(const LossWithGradient& call, cudaStream_t stream);
 
 // Minus the score at the label.
 [[nodiscard]] cudaError_t nll_loss(const ClassScores& scores, const ClassLabels& labels, float* loss, float* weight,

@@ -54,6 +54,10 @@ Status launch_cross_entropy_with_grad(const CudaCall& k) {
   return launched(k, cuda::cross_entropy_with_grad(loss_with_gradient(k), k.stream));
 }
 
+Status launch_clusters(const CudaCall& k) {
+  return launched(k, cuda::cross_entropy_in_clusters(loss_with_gradient(k), k.stream));
+}
+
 Status launch_nll_loss(const CudaCall& k) {
   return launched(k, cuda::nll_loss(scores_of(k.call["log_probs"], k), labels_of(k), k.out<float>("loss"),
                                     k.out<float>("weight"), k.in("log_probs"), k.scratch<float>(), k.stream));
@@ -67,6 +71,7 @@ Status launch_nll_loss_grad(const CudaCall& k) {
 constexpr CudaLauncher launchers[] = {
     {op_cross_entropy, "rows", launch_cross_entropy},
     {op_cross_entropy_grad, "rows", launch_cross_entropy_grad},
+    {op_cross_entropy_with_grad, "clusters", launch_clusters},
     {op_cross_entropy_with_grad, "rows", launch_cross_entropy_with_grad},
     {op_nll_loss, "rows", launch_nll_loss},
     {op_nll_loss_grad, "elements", launch_nll_loss_grad},
