@@ -1,11 +1,12 @@
 #pragma once
 
 // Products whose results go through a function on their way to memory, on Hopper's warpgroups:
-// y = f(kept, left right), with the product rounded to 16 bits first, so that bits are those of two launches.
+// y = f(kept, left right), or h = left right + bias and y = f(h), with the product rounded to 16 bits first, so that
+// bits are those of two launches.
 //
 // A block makes one tile of y after the other. One warp asks the copy engine for tiles of both operands, two warpgroups
-// multiply them and leave rounded sums in shared memory, and one more warpgroup finishes these while products of the
-// next tile run: f takes time of its own only behind a block's last tile. Blocks that run at the same time have tiles
+// multiply them and leave rounded sums in shared memory, and one or two more finish these while products of the next
+// tile run: f takes time of its own only behind a block's last tile. Blocks that run at the same time have tiles
 // of few rows and few columns, so that operands come from memory once, or a few times where they are large.
 
 #include "kernels/cuda/common/packed.cuh"
@@ -14,23 +15,43 @@
 
 namespace plimsoll::cuda {
 
-// In memory left is [rows, depth], and right [depth, columns] where it is in rows, or else [columns, depth].
-template <bool right_in_rows_>
+// In memory left is [rows, depth], and right [depth, columns] where it is in rows, or else [columns, depth]. Sums are
+// staged in so many parts of their columns. Two parts leave room for one more stage of operands, which long sums need;
+// short ones end so often that finishing needs two warpgroups.
+template <bool right_in_rows_, int parts_>
 struct FinishedTile {
   static constexpr bool right_in_rows = right_in_rows_;
   static constexpr int groups = 2, rows = groups * warpgroup_rows, columns = 256, product_tiles = columns / 8;
   static constexpr int step = box_depth, box_bytes = 64 * step * 2;
-  static constexpr int left_bytes = rows * step * 2, stage_bytes = left_bytes + columns * step * 2, stages = 3;
+  static constexpr int left_bytes = rows * step * 2, stage_bytes = left_bytes + columns * step * 2;
+  static constexpr int parts = parts_, stages = parts == 1 ? 3 : 4;
   static constexpr int readers = groups;
-  static constexpr int staged_row = columns * 2, staged_bytes = rows * staged_row;
-  // Behind the ring: the staged sums, and for each group a barrier that says that its sums are there and one that says
-  // that they have been read.
-  static constexpr int shared_bytes = ring_bytes<stages, stage_bytes> + staged_bytes + 2 * groups * 8;
+  // What a group stages: boxes of 64 rows of 64 columns, one beside the other.
+  static constexpr int part_columns = columns / parts, part_tiles = product_tiles / parts;
+  static constexpr int group_bytes = part_columns / 64 * box_bytes, staged_bytes = groups * group_bytes;
+  static constexpr int bias_bytes = 2 * columns * static_cast<int>(sizeof(float));  // of this tile and of the next
+  // Behind the ring, which begins at its border: the staged sums, the bias, and for each group a barrier that says that
+  // its sums are there and one that says that they have been read.
+  static constexpr int shared_bytes =
+      ring_bytes<stages, stage_bytes> - tile_border + staged_bytes + bias_bytes + 2 * groups * 8;
   static constexpr int computing_threads = groups * warpgroup_threads;
-  static constexpr int finishing_threads = warpgroup_threads, finishing_warps = finishing_threads / warp_threads;
+  static constexpr int finishing_groups = parts == 1 ? 2 : 1, finishing_threads = finishing_groups * warpgroup_threads,
+                       finishing_warps = finishing_threads / warp_threads;
   static constexpr int threads = computing_threads + finishing_threads + warpgroup_threads;
-  // Of the 512 that four threads, one of each warpgroup, have together.
-  static constexpr int computing_registers = 168, finishing_registers = 144, copying_registers = 32;
+  // Of those that the threads of a launch begin with: 96 each of five warpgroups, or 128 each of four.
+  static constexpr int first_registers = parts == 1 ? 96 : 128;
+  static constexpr int computing_registers = parts == 1 ? 160 : 168, finishing_registers = parts == 1 ? 64 : 144,
+                       copying_registers = 32;
+  static_assert(groups * computing_registers + finishing_groups * finishing_registers + copying_registers ==
+                threads / warpgroup_threads * first_registers);
+};
+
+// What f reads and writes beside the operands, rows of `columns` elements. F says which of these there are (adds_bias,
+// whose bias may still be null, reads_kept, writes_h), and F::apply(kept, h) is an element of y.
+template <typename T>
+struct FinishedData {
+  const T *bias, *kept;
+  T *h, *y;
 };
 
 // The tiles of y and their order: group by group of 16 rows of tiles, column by column of tiles within each.
@@ -50,21 +71,34 @@ struct FinishedTiles {
   }
 };
 
-// Where sums wait to be finished. A group's rows have two barriers.
+// Where sums wait to be finished, and what is added to them before they are rounded. A group's rows have two barriers.
 template <typename Tile>
 struct StagedSums {
-  uint8_t* rows;
+  uint8_t* boxes;
+  float* bias;
   Barrier *there, *read;  // [groups]
 
   __device__ explicit StagedSums(const Ring<Tile>& ring)
-      : rows(reinterpret_cast<uint8_t*>(ring.empty + Tile::stages)),
-        there(reinterpret_cast<Barrier*>(rows + Tile::staged_bytes)),
+      : boxes(reinterpret_cast<uint8_t*>(ring.empty + Tile::stages)),
+        bias(reinterpret_cast<float*>(boxes + Tile::staged_bytes)),
+        there(reinterpret_cast<Barrier*>(bias + 2 * Tile::columns)),
         read(there + Tile::groups) {}
   __device__ void create() const {
     for (int i = 0; i < Tile::groups; ++i) {
       set_up_barrier(there + i, warpgroup_threads / warp_threads);
       set_up_barrier(read + i, Tile::finishing_warps);
     }
+  }
+  // Eight elements, of a group's row and the column 8 word of its part. Words change places so that eight rows are in
+  // different banks.
+  template <typename T>
+  __device__ const T* at(int group, int row, int word) const {
+    return reinterpret_cast<const T*>(boxes + group * Tile::group_bytes + word / 8 * Tile::box_bytes + row * 128 +
+                                      (word % 8 ^ row % 8) * 16);
+  }
+  // A thread's sums of 8 x 16 elements have four columns; what is added to these stands side by side.
+  __device__ float* bias_at(int turn, int column) const {
+    return bias + turn * Tile::columns + (column / 16 * 4 + column % 8 / 2) * 4 + column % 16 / 8 * 2;
   }
 };
 
@@ -115,20 +149,20 @@ __device__ void start_step(float (&sums)[Tile::product_tiles][4], const uint8_t*
                                                   b + side * half_apart + i * right_apart, adds || i > 0);
 }
 
-template <typename T, typename Tile>
+template <typename T, bool adds_bias, typename Tile>
 __device__ void multiply_tiles(const Ring<Tile>& ring, const StagedSums<Tile>& staged, const FinishedTiles& t) {
   const int group = static_cast<int>(threadIdx.x) / warpgroup_threads;
   const int warp = static_cast<int>(threadIdx.x) % warpgroup_threads / warp_threads;
   const int lane = static_cast<int>(threadIdx.x) % warp_threads;
   const bool announces = threadIdx.x % warpgroup_threads == 0;
-  // Lane 8 m + i says where row i of 8 x 8 matrix m goes: two of them are below each other, two beside each other. A
-  // row's 16-byte words change places so that eight rows are in different banks.
-  uint8_t* to = staged.rows + (group * warpgroup_rows + warp * 16 + lane / 8 % 2 * 8 + lane % 8) * Tile::staged_row;
+  // Lane 8 m + i says where row i of 8 x 8 matrix m goes: two of them are below each other, two beside each other.
+  uint8_t* to = staged.boxes + group * Tile::group_bytes + (warp * 16 + lane / 8 % 2 * 8 + lane % 8) * 128;
   const int change = (lane / 16 ^ lane % 8) * 16;
   float sums[Tile::product_tiles][4];
   StagePlace<Tile::stages> place;
-  uint32_t parity = 1;
-  for (int index = static_cast<int>(blockIdx.x); index < t.count(); index += static_cast<int>(gridDim.x)) {
+  uint32_t parity = 0;
+  int turn = 0;
+  for (int index = static_cast<int>(blockIdx.x); index < t.count(); index += static_cast<int>(gridDim.x), turn ^= 1) {
     int before = -1;  // the stage whose products may still be under way
     for (int k = 0; k < t.steps; ++k, place.advance()) {
       wait_at(ring.full + place.stage, place.parity);
@@ -143,20 +177,30 @@ __device__ void multiply_tiles(const Ring<Tile>& ring, const StagedSums<Tile>& s
     wait_for_products<0>();
     settle(sums);
     if (announces) arrive_at(ring.empty + before);
-    wait_at(staged.read + group, parity);
-    parity ^= 1;
+    const float* bias = staged.bias_at(turn, lane % 4 * 2);  // of eight rows' sums, 16 columns further the next
 #pragma unroll
-    for (int i = 0; i < Tile::product_tiles; i += 2) {
-      const uint32_t words[4] = {packed_pair<T>(sums[i][0], sums[i][1]), packed_pair<T>(sums[i][2], sums[i][3]),
-                                 packed_pair<T>(sums[i + 1][0], sums[i + 1][1]),
-                                 packed_pair<T>(sums[i + 1][2], sums[i + 1][3])};
-      store_matrices(to + i / 8 * 128 + (i % 8 * 16 ^ change), words);
+    for (int part = 0; part < Tile::parts; ++part) {
+      wait_at(staged.read + group, parity);
+      parity ^= 1;
+#pragma unroll
+      for (int j = 0; j < Tile::part_tiles; j += 2) {
+        const int i = part * Tile::part_tiles + j;
+        if constexpr (adds_bias) {
+          const float4 added = *reinterpret_cast<const float4*>(bias + i / 2 * 16);
+          sums[i][0] += added.x, sums[i][1] += added.y, sums[i][2] += added.x, sums[i][3] += added.y;
+          sums[i + 1][0] += added.z, sums[i + 1][1] += added.w, sums[i + 1][2] += added.z, sums[i + 1][3] += added.w;
+        }
+        const uint32_t words[4] = {packed_pair<T>(sums[i][0], sums[i][1]), packed_pair<T>(sums[i][2], sums[i][3]),
+                                   packed_pair<T>(sums[i + 1][0], sums[i + 1][1]),
+                                   packed_pair<T>(sums[i + 1][2], sums[i + 1][3])};
+        store_matrices(to + j / 8 * Tile::box_bytes + (j % 8 * 16 ^ change), words);
+      }
+      arrive_as_warp_at(staged.there + group);
     }
-    arrive_as_warp_at(staged.there + group);
   }
 }
 
-// ---- The finishing warpgroup ----
+// ---- Finishing warpgroups ----
 
 // Read once: the first-level cache, of which shared memory leaves little, is no help.
 template <typename T>
@@ -168,63 +212,128 @@ __device__ Packed<T, 8> load_once(const T* from) {
   return eight;
 }
 
-// Where a lane's elements of y begin in a tile: eight columns of its warp's first row.
+// Where a lane's elements of y begin: eight columns of its warp's first row of a chunk.
 struct LanePlace {
   int64_t at = 0;
   int rows = 0;  // of y from there on
 };
-template <typename Tile>
-__device__ LanePlace lane_place(const FinishedTiles& t, int index, int first_row, int first_column) {
-  if (index >= t.count()) return {};
-  const auto tile = t.tile(index);
-  const int row = tile.row * Tile::rows + first_row, column = tile.column * Tile::columns + first_column;
-  return {row * int64_t{t.columns} + column, column < t.columns ? t.rows - row : 0};
-}
 
-// A warp takes eight rows at a time, a lane eight columns of them. It asks for what f keeps of its next rows as soon as
-// it has used that of these, and so a tile ahead of the sums.
+// What a finishing warp takes at a time: a few words a lane, of a part's columns, from rows of one group.
+template <typename Tile>
+struct FinishedChunks {
+  static constexpr int words = Tile::parts == 1 ? 4 : 8, row_lanes = Tile::part_columns / 8,
+                       rows_apart = warp_threads / row_lanes;
+  static constexpr int warp_rows = warpgroup_rows / Tile::finishing_warps, in_group = warp_rows / (words * rows_apart);
+  static constexpr int count = Tile::parts * Tile::groups * in_group;
+  static_assert(Tile::parts == 1 || in_group == 1, "of a part each group has one");
+
+  int row, word;  // of the lane, in the first chunk
+
+  __device__ FinishedChunks(int warp, int lane) : row(warp * warp_rows + lane / row_lanes), word(lane % row_lanes) {}
+  static __device__ int group(int chunk) { return chunk / in_group % Tile::groups; }
+  // In the group.
+  __device__ int first_row(int chunk) const { return row + chunk % in_group * words * rows_apart; }
+
+  __device__ LanePlace place(const FinishedTiles& t, int index, int chunk) const {
+    if (index >= t.count()) return {};
+    const auto tile = t.tile(index);
+    const int y_row = tile.row * Tile::rows + group(chunk) * warpgroup_rows + first_row(chunk),
+              column = tile.column * Tile::columns + chunk / (in_group * Tile::groups) * Tile::part_columns + word * 8;
+    return {y_row * int64_t{t.columns} + column, column < t.columns ? t.rows - y_row : 0};
+  }
+};
+
+// A bias goes to shared memory before the sums that it is added to: that of the next tile while sums of this one are
+// read. Nothing is added where there is none, not even to a negative 0.
+template <typename T, typename Tile>
+struct NextBias {
+  const T* bias;
+  int thread;  // of those that finish: of a warpgroup each has two columns
+  uint32_t pair = 0;
+
+  __device__ void load(const FinishedTiles& t, int index) {
+    constexpr uint32_t negative_zeros = 0x80008000u;
+    if (index >= t.count() || thread >= warpgroup_threads) return;
+    const int column = t.tile(index).column * Tile::columns + 2 * thread;
+    pair = bias && column < t.columns ? *reinterpret_cast<const uint32_t*>(bias + column) : negative_zeros;
+  }
+  __device__ void store(const StagedSums<Tile>& staged, int turn) const {
+    if (thread >= warpgroup_threads) return;
+    Packed<T, 2> two;
+    two.word[0] = pair;
+    *reinterpret_cast<float2*>(staged.bias_at(turn, 2 * thread)) = make_float2(two[0], two[1]);
+  }
+};
+
+// Of what f keeps a warp asks for the next words as soon as it has used these, and so a tile ahead of the sums. Where
+// there are two parts, sums of both groups are in registers before any are finished, so that the others can be staged.
 template <typename T, typename F, typename Tile>
-__device__ void finish_tiles(const StagedSums<Tile>& staged, const FinishedTiles& t, const T* kept, T* y) {
-  constexpr int at_once = 8, warp_rows = warpgroup_rows / Tile::finishing_warps, parts = warp_rows / at_once;
-  constexpr int words = Tile::columns / 8;
-  static_assert(words == warp_threads, "a warp has a row");
-  const int warp = static_cast<int>(threadIdx.x) % Tile::finishing_threads / warp_threads;
-  const int lane = static_cast<int>(threadIdx.x) % warp_threads;
-  const int64_t width = t.columns;
-  int index = static_cast<int>(blockIdx.x);
-  LanePlace now = lane_place<Tile>(t, index, warp * warp_rows, lane * 8);
-  Packed<T, 8> operands[at_once];
+__device__ void finish_tiles(const StagedSums<Tile>& staged, const FinishedTiles& t, const FinishedData<T>& data) {
+  using Chunks = FinishedChunks<Tile>;
+  constexpr int words = Chunks::words;
+  const int thread = static_cast<int>(threadIdx.x) - Tile::computing_threads;
+  const Chunks chunks(thread / warp_threads, thread % warp_threads);
+  const int64_t apart = int64_t{t.columns} * Chunks::rows_apart;
+  int index = static_cast<int>(blockIdx.x), turn = 0;
+  NextBias<T, Tile> bias{data.bias, thread};
+  if constexpr (F::adds_bias) {
+    bias.load(t, index);
+    bias.store(staged, turn);
+  }
+  for (int group = 0; group < Tile::groups; ++group) arrive_as_warp_at(staged.read + group);
+  LanePlace now = chunks.place(t, index, 0);
+  Packed<T, 8> operands[words], sums[words], others[words];
+  const auto load_operand = [&](int r, LanePlace place) {
+    if constexpr (F::reads_kept)
+      if (r * Chunks::rows_apart < place.rows) operands[r] = load_once(data.kept + place.at + r * apart);
+  };
+  const auto load_sums = [&](Packed<T, 8>(&to)[words], int chunk) {
 #pragma unroll
-  for (int r = 0; r < at_once; ++r)
-    if (r < now.rows) operands[r] = load_once(kept + now.at + r * width);
-  for (uint32_t parity = 0; index < t.count(); parity ^= 1) {
-    index += static_cast<int>(gridDim.x);
-    const LanePlace after = lane_place<Tile>(t, index, warp * warp_rows, lane * 8);
+    for (int r = 0; r < words; ++r)
+      to[r] = load_packed<8>(
+          staged.template at<T>(Chunks::group(chunk), chunks.first_row(chunk) + r * Chunks::rows_apart, chunks.word));
+  };
+#pragma unroll
+  for (int r = 0; r < words; ++r) load_operand(r, now);
+  for (uint32_t parity = 0; index < t.count(); turn ^= 1) {
+    const int after = index + static_cast<int>(gridDim.x);
+    if constexpr (F::adds_bias) bias.load(t, after);
 #pragma unroll 1
-    for (int part = 0; part < Tile::groups * parts; ++part) {
-      const auto first_row = [&](int part) { return part / parts * warpgroup_rows + part % parts * at_once; };
-      const int group = part / parts, row = first_row(part), rows = now.rows - row;
-      const bool ends = part + 1 == Tile::groups * parts;
-      const int next_row = ends ? 0 : first_row(part + 1), next_rows = (ends ? after.rows : now.rows) - next_row;
-      const T* next = kept + (ends ? after.at : now.at) + next_row * width;
-      if (part % parts == 0) wait_at(staged.there + group, parity);
-      Packed<T, 8> products[at_once];
-      const uint8_t* from = staged.rows + (row + warp * warp_rows) * Tile::staged_row;
+    for (int chunk = 0; chunk < Chunks::count; ++chunk) {
+      const int group = Chunks::group(chunk);
+      const bool ends = chunk + 1 == Chunks::count;
+      const LanePlace next = chunks.place(t, ends ? after : index, ends ? 0 : chunk + 1);
+      if (Tile::parts == 1 || group == 0) {
+        if (chunk % Chunks::in_group == 0) wait_at(staged.there + group, parity);
+        load_sums(sums, chunk);
+        if constexpr (F::adds_bias)
+          if (chunk == 0) bias.store(staged, turn ^ 1);
+        if (chunk % Chunks::in_group == Chunks::in_group - 1) arrive_as_warp_at(staged.read + group);
+      }
+      if constexpr (Tile::parts > 1) {
+        if (group == 0) {
+          wait_at(staged.there + 1, parity);
+          load_sums(others, chunk + 1);
+          arrive_as_warp_at(staged.read + 1);
+        } else {
 #pragma unroll
-      for (int r = 0; r < at_once; ++r)
-        products[r] = load_packed<8>(reinterpret_cast<const T*>(from + r * Tile::staged_row + (lane ^ r) * 16));
-      T* to = y + now.at + row * width;
+          for (int r = 0; r < words; ++r) sums[r] = others[r];
+        }
+      }
+      if (Tile::parts > 1 ? group + 1 == Tile::groups : ends) parity ^= 1;
 #pragma unroll
-      for (int r = 0; r < at_once; ++r) {
+      for (int r = 0; r < words; ++r) {
         float finished[8];
 #pragma unroll
-        for (int i = 0; i < 8; ++i) finished[i] = F::apply(operands[r][i], products[r][i]);
-        if (r < next_rows) operands[r] = load_once(next + r * width);
-        if (r < rows) store_packed(to + r * width, pack<T>(finished));
+        for (int i = 0; i < 8; ++i) finished[i] = F::apply(F::reads_kept ? operands[r][i] : 0.0f, sums[r][i]);
+        load_operand(r, next);
+        if (r * Chunks::rows_apart >= now.rows) continue;
+        if constexpr (F::writes_h) store_packed(data.h + now.at + r * apart, sums[r]);
+        store_packed(data.y + now.at + r * apart, pack<T>(finished));
       }
-      if (part % parts == parts - 1) arrive_as_warp_at(staged.read + group);
+      now = next;
     }
-    now = after;
+    index = after;
   }
 }
 
@@ -232,8 +341,8 @@ __device__ void finish_tiles(const StagedSums<Tile>& staged, const FinishedTiles
 
 template <typename T, typename F, typename Tile>
 __device__ void make_finished_tiles(const CUtensorMap& left, const CUtensorMap& right, const FinishedTiles& t,
-                                    const T* kept, T* y) {
-  extern __shared__ uint8_t shared[];
+                                    const FinishedData<T>& data) {
+  extern __shared__ __align__(tile_border) uint8_t shared[];
   const Ring<Tile> ring(shared);
   const StagedSums<Tile> staged(ring);
   constexpr int first_finishing = Tile::computing_threads, first_copying = first_finishing + Tile::finishing_threads;
@@ -251,11 +360,14 @@ __device__ void make_finished_tiles(const CUtensorMap& left, const CUtensorMap& 
     give_registers<Tile::copying_registers>();
     if (thread == first_copying) copy_operands(ring, t, left, right);
   } else if (thread >= first_finishing) {
-    take_registers<Tile::finishing_registers>();
-    finish_tiles<T, F>(staged, t, kept, y);
+    if constexpr (Tile::finishing_registers < Tile::first_registers)
+      give_registers<Tile::finishing_registers>();
+    else
+      take_registers<Tile::finishing_registers>();
+    finish_tiles<T, F>(staged, t, data);
   } else {
     take_registers<Tile::computing_registers>();
-    multiply_tiles<T>(ring, staged, t);
+    multiply_tiles<T, F::adds_bias>(ring, staged, t);
   }
 }
 

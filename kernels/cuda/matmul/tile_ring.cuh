@@ -13,14 +13,18 @@ inline constexpr int tile_border = 1024;
 template <int stages, int stage_bytes>
 inline constexpr int ring_bytes = tile_border + stages*(stage_bytes + 2 * static_cast<int>(sizeof(Barrier)));
 
-// The tile says how many stages there are, how large they are, and how many arrivals free one.
+__device__ inline uint8_t* first_tile_border(void* shared) {
+  return static_cast<uint8_t*>(shared) + (tile_border - shared_address(shared) % tile_border) % tile_border;
+}
+
+// The tile says how many stages there are, how large they are, and how many arrivals free one. They begin at a border.
 template <typename Tile>
 struct Ring {
   uint8_t* stages;
   Barrier *full, *empty;  // [stages]
 
-  __device__ explicit Ring(void* shared)
-      : stages(static_cast<uint8_t*>(shared) + (tile_border - shared_address(shared) % tile_border) % tile_border),
+  __device__ explicit Ring(uint8_t* first)
+      : stages(first),
         full(reinterpret_cast<Barrier*>(stages + Tile::stages * Tile::stage_bytes)),
         empty(full + Tile::stages) {}
 

@@ -47,7 +47,7 @@ template <typename Tile, typename T, typename Y>
 __device__ void work_on_tile(const CUtensorMap& left, const CUtensorMap& right, const WeightGradientTiles& t,
                              float* workspace, const Destination<Y>& to) {
   extern __shared__ uint8_t shared[];
-  const Ring<Tile> ring(shared);
+  const Ring<Tile> ring(first_tile_border(shared));
   const BlockWork work(t);
   const int thread = static_cast<int>(threadIdx.x);
   if (thread == 0) ring.create();
