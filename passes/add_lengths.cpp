@@ -6,6 +6,7 @@
 #include "ir/plan/timeline.h"
 #include "ir/support/units.h"
 #include "passes/derive_stages.h"
+#include "passes/fuse_launches.h"
 #include "passes/lower_to_plan.h"
 #include "passes/states_of_plan.h"
 
@@ -97,6 +98,7 @@ Result<Plan> add_to_stage(const Derived& derived, int64_t length, const Plan& st
     return budget_error("--lengths: " + draft.program.functions.front().name + " needs " +
                         format_bytes(grown->promised_bytes()) + " without remats, the budget is " +
                         format_bytes(budget));
+  fuse_launches(*grown, *draft.catalog);
   return grown;
 }
 

@@ -9,6 +9,7 @@
 #include "passes/budget/stage_search.h"
 #include "passes/derive_program.h"
 #include "passes/derive_stages.h"
+#include "passes/fuse_launches.h"
 #include "passes/pipelines.h"
 #include "passes/target/precision_rules.h"
 #include "passes/train/training_step.h"
@@ -77,6 +78,30 @@ void record_host(CompileResult& result, const TrainingRequest& request) {
     if (request.checkpoints && plan->stage == 0) plan->host.snapshot_bytes = snapshot_bytes(*plan);
   }
   if (host.budget_bytes > 0 && most_on_a_host(result.plan) > host.budget_bytes) result.fits = false;
+}
+
+// Searches compare plans as they are before, in which a gelu can be made again without its product.
+bool fuse_launches(CompileResult& result, const StageDevices& devices) {
+  bool any = false;
+  for (Plan* plan : result.plans()) {
+    bool is_changed = fuse_launches(*plan, devices.catalog(static_cast<size_t>(plan->stage)));
+    for (Plan& stage : plan->later_stages)
+      is_changed |= fuse_launches(stage, devices.catalog(static_cast<size_t>(stage.stage)));
+    if (!is_changed) continue;
+    plan->predicted_step_us = predict_step_us(*plan);
+    for (Plan& stage : plan->later_stages) stage.predicted_step_us = plan->predicted_step_us;
+    any = true;
+  }
+  return any;
+}
+
+// A plan that does not fit is an answer to read and not one to run.
+Status check_plans(const CompileResult& result) {
+  if (result.fits)
+    if (Status s = check_plan(result.plan)) return s;
+  for (const Plan& smaller : result.frontier)
+    if (Status s = check_plan(smaller)) return s;
+  return Status::success();
 }
 
 }  // namespace
@@ -170,11 +195,10 @@ Result<CompileResult> compile_training(CleanModel model, const TrainingRequest& 
     if (!result) return result.takeError();
   }
   record_host(*result, request);
-  // A plan that does not fit is an answer to read and not one to run.
-  if (result->fits)
-    if (Status s = check_plan(result->plan)) return s;
-  for (const Plan& smaller : result->frontier)
-    if (Status s = check_plan(smaller)) return s;
+  // What ranks have of a value is followed through each of two ops, and no further than into one of both.
+  if (Status s = check_plans(*result)) return s;
+  if (fuse_launches(*result, devices))
+    if (Status s = check_plans(*result)) return s;
   return result;
 }
 

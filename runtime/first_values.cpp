@@ -25,7 +25,8 @@ struct Traced {
 
 // Does an op of that name multiply a weight and give what the next layers read?
 bool makes_layer(llvm::StringRef op) {
-  return op == "linear" || op == "linear_f8" || op == "matmul" || op == "conv" || op == "conv_moments";
+  return op == "linear" || op == "linear_gelu" || op == "linear_f8" || op == "matmul" || op == "conv" ||
+         op == "conv_moments";
 }
 
 class Finder {
@@ -210,7 +211,7 @@ class Finder {
     const Shape whole = whole_of(traced.state);
     size_t out = 0;  // which dimension of the operand counts the results
     const size_t rank = slot(layer.operands[operand]).type.shape.size();
-    if (layer.op == "linear" && layer.attrs.get_int("transpose_w") == 0) out = 1;
+    if (is_linear(layer.op) && layer.attrs.get_int("transpose_w") == 0) out = 1;
     if (layer.op == "matmul") out = operand == 1 ? rank - 1 : rank - 2;
     const bool known = out < traced.dims.size();
     const Shape& here = slot(layer.operands[operand]).type.shape;

@@ -159,7 +159,8 @@ std::string BodyStatements::expression(const Node& node, DType dtype) {
   if (op == "is_inf") return is_inf(call, argument(node, 0));
   if (op == "dropout") return dropout(node, call);
   if (op == "add_n") return sum(node);
-  if (is_16_bit_float(dtype) && op == "gelu" && !is_tanh_form(call)) return "narrow_gelu(" + argument(node, 0) + ")";
+  if (is_16_bit_float(dtype) && op == "gelu")
+    return formatv("narrow_{1}({0})", argument(node, 0), is_tanh_form(call) ? "gelu_tanh" : "gelu").str();
   if (is_16_bit_float(dtype) && op == "gelu_grad")
     return formatv("{1} * narrow_{2}_slope({0})", argument(node, 0), argument(node, 1),
                    is_tanh_form(call) ? "gelu_tanh" : "gelu")

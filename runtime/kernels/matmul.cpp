@@ -79,11 +79,25 @@ bool accepts_gelu_grad(const OpCall& call, llvm::ArrayRef<Type> results) {
   return accepts_matmul<3>(call, results) && call["dy"].dtype != DType::F64;
 }
 
-// Rows of whole 16-byte words, which the copying unit counts in 32 bits; of all tiles, too, there are fewer.
-bool accepts_warpgroup_gelu(const OpCall& call, llvm::ArrayRef<Type> results) {
+// The copying unit counts rows in 32 bits; of all tiles, too, there are fewer.
+bool is_in_tiles(const Type& result) {
   constexpr int64_t most = INT32_MAX / 2;
-  const Type& x = call["x"];
-  return accepts_matmul<3>(call, results) && has_aligned_rows(call, 3) && rows_of(x) <= most && x.shape.back() <= most;
+  return rows_of(result) <= most && result.shape.back() <= most;
+}
+
+// Rows of whole 16-byte words.
+bool accepts_warpgroup_gelu(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return accepts_matmul<3>(call, results) && has_aligned_rows(call, 3) && is_in_tiles(results[0]);
+}
+
+bool accepts_linear_gelu(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return accepts_matmul<3>(call, results) && call["x"].dtype != DType::F64;
+}
+
+bool accepts_warpgroup_linear_gelu(const OpCall& call, llvm::ArrayRef<Type> results) {
+  const Type& h = results[0];
+  return accepts_linear_gelu(call, results) && has_aligned_rows(call, 2) && h.shape.back() % product_alignment == 0 &&
+         is_in_tiles(h);
 }
 
 // The library knows gelu's tanh form alone.
@@ -151,25 +165,45 @@ double copy_us(int64_t bytes, const DeviceDescription& device) {
   return static_cast<double>(bytes) / (device.memory_gb_per_s * 1e3);
 }
 
-// 2 m n k operations, at the op's share of the roofline.
+// 2 m n k operations, at the share of the roofline that is known for an op.
 double product_us(const OpCall& call, const DeviceDescription& device, int64_t m, int64_t n, int64_t k,
-                  int64_t result_bytes) {
+                  int64_t result_bytes, llvm::StringRef op) {
   const DType dtype = call.operand(0).dtype;
   const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
   const int64_t bytes = (m + n) * k * dtype_bytes(dtype) + result_bytes;
-  return device.roofline_us(flops, bytes, dtype) / device.efficiency_of(call.op.name);
+  return device.roofline_us(flops, bytes, dtype) / device.efficiency_of(op);
 }
 
-// A part of the result's way to memory, and an addend's from there, is not hidden behind the products.
-double linear_us(const OpCall& call, const DeviceDescription& device) {
+double product_us(const OpCall& call, const DeviceDescription& device, int64_t m, int64_t n, int64_t k,
+                  int64_t result_bytes) {
+  return product_us(call, device, m, n, k, result_bytes, call.op.name);
+}
+
+// Of x and w, with a bias or without. A part of the way of `moved` bytes of results and addends to memory, or from
+// there, is not hidden behind the products.
+double biased_product_us(const OpCall& call, const DeviceDescription& device, int64_t moved) {
   constexpr double not_hidden = 0.4;
   const Type &x = call["x"], &w = call["w"];
-  if (!computes_in_f32(x.dtype) || device.memory_gb_per_s <= 0) return 0;
-  const int64_t rows = rows_of(x), k = x.shape.back(), n = w.elements() / std::max<int64_t>(k, 1);
-  const bool adds = call.has("addend");
-  const int64_t moved = adds ? 2 * call["addend"].bytes() : rows * n * dtype_bytes(x.dtype);
-  return product_us(call, device, rows, n, k, moved) * slowdown_of_odd_rows(x.dtype, k, n) +
+  const int64_t k = x.shape.back(), n = w.elements() / std::max<int64_t>(k, 1);
+  return product_us(call, device, rows_of(x), n, k, moved, "linear") * slowdown_of_odd_rows(x.dtype, k, n) +
          not_hidden * copy_us(moved, device) + device.launch_us + device.kernel_us;
+}
+
+double linear_us(const OpCall& call, const DeviceDescription& device) {
+  const Type &x = call["x"], &w = call["w"];
+  if (!computes_in_f32(x.dtype) || device.memory_gb_per_s <= 0) return 0;
+  const int64_t elements = rows_of(x) * w.elements() / std::max<int64_t>(x.shape.back(), 1);
+  return biased_product_us(call, device,
+                           call.has("addend") ? 2 * call["addend"].bytes() : elements * dtype_bytes(x.dtype));
+}
+
+// A launch of our own behind the product reads its result and writes another.
+double before_gelu_us(const OpCall& call, const DeviceDescription& device) {
+  const Type &x = call["x"], &w = call["w"];
+  if (!computes_in_f32(x.dtype) || device.memory_gb_per_s <= 0) return 0;
+  const int64_t k = x.shape.back(), bytes = rows_of(x) * w.elements() / std::max<int64_t>(k, 1) * dtype_bytes(x.dtype);
+  return biased_product_us(call, device, bytes) + copy_us(2 * bytes, device) / device.efficiency_of("gelu") +
+         device.launch_us + device.kernel_us;
 }
 
 // The library reads what gelu was of, and writes the result, behind its products.
@@ -191,21 +225,31 @@ double before_gelu_grad_us(const OpCall& call, const DeviceDescription& device) 
          copy_us(3 * x.bytes(), device) / device.efficiency_of("gelu_grad") + 2 * (device.launch_us + device.kernel_us);
 }
 
-// Our own kernel, fitted to 20 shapes of both forms on an H100: much of the time of reading x and writing dx is not
-// hidden behind the products, whose tiles go in waves; where products are short, all bytes are what takes time. The
-// last tiles of the blocks are finished behind all products.
-double warpgroup_gelu_us(const OpCall& call, const DeviceDescription& device) {
+// Our own kernels, fitted to 20 shapes of both forms on an H100: much of the time of `streamed_bytes`, which are read
+// or written behind the products, is not hidden behind these, whose tiles go in waves; where products are short, all
+// bytes are what takes time. The last tiles of the blocks are finished behind all products.
+double finished_product_us(const DeviceDescription& device, const Type& left, const Type& right, const Type& result,
+                           int64_t streamed_bytes) {
   constexpr int64_t tile_rows = 128, tile_columns = 256;
   constexpr double not_hidden = 0.65, copy_share = 0.7, last_us = 3;
-  const Type &dy = call["dy"], &w = call["w"], &x = call["x"];
   if (device.memory_gb_per_s <= 0) return 0;
-  const int64_t tiles = divide_up(rows_of(x), tile_rows) * divide_up(x.shape.back(), tile_columns),
+  const int64_t tiles = divide_up(rows_of(result), tile_rows) * divide_up(result.shape.back(), tile_columns),
                 places = round_up(tiles, std::max(device.multiprocessors, 1));
   const double flops =
-      2.0 * static_cast<double>(places * tile_rows * tile_columns) * static_cast<double>(dy.shape.back());
-  const double products_us = device.roofline_us(flops, 0, dy.dtype) + not_hidden * copy_us(2 * x.bytes(), device);
-  const double bytes_us = copy_us(dy.bytes() + w.bytes() + 2 * x.bytes(), device) / copy_share;
+      2.0 * static_cast<double>(places * tile_rows * tile_columns) * static_cast<double>(left.shape.back());
+  const double products_us = device.roofline_us(flops, 0, left.dtype) + not_hidden * copy_us(streamed_bytes, device);
+  const double bytes_us = copy_us(left.bytes() + right.bytes() + streamed_bytes, device) / copy_share;
   return std::max(products_us, bytes_us) + last_us + device.launch_us + device.kernel_us;
+}
+
+double warpgroup_gelu_us(const OpCall& call, const DeviceDescription& device) {
+  const Type& x = call["x"];
+  return finished_product_us(device, call["dy"], call["w"], x, 2 * x.bytes());
+}
+
+double warpgroup_linear_gelu_us(const OpCall& call, const DeviceDescription& device) {
+  const Types results = llvm::cantFail(call.op.infer(call));
+  return finished_product_us(device, call["x"], call["w"], results[0], 2 * results[0].bytes());
 }
 
 // How much longer the library takes than with a scale for each tensor: means of the three products of a layer of 8192 x
@@ -320,6 +364,12 @@ constexpr CudaCandidate warpgroup_bgrad{.op = op_linear_dw,
                                         .predicted_us = warpgroup_bgrad_us,
                                         .capability = 90};
 
+constexpr CudaCandidate warpgroup_linear_gelu{.op = op_linear_gelu,
+                                              .name = "warpgroup_gelu",
+                                              .accepts = accepts_warpgroup_linear_gelu,
+                                              .predicted_us = warpgroup_linear_gelu_us,
+                                              .capability = 90};
+
 constexpr CudaCandidate warpgroup_gelu{.op = op_linear_gelu_grad,
                                        .name = "warpgroup_gelu",
                                        .accepts = accepts_warpgroup_gelu,
@@ -329,6 +379,8 @@ constexpr CudaCandidate warpgroup_gelu{.op = op_linear_gelu_grad,
 constexpr CudaCandidate candidates[] = {
     cublaslt(op_matmul, "cublaslt", 4, accepts_matmul<2>),
     cublaslt(op_linear, "cublaslt", 4, accepts_matmul<3>, matmul_workspace, linear_us),
+    cublaslt(op_linear_gelu, "cublaslt", 4, accepts_linear_gelu, matmul_workspace, before_gelu_us),
+    warpgroup_linear_gelu,
     cublaslt(op_linear_gelu_grad, "cublaslt_dgelu", 2, accepts_dgelu, matmul_workspace, dgelu_us),
     cublaslt(op_linear_gelu_grad, "cublaslt", 1, accepts_gelu_grad, matmul_workspace, before_gelu_grad_us),
     warpgroup_gelu,

@@ -315,6 +315,12 @@ TEST_SUITE("unit") {
     CHECK(names_of(CudaCatalog(h100), "linear_gelu_grad", exact_form, {dy, w, x}) == ours + pair + "reference ");
     CHECK(names_of(CudaCatalog(h100), "linear_gelu_grad", exact_form, {dy, odd_w, odd_x}) == pair + "reference ");
     CHECK(names_of(CudaCatalog(a100), "linear_gelu_grad", tanh_form, {dy, w, x}) == dgelu + pair + "reference ");
+    const Type bias(DType::F16, {3072}), few(DType::F16, {512, 768}), odd_bias(DType::F16, {3073});
+    const std::string products = "cublaslt cublaslt_2 cublaslt_3 cublaslt_4 ";
+    CHECK(names_of(CudaCatalog(h100), "linear_gelu", exact_form, {dy, w, bias}) == ours + products + "reference ");
+    CHECK(names_of(CudaCatalog(h100), "linear_gelu", tanh_form, {few, w, bias}) == products + ours + "reference ");
+    CHECK(names_of(CudaCatalog(h100), "linear_gelu", tanh_form, {dy, odd_w, odd_bias}) == products + "reference ");
+    CHECK(names_of(CudaCatalog(a100), "linear_gelu", tanh_form, {dy, w, bias}) == products + "reference ");
     CHECK(CudaCatalog(h100).preferences().exact_gelu_epilogues);
     CHECK_FALSE(CudaCatalog(a100).preferences().exact_gelu_epilogues);
   }

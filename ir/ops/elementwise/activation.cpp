@@ -24,12 +24,6 @@ constexpr double tanh_form_cubic = 0.044715;
 
 bool uses_tanh(const Attrs& attrs) { return attrs.get_string("approximate", "none") == "tanh"; }
 
-double gelu(double x, const Attrs& attrs) {
-  double t = uses_tanh(attrs) ? std::tanh(tanh_form_scale * (x + tanh_form_cubic * x * x * x))
-                              : std::erf(x / std::numbers::sqrt2);
-  return 0.5 * x * (1 + t);
-}
-
 constexpr AttrSpecs gelu_attrs{{"approximate", "none"}};
 
 Result<Types> infer_gelu(const OpCall& call) {
@@ -45,6 +39,12 @@ std::vector<Sample> gelu_samples() {
 }
 
 }  // namespace
+
+double gelu(double x, const Attrs& attrs) {
+  double t = uses_tanh(attrs) ? std::tanh(tanh_form_scale * (x + tanh_form_cubic * x * x * x))
+                              : std::erf(x / std::numbers::sqrt2);
+  return 0.5 * x * (1 + t);
+}
 
 double gelu_slope(double x, const Attrs& attrs) {
   if (uses_tanh(attrs)) {

@@ -6,7 +6,8 @@
 
 namespace plimsoll {
 
-// The derivative of gelu at x, of the form that {approximate} names.
+// gelu at x, and its derivative there, of the form that {approximate} names.
+double gelu(double x, const Attrs& attrs);
 double gelu_slope(double x, const Attrs& attrs);
 
 }  // namespace plimsoll

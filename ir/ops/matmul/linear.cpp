@@ -212,6 +212,47 @@ std::vector<Sample> linear_dw_samples() {
   };
 }
 
+Result<Types> infer_linear_gelu(const OpCall& call) {
+  if (Status s = need_choice(call.attrs, "approximate", {"none", "tanh"})) return s;
+  Result<Type> h = matmul_type(call, "x");
+  if (!h) return h.takeError();
+  if (Status s = need_type(call, "bias", Type(h->dtype, {h->shape.back()}))) return s;
+  return Types{*h, *h};
+}
+
+// gelu is of h as it is stored.
+void linear_gelu_reference(const ReferenceCall& call) {
+  const bool transpose_w = call.get_int("transpose_w");
+  const TensorView& h = call.out("h");
+  const std::vector<double> bias = call.load("bias");
+  std::vector<double> sums(static_cast<size_t>(h.elements()));
+  for (size_t i = 0; !bias.empty() && i < sums.size(); ++i) sums[i] = bias[i % bias.size()];
+  add_product(sums, call.load("x"), call.load("w"), sizes_of(call["x"], call["w"], transpose_w), transpose_w);
+  call.store(sums, "h");
+  std::vector<double> y = all_elements(h);
+  for (double& element : y) element = gelu(element, call.attrs);
+  call.store(y, "y");
+}
+
+std::optional<ChunkCall> linear_gelu_chunk(const OpCall& call, Chunk) {
+  return call["x"].rank() < 2 ? std::nullopt : std::optional<ChunkCall>(cut_operands(call, {"x"}));
+}
+
+std::vector<Sample> linear_gelu_samples() {
+  using namespace samples;
+  const Attrs tanh_form{{"approximate", "tanh"}, {"transpose_w", 1}};
+  return {
+      {{normal({3, 4}), normal({4, 5}), normal({5})}},
+      {{normal({2, 3, 4}), normal({5, 4}), normal({5})}, tanh_form},
+      {{normal({2, 3, 4}), normal({4, 5})}},
+      {{normal({6, 8}, DType::BF16), normal({8, 16}, DType::BF16), normal({16}, DType::BF16)}},
+      {{normal({6, 8}, DType::BF16), normal({16, 8}, DType::BF16)}, tanh_form},
+      {{normal({2, 3, 8}, DType::F16), normal({8, 16}, DType::F16), normal({16}, DType::F16)},
+       {{"approximate", "tanh"}}},
+      {{normal({6, 8}, DType::F16), normal({16, 8}, DType::F16), normal({16}, DType::F16)}, {{"transpose_w", 1}}},
+  };
+}
+
 Result<Types> infer_linear_gelu_grad(const OpCall& call) {
   if (Status s = need_choice(call.attrs, "approximate", {"none", "tanh"})) return s;
   Result<Type> y = matmul_type(call, "dy");
@@ -297,6 +338,24 @@ constinit const OpDef op_linear_dw{
     .linear = {"x @ dy + addend", "sum(dy)"},
     .reference = linear_dw_reference,
     .samples = linear_dw_samples,
+};
+
+constinit const OpDef op_linear_gelu{
+    .name = "linear_gelu",
+    .summary =
+        "linear(x, w, bias) and its gelu, where backward reads both: finished plans have it in the place of the two; "
+        "{transpose_w} as in linear, {approximate} as in gelu",
+    .operands = {"x", "w", "bias?"},
+    .results = {"h", "y"},
+    .attrs = {{"transpose_w", 0}, {"approximate", "none"}},
+    .infer = infer_linear_gelu,
+    .gradient = Gradient::missing("it is made of finished plans, whose gradients are there"),
+    .precision = Precision::Low,
+    .flops = linear_flops,
+    .chunk = linear_gelu_chunk,
+    .linear = {"x @ w + bias"},
+    .reference = linear_gelu_reference,
+    .samples = linear_gelu_samples,
 };
 
 constinit const OpDef op_linear_gelu_grad{

@@ -31,6 +31,9 @@ struct Fixed {
 struct NarrowGelu {
   __device__ float operator()(float x) const { return narrow_gelu(x); }
 };
+struct NarrowGeluTanh {
+  __device__ float operator()(float x) const { return narrow_gelu_tanh(x); }
+};
 
 template <typename C>
 struct Chosen {
@@ -52,7 +55,9 @@ cudaError_t map_unary_typed(Unary f, double a, double b, void* to, const void* f
     case Unary::Gelu:
       if constexpr (sizeof(T) == 2) return map(NarrowGelu{}, n, y, x, stream);
       return map(Fixed<Unary::Gelu>{}, n, y, x, stream);
-    case Unary::GeluTanh: return map(Fixed<Unary::GeluTanh>{}, n, y, x, stream);
+    case Unary::GeluTanh:
+      if constexpr (sizeof(T) == 2) return map(NarrowGeluTanh{}, n, y, x, stream);
+      return map(Fixed<Unary::GeluTanh>{}, n, y, x, stream);
     default: return map(Chosen<float>{f, static_cast<float>(a), static_cast<float>(b)}, n, y, x, stream);
   }
 }

@@ -61,8 +61,12 @@ __device__ inline NormalLaw normal_law(float x) {
   return {x < 0 ? tail : 1 - tail, 0.398942280f * exponential};
 }
 
-// gelu and its slope, and the slope of the tanh form, for results of 16 bits.
+// Both forms of gelu and their slopes, for results of 16 bits.
 __device__ inline float narrow_gelu(float x) { return x * normal_law(x).distribution; }
+__device__ inline float narrow_gelu_tanh(float x) {
+  constexpr float scale = 1.5957691216057308f, cubic = 0.044715f, log2_e = 1.4426950408889634f;
+  return x * quick_reciprocal(1 + quick_power_of_2(x * (-log2_e * scale - log2_e * scale * cubic * (x * x))));
+}
 __device__ inline float narrow_gelu_slope(float x) {
   const NormalLaw law = normal_law(x);
   return law.distribution + x * law.density;

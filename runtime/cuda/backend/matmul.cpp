@@ -1,5 +1,6 @@
 #include "runtime/kernels/matmul.h"
 #include "kernels/cuda/elementwise/elementwise.h"
+#include "kernels/cuda/matmul/linear_gelu.h"
 #include "kernels/cuda/matmul/linear_gelu_grad.h"
 #include "kernels/cuda/reduce/reduce.h"
 #include "runtime/cuda/backend/libraries.h"
@@ -8,9 +9,10 @@
 #include "runtime/kernels/elementwise.h"
 #include "runtime/kernels/reduce.h"
 
-// matmul, linear, linear's weight gradient, linear with gelu's gradient behind it and products of 8-bit floats, through
-// cuBLASLt. What the library can do in a matmul's epilogue our own kernels can do after it: both are candidates, and
-// which is faster is measured. Weight gradients with a bias and linear_gelu_grad have kernels of our own as well.
+// matmul, linear, linear's weight gradient, linear with gelu or gelu's gradient behind it and products of 8-bit floats,
+// through cuBLASLt. What the library can do in a matmul's epilogue our own kernels can do after it: both are
+// candidates, and which is faster is measured. Weight gradients with a bias and products with gelus have kernels of our
+// own as well.
 
 namespace plimsoll {
 namespace {
@@ -63,6 +65,43 @@ Matmul linear_with_bias(const CudaCall& k) {
 
 Status launch_linear(const CudaCall& k) { return run(k, "x", "w", k.in("addend")); }
 
+// ---- linear_gelu ----
+
+Status launch_before_gelu(const CudaCall& k) {
+  if (Status s = run(k, "x", "w")) return s;
+  const auto form = is_tanh_form(k.call) ? cuda::Unary::GeluTanh : cuda::Unary::Gelu;
+  return launched(k, cuda::map_unary(form, 0, 0, k.out_scalar("y"), k.out("y"), k.out("h"), k.elements(), k.stream));
+}
+
+struct PreparedTiles : CudaPrepared {
+  explicit PreparedTiles(int multiprocessors) : multiprocessors(multiprocessors) {}
+
+  int multiprocessors;
+};
+
+Result<std::unique_ptr<CudaPrepared>> prepare_tiles(CudaLibraries& libraries, const CudaCall&) {
+  return std::make_unique<PreparedTiles>(libraries.card().multiProcessorCount);
+}
+
+int multiprocessors_of(const CudaCall& k) { return static_cast<const PreparedTiles*>(k.prepared)->multiprocessors; }
+
+Status launch_warpgroup_linear_gelu(const CudaCall& k) {
+  const Type &x = k.call["x"], &h = k.result("h").type;
+  const cuda::LinearGeluCall call{.rows = rows_of(h),
+                                  .depth = x.shape.back(),
+                                  .columns = h.shape.back(),
+                                  .x = k.in("x"),
+                                  .w = k.in("w"),
+                                  .bias = k.in("bias"),
+                                  .h = k.out("h"),
+                                  .y = k.out("y"),
+                                  .type = k.out_scalar("h"),
+                                  .transpose_w = k.call.get_int("transpose_w") != 0,
+                                  .tanh_form = is_tanh_form(k.call),
+                                  .multiprocessors = multiprocessors_of(k)};
+  return launched(k, cuda::linear_gelu(call, k.stream));
+}
+
 // ---- linear_gelu_grad ----
 
 Matmul linear_with_dgelu(const CudaCall& k) {
@@ -81,30 +120,19 @@ Status launch_before_gelu_grad(const CudaCall& k) {
                                           k.elements(), k.stream));
 }
 
-struct PreparedGeluGrad : CudaPrepared {
-  explicit PreparedGeluGrad(int multiprocessors) : multiprocessors(multiprocessors) {}
-
-  int multiprocessors;
-};
-
-Result<std::unique_ptr<CudaPrepared>> prepare_gelu_grad(CudaLibraries& libraries, const CudaCall&) {
-  return std::make_unique<PreparedGeluGrad>(libraries.card().multiProcessorCount);
-}
-
 Status launch_warpgroup_gelu(const CudaCall& k) {
   const Type &dy = k.call["dy"], &x = k.call["x"];
-  const cuda::LinearGeluGradCall call{
-      .rows = rows_of(x),
-      .depth = dy.shape.back(),
-      .columns = x.shape.back(),
-      .dy = k.in("dy"),
-      .w = k.in("w"),
-      .x = k.in("x"),
-      .dx = k.out("dx"),
-      .type = k.out_scalar("dx"),
-      .transpose_w = k.call.get_int("transpose_w") != 0,
-      .tanh_form = is_tanh_form(k.call),
-      .multiprocessors = static_cast<const PreparedGeluGrad*>(k.prepared)->multiprocessors};
+  const cuda::LinearGeluGradCall call{.rows = rows_of(x),
+                                      .depth = dy.shape.back(),
+                                      .columns = x.shape.back(),
+                                      .dy = k.in("dy"),
+                                      .w = k.in("w"),
+                                      .x = k.in("x"),
+                                      .dx = k.out("dx"),
+                                      .type = k.out_scalar("dx"),
+                                      .transpose_w = k.call.get_int("transpose_w") != 0,
+                                      .tanh_form = is_tanh_form(k.call),
+                                      .multiprocessors = multiprocessors_of(k)};
   return launched(k, cuda::linear_gelu_grad(call, k.stream));
 }
 
@@ -214,9 +242,11 @@ Matmul f8_matmul(const CudaCall& k) {
 constexpr CudaLauncher launchers[] = {
     {op_matmul, "cublaslt", launch_matmul, prepare<plain_matmul>},
     {op_linear, "cublaslt", launch_linear, prepare<linear_with_bias>},
+    {op_linear_gelu, "cublaslt", launch_before_gelu, prepare<linear_with_bias>},
+    {op_linear_gelu, "warpgroup_gelu", launch_warpgroup_linear_gelu, prepare_tiles},
     {op_linear_gelu_grad, "cublaslt_dgelu", launch_dgelu, prepare<linear_with_dgelu>},
     {op_linear_gelu_grad, "cublaslt", launch_before_gelu_grad, prepare<linear_matmul>},
-    {op_linear_gelu_grad, "warpgroup_gelu", launch_warpgroup_gelu, prepare_gelu_grad},
+    {op_linear_gelu_grad, "warpgroup_gelu", launch_warpgroup_gelu, prepare_tiles},
     {op_linear_f8, "cublaslt", launch_linear, prepare<f8_matmul>},
     {op_linear_f8, "cublaslt_scales", launch_linear, prepare<f8_matmul>},
     {op_linear_dw, "cublaslt", launch_linear_dw, prepare<weight_gradient>},
