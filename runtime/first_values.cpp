@@ -211,7 +211,7 @@ class Finder {
     const Shape whole = whole_of(traced.state);
     size_t out = 0;  // which dimension of the operand counts the results
     const size_t rank = slot(layer.operands[operand]).type.shape.size();
-    if (is_linear(layer.op) && layer.attrs.get_int("transpose_w") == 0) out = 1;
+    if ((layer.op == "linear" || layer.op == "linear_gelu") && layer.attrs.get_int("transpose_w") == 0) out = 1;
     if (layer.op == "matmul") out = operand == 1 ? rank - 1 : rank - 2;
     const bool known = out < traced.dims.size();
     const Shape& here = slot(layer.operands[operand]).type.shape;
