@@ -14,6 +14,8 @@
 #include "passes/target/precision_rules.h"
 #include "passes/train/training_step.h"
 
+#include "llvm/ADT/STLExtras.h"
+
 namespace plimsoll {
 
 constexpr int max_fixpoint_rounds =
@@ -80,10 +82,19 @@ void record_host(CompileResult& result, const TrainingRequest& request) {
   if (host.budget_bytes > 0 && most_on_a_host(result.plan) > host.budget_bytes) result.fits = false;
 }
 
-// Searches compare plans as they are before, in which a gelu can be made again without its product.
+// Without remats, chunks and host memory.
+bool keeps_everything(const Plan& plan) {
+  return llvm::all_of(plan.stages(), [](const Plan* stage) {
+    return stage->fit.rematerialised == 0 && stage->fit.chunks == 1 && stage->arenas.size() == 1;
+  });
+}
+
+// Searches compare plans as they are before, in which a gelu can be made again without its product. Where they chose
+// anything, how many gelus are fused follows from the layout, and more budget might give a slower plan.
 bool fuse_launches(CompileResult& result, const StageDevices& devices) {
   bool any = false;
   for (Plan* plan : result.plans()) {
+    if (!keeps_everything(*plan)) continue;
     bool is_changed = fuse_launches(*plan, devices.catalog(static_cast<size_t>(plan->stage)));
     for (Plan& stage : plan->later_stages)
       is_changed |= fuse_launches(stage, devices.catalog(static_cast<size_t>(stage.stage)));
