@@ -390,7 +390,8 @@ RankWork TensorProfile::at(int64_t rows) const {
 
 double TensorProfile::sure_us(int64_t rows) const {
   double us = 0;
-  for (const RankWork& counted : work) us = std::max(us, counted.sure_us * std::min(1.0, ratio(rows, counted.rows)));
+  for (const RankWork& counted : work)
+    if (counted.rows >= rows) us = std::max(us, counted.sure_us * ratio(rows, counted.rows));
   return us;
 }
 

@@ -150,9 +150,7 @@ class WorkReader {
         continue;
       }
       profile.update_us += predicted_us(function, node, chosen_kernel(function, node, catalog_), device_);
-      // Norms and other single numbers may come with updates, or several of them in one launch.
-      if (function.type(node.results[0]).elements() > 1)
-        profile.update_memory_us += device_.roofline_us(0, cost_of(function, node, device_).bytes_moved, std::nullopt);
+      profile.update_memory_us += device_.roofline_us(0, cost_of(function, node, device_).bytes_moved, std::nullopt);
     }
   }
 

@@ -1,6 +1,5 @@
 #include "runtime/kernels/conv.h"
 #include "kernels/cpu/conv/convolution.h"
-#include "kernels/cpu/norm/channel_norm.h"
 #include "runtime/cpu/kernels.h"
 
 // conv, its gradients, and conv_transpose, which is conv's input gradient used forward. Workspace holds
@@ -83,15 +82,6 @@ Status launch_conv_transpose(const CpuCall& k) {
   return Status::success();
 }
 
-Status launch_with_moments(const CpuCall& k) {
-  if (Status s = launch<ConvPass::Forward>(k)) return s;
-  const cuda::ChannelShape shape = channels_of_result(k.call, k.results[0].type);
-  const int64_t samples = shape.channels_last ? shape.per_channel() : shape.batch;
-  cpu::batch_moments({samples, shape.channels, shape.per_channel() / samples}, k.out<float>("mean"),
-                     k.out<float>("var"), k.out<float>("y"));
-  return Status::success();
-}
-
 bool accepts_conv(const OpCall& call, llvm::ArrayRef<Type> results) {
   if (!all_f32(call, results)) return false;
   for (size_t i = 0; i < 2; ++i)
@@ -106,7 +96,6 @@ constexpr CpuKernel onednn(const OpDef& op, CpuKernel::LaunchFn launch_it = laun
 
 constexpr CpuKernel kernels[] = {
     onednn<ConvPass::Forward>(op_conv),
-    onednn<ConvPass::Forward>(op_conv_moments, launch_with_moments),
     onednn<ConvPass::InputGradient>(op_conv_dx),
     onednn<ConvPass::WeightGradient>(op_conv_dw),
     onednn<ConvPass::InputGradient>(op_conv_transpose, launch_conv_transpose),

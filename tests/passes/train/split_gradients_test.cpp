@@ -97,8 +97,10 @@ void check_equal(const Gradients& got, const Gradients& want) {
 }
 
 bool has_chunks(const Graph& step) {
-  return llvm::any_of(step.order(),
-                      [&](NodeId id) { return step.value(step.node(id).results[0]).name.ends_with(".chunk1"); });
+  return llvm::any_of(step.order(), [&](NodeId id) {
+    return llvm::any_of(step.node(id).results,
+                        [&](ValueId result) { return step.value(result).name.ends_with(".chunk1"); });
+  });
 }
 
 // Checks every split and returns how many there are.
