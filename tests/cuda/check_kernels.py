@@ -28,6 +28,7 @@ STACK = {
     r"\d+dq_warpgroup_kernelI": 136,
     # 80 registers a thread, for three blocks on a multiprocessor, hold the operands of 7 x 7 taps; where tiles lie does not fit.
     r"\d+depthwise_bands_kernelI.*Li7E": 32,
+    # 640 threads leave 96 registers each, and slopes of f16 take a few more than those of bf16.
     r"\d+finished_product_kernelI6__half.*SlopeI": 24,
     r"\d+mask_grad_flash_kernelI": 32,
     r"\d+attention_windows_kernelI.*Li8E": 16,  # windows of 64 columns, of which four blocks are on a multiprocessor

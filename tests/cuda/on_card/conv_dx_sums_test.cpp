@@ -19,10 +19,12 @@ KernelCase case_of(const Sizes& s, Behind behind, DType dtype) {
   const Shape x{s.rows, 1, s.columns};
   const auto image = [&](bool there) { return there ? samples::normal(x, dtype) : samples::absent(); };
   const auto channel = [&] { return samples::normal({s.columns}); };
+  // Their products have few bits: rounded otherwise, one gradient would change the sums by more than their limits.
+  const auto small_integers = [&](samples::Dims dims) { return samples::integers(dims, -1, 1, dtype); };
   return KernelCase(
       "conv_dx_sums", {{"channels_last", int64_t{1}}, {"eps", 1e-5}, {"shape", Ints{s.rows, 1, s.columns}}},
-      {samples::normal({s.rows, 1, s.depth}, dtype), samples::normal({s.depth, 1, s.columns}, dtype), image(true),
-       channel(), channel(), samples::positive({s.columns}), behind == Behind::Relu ? channel() : samples::absent(),
+      {small_integers({s.rows, 1, s.depth}), small_integers({s.depth, 1, s.columns}), image(true), channel(), channel(),
+       samples::positive({s.columns}), behind == Behind::Relu ? channel() : samples::absent(),
        image(behind == Behind::Residual || behind == Behind::ResidualOfTwo), image(behind == Behind::ResidualOfTwo)},
       19);
 }
