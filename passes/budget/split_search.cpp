@@ -84,7 +84,8 @@ class SplitSearch {
   }
 
   // The whole batch without remats and copies becomes the same with 16-bit copies of trained parameters that outlive a
-  // step, where these fit beside it. They fit within every larger budget too, so more budget gives no slower plan.
+  // step, where these fit beside it. They fit within every larger budget too, so more budget gives no slower plan. A
+  // plan with copies that needs less than the one without is left out: budgets between the two get remats.
   Status keep_copies(Plan& plan, int64_t budget_bytes) {
     if (request_.is_short || request_.is_one_of_many || !casts_parameters(whole_->derived->draft.program))
       return Status::success();
@@ -94,7 +95,9 @@ class SplitSearch {
       kept_copies_ = std::move(*made);
     }
     const Plan& kept = kept_copies_->plain();
-    if (kept.promised_bytes() <= budget_bytes && kept.predicted_step_us < plan.predicted_step_us)
+    const int64_t bytes = kept.promised_bytes();
+    if (bytes >= whole_->plain().promised_bytes() && bytes <= budget_bytes &&
+        kept.predicted_step_us < plan.predicted_step_us)
       plan = plain_of(*kept_copies_, budget_bytes);
     return Status::success();
   }
