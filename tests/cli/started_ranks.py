@@ -45,9 +45,9 @@ def free_port():
         return str(port)
 
 
-def compile_plan(case, mesh):
+def compile_plan(case, mesh, *options):
     plan = case / f"{mesh}.plan"
-    subprocess.run([PROGRAM, "compile", case / "model.onnx", "-o", plan, "--device", DEVICE, "--mesh", mesh], check=True, capture_output=True)
+    subprocess.run([PROGRAM, "compile", case / "model.onnx", "-o", plan, "--device", DEVICE, "--mesh", mesh, *options], check=True, capture_output=True)
     return plan
 
 
