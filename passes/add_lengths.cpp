@@ -82,7 +82,7 @@ Result<std::vector<Derived>> derive_as_planned(CleanModel shorter, const Trainin
   TrainingRequest step = request;
   step.quantize.turned_bytes = bytes_of_stored_transposes(plan);
   Result<Derived> derived = derive_program(*forward, {}, step, devices.device(0), devices.catalog(0), forward->passes,
-                                           keeps_copies(plan) ? Copies::Kept : Copies::Made);
+                                           {.keeps_copies = keeps_copies(plan)});
   if (!derived) return derived.takeError();
   stages.push_back(std::move(*derived));
   return stages;

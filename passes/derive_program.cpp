@@ -143,26 +143,29 @@ Result<ForwardModel> divide_forward(ForwardModel undivided, const TrainingReques
 
 Result<Derived> derive_program(const ForwardModel& forward, const SplitChoice& split, const TrainingRequest& request,
                                const DeviceDescription& device, const KernelCatalog& catalog, PassManager passes,
-                               Copies copies) {
+                               PlainForm form) {
   Result<Program> program = make_program(forward, split, request);
   if (!program) return program.takeError();
   note_untrained(forward.graph, *program, passes);
   if (split.chunks == 1)
     for (Graph& function : program->functions)
       if (Result<bool> changed = passes.run(function, whole_batch_pipeline); !changed) return changed.takeError();
-  return schedule_program(std::move(*program), request, device, catalog, std::move(passes), copies);
+  return schedule_program(std::move(*program), request, device, catalog, std::move(passes), form);
 }
 
 Result<Derived> schedule_program(Program program, const TrainingRequest& request, const DeviceDescription& device,
-                                 const KernelCatalog& catalog, PassManager passes, Copies copies) {
+                                 const KernelCatalog& catalog, PassManager passes, PlainForm form) {
   Derived derived{PlanDraft(std::move(program), device, catalog), std::move(passes)};
   for (Graph& function : derived.draft.program.functions) {
     Result<bool> changed =
         derived.passes.run(function, step_pipeline(request, catalog.preferences(), preferred_moments(catalog)));
     if (!changed) return changed.takeError();
   }
-  if (copies == Copies::Kept)
+  if (form.keeps_copies)
     if (Result<bool> changed = run_steps(derived.passes, derived.draft, "keep-copies, dce"); !changed)
+      return changed.takeError();
+  if (form.joins_gelus)
+    if (Result<bool> changed = run_steps(derived.passes, derived.draft, "join-gelus"); !changed)
       return changed.takeError();
   if (derived.passes.leave("train")) return derived;
 

@@ -50,14 +50,19 @@ struct Derived {
   PlanDraft draft;
   PassManager passes;  // with all decisions so far
 };
-// Whether a step makes 16-bit copies of trained parameters itself, or updates write them for the next step.
-enum class Copies : uint8_t { Made, Kept };
+// What a step may do that plans without remats, chunks and host memory alone are made of.
+struct PlainForm {
+  bool keeps_copies = false;  // updates write 16-bit copies of trained parameters, which the next step reads
+  bool joins_gelus = false;   // products write the gelus of their results
+
+  bool is_usual() const { return !keeps_copies && !joins_gelus; }
+};
 // Runs the passes behind differentiation on the program's functions and orders their instructions.
 Result<Derived> schedule_program(Program program, const TrainingRequest& request, const DeviceDescription& device,
-                                 const KernelCatalog& catalog, PassManager passes, Copies copies = Copies::Made);
+                                 const KernelCatalog& catalog, PassManager passes, PlainForm form = {});
 Result<Derived> derive_program(const ForwardModel& forward, const SplitChoice& split, const TrainingRequest& request,
                                const DeviceDescription& device, const KernelCatalog& catalog, PassManager passes,
-                               Copies copies = Copies::Made);
+                               PlainForm form = {});
 
 // A job's program as it is, and the graph that others are derived of.
 struct PreparedProgram {

@@ -26,17 +26,23 @@ bool casts_parameters(const Program& program) {
   });
 }
 
-Result<std::unique_ptr<JobProgram>> JobPrograms::program(const SplitChoice& choice, PassManager passes, double effort,
-                                                         CallKeys lean, int64_t stored_bytes) const {
-  return make(choice, std::move(passes), effort, std::move(lean), stored_bytes, Copies::Made);
+bool computes(const Program& program, llvm::StringRef op) {
+  return llvm::any_of(program.functions, [&](const Graph& graph) {
+    return llvm::any_of(graph.order(), [&](NodeId id) { return graph.node(id).op->name == op; });
+  });
 }
 
-Result<std::unique_ptr<JobProgram>> JobPrograms::program_with_kept_copies() const {
-  return make({}, forward_.passes.quiet(), 1, {}, 0, Copies::Kept);
+Result<std::unique_ptr<JobProgram>> JobPrograms::program(const SplitChoice& choice, PassManager passes, double effort,
+                                                         CallKeys lean, int64_t stored_bytes) const {
+  return make(choice, std::move(passes), effort, std::move(lean), stored_bytes, {});
+}
+
+Result<std::unique_ptr<JobProgram>> JobPrograms::program_in(PlainForm form) const {
+  return make({}, forward_.passes.quiet(), 1, {}, 0, form);
 }
 
 Result<std::unique_ptr<JobProgram>> JobPrograms::make(const SplitChoice& choice, PassManager passes, double effort,
-                                                      CallKeys lean, int64_t stored_bytes, Copies copies) const {
+                                                      CallKeys lean, int64_t stored_bytes, PlainForm form) const {
   auto made = std::make_unique<JobProgram>();
   TrainingRequest request = request_;
   if (stored_bytes > 0) request.quantize.turned_bytes = stored_bytes;
@@ -44,10 +50,10 @@ Result<std::unique_ptr<JobProgram>> JobPrograms::make(const SplitChoice& choice,
   if (!lean.empty()) made->catalog = std::make_unique<LeanCatalog>(catalog_, std::move(lean));
   const KernelCatalog& catalog = made->catalog ? static_cast<const KernelCatalog&>(*made->catalog) : catalog_;
   const bool is_known =
-      request_.prepared && choice.chunks == 1 && !made->catalog && stored_bytes == 0 && copies == Copies::Made;
-  Result<Derived> derived =
-      is_known ? Result<Derived>(request_.prepared->whole)
-               : derive_program(forward_, choice, request, device_, catalog, std::move(passes), copies);
+      request_.prepared && choice.chunks == 1 && !made->catalog && stored_bytes == 0 && form.is_usual();
+  Result<Derived> derived = is_known
+                                ? Result<Derived>(request_.prepared->whole)
+                                : derive_program(forward_, choice, request, device_, catalog, std::move(passes), form);
   if (!derived) return derived.takeError();
   derived->draft.catalog = &catalog;  // that of what is known may be gone
   if (choice.chunks > 1) made->from = forward_.graph.value(choice.from).name;

@@ -28,6 +28,8 @@ struct JobProgram {
 
 // Does a step cast parameters that it trains to 16 bits?
 bool casts_parameters(const Program& program);
+// Does any function compute that op?
+bool computes(const Program& program, llvm::StringRef op);
 
 // Derives programs of one job and makes their plain plans.
 class JobPrograms {
@@ -40,8 +42,8 @@ class JobPrograms {
   // transposes of codes are states, where that is not 0.
   Result<std::unique_ptr<JobProgram>> program(const SplitChoice& choice, PassManager passes, double effort,
                                               CallKeys lean, int64_t stored_bytes = 0) const;
-  // The whole batch, with 16-bit copies of trained parameters that outlive a step.
-  Result<std::unique_ptr<JobProgram>> program_with_kept_copies() const;
+  // The whole batch in another form.
+  Result<std::unique_ptr<JobProgram>> program_in(PlainForm form) const;
   Result<std::unique_ptr<JobProgram>> split_program(const SplitChoice& choice) const;
   // The same program with the work of a short search.
   Result<std::unique_ptr<JobProgram>> short_program(const JobProgram& usual) const;
@@ -50,7 +52,7 @@ class JobPrograms {
 
  private:
   Result<std::unique_ptr<JobProgram>> make(const SplitChoice& choice, PassManager passes, double effort, CallKeys lean,
-                                           int64_t stored_bytes, Copies copies) const;
+                                           int64_t stored_bytes, PlainForm form) const;
   Status make_plans(JobProgram& program) const;
 
   const ForwardModel& forward_;

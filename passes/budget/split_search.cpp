@@ -18,7 +18,8 @@
 namespace plimsoll {
 namespace {
 
-constexpr int turned_tries = 4;  // to find how many transposes there is room for; layouts waste some bytes
+constexpr int turned_tries = 4;              // to find how many transposes there is room for; layouts waste some bytes
+constexpr double min_share_of_forms = 0.97;  // of the bytes of the usual form, that a plan in another form needs
 constexpr double max_slowdown_of_usual = 1.5;  // of a plan that fits, up to which no short searches are tried besides
 constexpr size_t smallest_at_once = 2;         // candidates that are searched for the plan that needs least
 
@@ -46,7 +47,7 @@ class SplitSearch {
       Result<Plan> fastest =
           made_transposes_ > 0 ? whole_with_stored(std::numeric_limits<int64_t>::max()) : Result<Plan>(whole_->plain());
       if (!fastest) return fastest.takeError();
-      if (Status s = keep_copies(*fastest, std::numeric_limits<int64_t>::max())) return s;
+      if (Status s = consider_forms(*fastest, std::numeric_limits<int64_t>::max())) return s;
       Result<std::vector<Plan>> frontier = budget_frontier(*fastest, [&](int64_t smaller) -> Result<Plan> {
         Result<std::optional<Plan>> plan = within(smaller);
         if (!plan) return plan.takeError();
@@ -78,28 +79,46 @@ class SplitSearch {
     if (!plan || !*plan) return plan;
     if (made_transposes_ > 0)
       (*plan)->decisions.push_back(decide_transposes(**plan, made_transposes_, whole_->plain()));
-    if (is_plain && request_.split <= 1)
-      if (Status s = keep_copies(**plan, budget_bytes)) return s;
+    if (Status s = consider_forms(**plan, budget_bytes)) return s;
     return plan;
   }
 
-  // The whole batch without remats and copies becomes the same with 16-bit copies of trained parameters that outlive a
-  // step, where these fit beside it. They fit within every larger budget too, so more budget gives no slower plan. A
-  // plan with copies that needs less than the one without is left out: budgets between the two get remats.
-  Status keep_copies(Plan& plan, int64_t budget_bytes) {
-    if (request_.is_short || request_.is_one_of_many || !casts_parameters(whole_->derived->draft.program))
+  // The plan becomes that of the whole batch without remats and copies in another form where that fits and is faster,
+  // within every budget from what the form needs on: so more budget gives no slower plan. Tight budgets do not derive
+  // the forms, and a form that would fit there is not used at all.
+  Status consider_forms(Plan& plan, int64_t budget_bytes) {
+    const auto min_bytes =
+        static_cast<int64_t>(min_share_of_forms * static_cast<double>(whole_->plain().promised_bytes()));
+    if (request_.is_short || request_.is_one_of_many || request_.split > 1 || budget_bytes < min_bytes)
       return Status::success();
-    if (!kept_copies_) {
-      Result<std::unique_ptr<JobProgram>> made = programs_.program_with_kept_copies();
-      if (!made) return made.takeError();
-      kept_copies_ = std::move(*made);
+    if (!forms_)
+      if (Status s = make_forms()) return s;
+    for (const std::unique_ptr<JobProgram>& form : *forms_) {
+      const Plan& plain = form->plain();
+      const int64_t bytes = plain.promised_bytes();
+      if (bytes < min_bytes || bytes > budget_bytes) continue;
+      if (!is_within_budget(plan) || plain.predicted_step_us < plan.predicted_step_us)
+        plan = plain_of(*form, budget_bytes);
     }
-    const Plan& kept = kept_copies_->plain();
-    const int64_t bytes = kept.promised_bytes();
-    if (bytes >= whole_->plain().promised_bytes() && bytes <= budget_bytes &&
-        kept.predicted_step_us < plan.predicted_step_us)
-      plan = plain_of(*kept_copies_, budget_bytes);
     return Status::success();
+  }
+
+  // Ranks follow what they have of a value through a product and a gelu, and no further than into an op of both.
+  Status make_forms() {
+    forms_.emplace();
+    bool casts = casts_parameters(whole_->derived->draft.program), has_gelus = false;
+    const auto add = [&](PlainForm form) -> Status {
+      Result<std::unique_ptr<JobProgram>> made = programs_.program_in(form);
+      if (!made) return made.takeError();
+      if (form.joins_gelus) has_gelus = computes((*made)->derived->draft.program, "linear_gelu");
+      if (has_gelus || !form.joins_gelus) forms_->push_back(std::move(*made));
+      return Status::success();
+    };
+    if (request_.mesh.ranks() == 1 && computes(whole_->derived->draft.program, "gelu"))
+      if (Status s = add({.joins_gelus = true})) return s;
+    if (casts && has_gelus)
+      if (Status s = add({.keeps_copies = true, .joins_gelus = true})) return s;
+    return casts ? add({.keeps_copies = true}) : Status::success();
   }
 
   // Short searches and those for one of many meshes do without. Ranks may have pieces of the codes.
@@ -368,8 +387,8 @@ class SplitSearch {
   const CompileHooks& hooks_;
   JobPrograms programs_;
   std::unique_ptr<JobProgram> whole_;
-  std::unique_ptr<JobProgram> kept_copies_;  // null: not made yet
-  int64_t made_transposes_ = 0;              // bytes of transposes of stored codes, where these may be states
+  std::optional<std::vector<std::unique_ptr<JobProgram>>> forms_;  // none: not made yet
+  int64_t made_transposes_ = 0;  // bytes of transposes of stored codes, where these may be states
   std::map<CallKeys, std::unique_ptr<JobProgram>> lean_;  // the whole batch with less workspace for some calls
   std::optional<SplitPrograms> splits_;
   std::map<const JobProgram*, std::unique_ptr<JobProgram>> short_;  // with a short search, by the usual one

@@ -9,7 +9,7 @@
 //   needs of the gradient that such a convolution gives it (moment_epilogues.cpp).
 //
 // Forward keeps its gelu apart. In the epilogue its operand and its result would come from one matmul, and
-// rematerialising either would cost that matmul. Finished plans fuse the two (passes/fuse_launches.h).
+// rematerialising either would cost that matmul. Plans without remats join the two (join_gelus.cpp).
 
 namespace plimsoll {
 namespace {

@@ -343,13 +343,13 @@ constinit const OpDef op_linear_dw{
 constinit const OpDef op_linear_gelu{
     .name = "linear_gelu",
     .summary =
-        "linear(x, w, bias) and its gelu, where backward reads both: finished plans have it in the place of the two; "
+        "linear(x, w, bias) and its gelu, where backward reads both: made behind differentiation, of the two; "
         "{transpose_w} as in linear, {approximate} as in gelu",
     .operands = {"x", "w", "bias?"},
     .results = {"h", "y"},
     .attrs = {{"transpose_w", 0}, {"approximate", "none"}},
     .infer = infer_linear_gelu,
-    .gradient = Gradient::missing("it is made of finished plans, whose gradients are there"),
+    .gradient = Gradient::missing("it is made of steps, whose gradients are there"),
     .precision = Precision::Low,
     .flops = linear_flops,
     .chunk = linear_gelu_chunk,
