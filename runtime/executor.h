@@ -85,7 +85,9 @@ class Executor {
   virtual Result<llvm::ArrayRef<double>> outputs(size_t function, int64_t run) = 0;
 
   // Microseconds of each instruction of a function, in order: the least of its runs, or of one more made to measure.
-  virtual Result<llvm::ArrayRef<double>> times(size_t function) = 0;
+  // `InStep` measures what one launch does together, and gives each of it a share by the bytes that it moves.
+  enum class Launches : uint8_t { Single, InStep };
+  virtual Result<llvm::ArrayRef<double>> times(size_t function, Launches launches = Launches::Single) = 0;
 
   // Does run() return before its work is done? Then it pays to start the next step before reading this one's outputs.
   virtual bool runs_ahead() const = 0;

@@ -1,5 +1,6 @@
 #include "frontend/driver/profile.h"
 
+#include "frontend/driver/profile_table.h"
 #include "frontend/inspect/text_table.h"
 #include "ir/machine/timing_cache.h"
 #include "ir/plan/summary.h"
@@ -15,27 +16,6 @@
 
 namespace plimsoll {
 namespace {
-
-// Sums over all instructions of a step with the same op and kernel. Each accumulated micro-batch counts.
-struct Row {
-  int64_t count = 0;
-  double measured_us = 0, predicted_us = 0, flops = 0, bytes = 0;
-};
-
-using Rows = std::map<std::string, Row>;
-
-void add_function(const Plan& plan, size_t f, llvm::ArrayRef<double> times, Rows& rows) {
-  const auto calls = static_cast<double>(plan.calls_per_step(f));
-  const std::vector<Instruction>& instructions = plan.functions[f].instructions;
-  for (size_t i = 0; i < instructions.size(); ++i) {
-    Row& row = rows[instructions[i].op + "/" + instructions[i].kernel];
-    ++row.count;
-    row.measured_us += calls * times[i];
-    row.predicted_us += calls * instructions[i].predicted_us;
-    row.flops += calls * instructions[i].flops;
-    row.bytes += calls * static_cast<double>(instructions[i].bytes_moved);
-  }
-}
 
 // Averages the times of equal calls.
 void add_to_cache(const Plan& plan, size_t f, llvm::ArrayRef<double> times, TimingCache& cache) {
@@ -56,34 +36,6 @@ void add_to_cache(const Plan& plan, size_t f, llvm::ArrayRef<double> times, Timi
       else
         sum += times[i], ++count;
     }
-}
-
-void print(const Rows& rows, int64_t stages, Console& console) {
-  std::vector<std::pair<std::string, Row>> sorted(rows.begin(), rows.end());
-  std::stable_sort(sorted.begin(), sorted.end(),
-                   [](const auto& a, const auto& b) { return a.second.measured_us > b.second.measured_us; });
-  Row total;
-  for (const auto& [name, row] : sorted) {
-    total.count += row.count;
-    total.measured_us += row.measured_us;
-    total.predicted_us += row.predicted_us;
-    total.flops += row.flops;
-    total.bytes += row.bytes;
-  }
-  TextTable table(console.out, {console.columns, console.out_is_terminal});
-  table.heading(stages > 1 ? "one step of the first stage, op by op" : "one step, op by op");
-  auto line = [&](const std::string& name, const Row& row) {
-    table.line(left(name, 34) + right(std::to_string(row.count), 6) + right(format_us(row.measured_us), 11) +
-               right(format_us(row.predicted_us), 11) +
-               right(llvm::formatv("{0:f1}", 100 * row.measured_us / std::max(total.measured_us, 1e-9)).str(), 7) +
-               right(llvm::formatv("{0:f1}", row.flops / std::max(row.measured_us, 1e-9) / 1e6).str(), 9) +
-               right(llvm::formatv("{0:f0}", row.bytes / std::max(row.measured_us, 1e-9) / 1e3).str(), 8));
-  };
-  table.line(table.styled(Style::Strong, left("op/kernel", 34) + right("times", 6) + right("measured", 11) +
-                                             right("predicted", 11) + right("%", 7) + right("TFLOP/s", 9) +
-                                             right("GB/s", 8)));
-  for (const auto& [name, row] : sorted) line(name, row);
-  line("total", total);
 }
 
 // One collective of a function.
@@ -188,20 +140,22 @@ void print_collectives(std::vector<CollectiveRow> rows, Console& console) {
 Status profile_step(Session& session, Communicator* ranks, const std::string& path, Console& console) {
   Result<TimingCache> cache = TimingCache::load_if_there(path);
   if (!cache) return cache.takeError();
-  Rows rows;
+  ProfileTable table(session.plan());
   std::vector<CollectiveRow> collectives;
   for (size_t f = 0; f < session.plan().functions.size(); ++f) {
     if (session.plan().calls_per_step(f) == 0) continue;
-    Result<llvm::ArrayRef<double>> times = session.executor().times(f);
+    Result<llvm::ArrayRef<double>> times = session.executor().times(f, Executor::Launches::InStep);
     if (!times) return times.takeError();
-    add_function(session.plan(), f, *times, rows);
+    table.add(f, *times);
+    times = session.executor().times(f);
+    if (!times) return times.takeError();
     add_collectives(session.plan(), f, *times, collectives);
     add_to_cache(session.plan(), f, *times, *cache);
   }
   Result<std::vector<CollectiveRow>> of_all = of_all_stages(std::move(collectives), session.plan(), ranks);
   if (!of_all) return of_all.takeError();
   if (session.rank() != 0) return Status::success();
-  print(rows, session.plan().mesh[MeshAxis::Stage], console);
+  table.print(console);
   print_collectives(std::move(*of_all), console);
   return cache->save(path);
 }

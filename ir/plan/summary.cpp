@@ -109,10 +109,15 @@ bool is_remat(const Plan& plan, const Instruction& instruction) {
 
 }  // namespace
 
-double roofline_us(const Plan& plan, const Instruction& instruction) {
+Ceilings ceilings_of(const Plan& plan, const Instruction& instruction) {
   const std::optional<DType> matrix = matrix_type(plan, instruction);
-  return plan.device.roofline_us(instruction.flops, instruction.bytes_moved, matrix) +
-         (instruction.joined ? 0 : plan.device.launch_us);
+  return {plan.device.roofline_us(0, instruction.bytes_moved, matrix),
+          plan.device.roofline_us(instruction.flops, 0, matrix), instruction.joined ? 0 : plan.device.launch_us,
+          matrix.has_value()};
+}
+
+double roofline_us(const Plan& plan, const Instruction& instruction) {
+  return ceilings_of(plan, instruction).roofline_us();
 }
 
 namespace {

@@ -81,7 +81,15 @@ double predict_step_us(const Plan& plan);
 // would be through with the model FLOPs.
 double model_flops_utilisation(const Plan& plan);
 
-// The minimum time that the device's ceilings allow for an instruction that is no copy between memories.
+// The minimum times that the device's ceilings allow for an instruction that is no copy between memories.
+struct Ceilings {
+  double memory_us = 0, compute_us = 0;
+  double launch_us = 0;             // beside the longer of the two; 0: the launch before does it, too
+  bool is_on_matrix_units = false;  // what is computed
+
+  double roofline_us() const { return std::max(memory_us, compute_us) + launch_us; }
+};
+Ceilings ceilings_of(const Plan& plan, const Instruction& instruction);
 double roofline_us(const Plan& plan, const Instruction& instruction);
 
 // Says whether the plan has a limit: one that was set, or the device's memory. The memory of `cpu` in the device file

@@ -143,7 +143,9 @@ class CpuExecutor : public Executor {
     return llvm::ArrayRef<double>(functions_[f].outputs).slice(static_cast<size_t>(run % runs_kept) * count, count);
   }
 
-  Result<llvm::ArrayRef<double>> times(size_t f) override { return llvm::ArrayRef<double>(functions_[f].times); }
+  Result<llvm::ArrayRef<double>> times(size_t f, Launches) override {
+    return llvm::ArrayRef<double>(functions_[f].times);
+  }
 
   bool runs_ahead() const override { return false; }
 

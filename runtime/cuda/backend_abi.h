@@ -96,8 +96,8 @@ class CudaBackend {
   virtual CudaOutcome run_instruction(size_t function, int32_t instruction) = 0;
   virtual CudaOutcome finish_slowly(size_t function, int64_t run) = 0;
   virtual CudaOutcome outputs(size_t function, int64_t run, llvm::ArrayRef<double>& values) = 0;
-  // Runs the function once more, an instruction at a time.
-  virtual CudaOutcome measure(size_t function, std::vector<double>& microseconds) = 0;
+  // Runs the function once more, an instruction or with `in_step` a launch of a step at a time.
+  virtual CudaOutcome measure(size_t function, bool in_step, std::vector<double>& microseconds) = 0;
   virtual CudaOutcome memory_use(MemoryUse& use) = 0;
   // Ends kernels that wait for other ranks, by any thread.
   virtual void interrupt() = 0;

@@ -82,8 +82,8 @@ class CudaExecutor : public Executor {
     return values;
   }
 
-  Result<llvm::ArrayRef<double>> times(size_t function) override {
-    if (Status s = to_status(backend_->measure(function, times_))) return s;
+  Result<llvm::ArrayRef<double>> times(size_t function, Launches launches) override {
+    if (Status s = to_status(backend_->measure(function, launches == Launches::InStep, times_))) return s;
     return llvm::ArrayRef<double>(times_);
   }
 

@@ -278,10 +278,14 @@ def warm_all(args, names, results):
         list(pool.map(warm, sorted(names, key=lambda name: -expected_bytes(results, name))))
 
 
-def losses(plan, profile):
-    """The three kinds of kernels whose measured time is furthest above their roofline: [name, ms lost, ms measured]."""
+def kinds_of(profile):
+    """The milliseconds of each kind of kernel in the table that `run --profile` prints."""
     rows = re.findall(r"^(\S+/\S+) +\d+ +([\d.]+) (us|ms|s) ", profile, re.MULTILINE)
-    times = {kind: float(number) * UNITS[unit] for kind, number, unit in rows}
+    return {kind: float(number) * UNITS[unit] for kind, number, unit in rows}
+
+
+def losses(plan, times):
+    """The three kinds of kernels whose measured time is furthest above their roofline: [name, ms lost, ms measured]."""
     lost = [[kind, ms - plan["kinds"].get(kind, {}).get("roofline_us", 0.0) / 1e3, ms] for kind, ms in times.items()]
     return sorted(lost, key=lambda entry: -entry[1])[:3]
 
@@ -303,8 +307,9 @@ def time_plimsoll(args, name, plan):
         return {"failed": last_line(done.stderr)}
     rows = [json.loads(line) for line in metrics.read_text().splitlines()]
     times = sorted(row["step_ms"] for row in rows[WARM_UP:])
+    kinds = kinds_of(done.stdout)
     return {"step_ms": statistics.median(times), "p10": times[len(times) // 10], "p90": times[len(times) * 9 // 10], "loss": rows[-1]["loss"],
-            "process": rows[-1]["device_bytes"], "allocated": plan["allocated"], "losses": losses(plan, done.stdout), "seconds": time.monotonic() - begin}
+            "process": rows[-1]["device_bytes"], "allocated": plan["allocated"], "losses": losses(plan, kinds), "kinds": kinds, "seconds": time.monotonic() - begin}
 
 
 def time_all(args, names, results):

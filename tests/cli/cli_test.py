@@ -130,7 +130,9 @@ def test_traces_for_perfetto_and_memory_viz(folder):
     expect(largest == report["memory"]["device"]["peak_live_bytes"], f"the counter reaches {largest}")
 
     data = write_safetensors(folder / "batch.safetensors", {"x": X, "labels": LABELS})
-    succeed(*run_linear(folder, plan, data, "--profile", times))
+    shown = succeed(*run_linear(folder, plan, data, "--profile", times))
+    expect("roofline %" in shown and "furthest above their roofline" in shown and "what limits it" in shown, shown)
+    expect(any(limit in shown for limit in (" memory, at ", "launches: ", " matrix units, at ", " arithmetic, at ")), shown)
     succeed("inspect", plan, "--trace", trace, "--profile", times)
     measured = {json.loads(line)["us"] for line in times.read_text().splitlines()}
     shown = [event["dur"] for event in json.loads(trace.read_text())["traceEvents"] if event["ph"] == "X" and event["cat"] != "function"]

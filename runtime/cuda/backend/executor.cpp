@@ -130,23 +130,28 @@ class Backend : public CudaBackend {
     return reference_failure();
   }
 
-  CudaOutcome measure(size_t f, std::vector<double>& microseconds) override {
-    std::vector<CudaEvent> events(functions_[f].steps.size() + 1);
+  CudaOutcome measure(size_t f, bool in_step, std::vector<double>& microseconds) override {
+    const std::vector<size_t> counts = counts_to_measure(f, in_step);
+    std::vector<CudaEvent> events(counts.size() + 1);
     for (CudaEvent& event : events)
       if (Status s = event.create(true)) return s;
     if (functions_[f].inputs)
       if (Status s = functions_[f].inputs->repeat(stream_)) return s;
     cudaEventRecord(events[0], stream_);
-    for (size_t i = 0; i < functions_[f].steps.size(); ++i) {
-      if (Status s = launch(f, i)) return s;
+    size_t at = 0;
+    for (size_t i = 0; i < counts.size(); at += counts[i++]) {
+      Status launched = counts[i] == 1
+                            ? launch(f, at)
+                            : launch_steps(llvm::ArrayRef(functions_[f].steps).slice(at, counts[i]), stream_);
+      if (launched) return launched;
       cudaEventRecord(events[i + 1], stream_);
     }
     if (Status s = settle()) return s;
     microseconds.clear();
-    for (size_t i = 0; i + 1 < events.size(); ++i) {
+    for (size_t i = 0; i < counts.size(); ++i) {
       float ms = 0;
       if (Status s = cuda_status(cudaEventElapsedTime(&ms, events[i], events[i + 1]), "timing")) return s;
-      microseconds.push_back(1e3 * ms);
+      share_out(f, counts[i], 1e3 * ms, microseconds);
     }
     return Status::success();
   }
@@ -332,6 +337,30 @@ class Backend : public CudaBackend {
     for (const PlanConstant& constant : plan_->constants)
       if (Status s = write(constant.slot, constant.value->data())) return s;
     return Status::success();
+  }
+
+  // How many instructions are timed together. Copies and what goes on between ranks are timed each.
+  std::vector<size_t> counts_to_measure(size_t f, bool in_step) const {
+    const Function& function = functions_[f];
+    if (!in_step || options_.poison) return std::vector<size_t>(function.steps.size(), 1);
+    std::vector<size_t> counts;
+    size_t at = 0;
+    for (size_t count : function.joined) {
+      const bool together = function.steps[at].op->engine == Engine::Compute;
+      counts.insert(counts.end(), together ? 1 : count, together ? count : 1);
+      at += count;
+    }
+    return counts;
+  }
+
+  // Adds times of the next `count` instructions, by the bytes that each moves.
+  void share_out(size_t f, size_t count, double us, std::vector<double>& microseconds) const {
+    const auto shared = llvm::ArrayRef(plan_->functions[f].instructions).slice(microseconds.size(), count);
+    double bytes = 0;
+    for (const Instruction& each : shared) bytes += static_cast<double>(each.bytes_moved);
+    for (const Instruction& each : shared)
+      microseconds.push_back(bytes > 0 ? us * static_cast<double>(each.bytes_moved) / bytes
+                                       : us / static_cast<double>(count));
   }
 
   Status send_inputs(size_t f) {

@@ -71,7 +71,7 @@ class StandIn : public CudaBackend {
   CudaOutcome outputs(size_t function, int64_t run, llvm::ArrayRef<double>& values) override {
     return given(executor_->outputs(function, run), values);
   }
-  CudaOutcome measure(size_t function, std::vector<double>& microseconds) override {
+  CudaOutcome measure(size_t function, bool, std::vector<double>& microseconds) override {
     llvm::ArrayRef<double> times;
     CudaOutcome outcome = given(executor_->times(function), times);
     microseconds = times.vec();
