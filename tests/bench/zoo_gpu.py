@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Training steps of the models in zoo_models.py on one GPU: Plimsoll, torch.compile and PyTorch eager, in bf16 with f32 weights and AdamW.
+"""Training steps of the models in zoo_models.py on one GPU: Plimsoll, torch.compile, PyTorch eager and, of some, JAX, in bf16 with f32 weights and AdamW.
 
 Usage: zoo_gpu.py DIR --export [--jobs 12]             DIR/NAME/model.onnx: weights are declared and not written, since a plan needs none
        zoo_gpu.py DIR --compile --plimsoll PROGRAM     DIR/NAME/model.plan; needs no GPU
@@ -39,6 +39,7 @@ MODES = {"compile": "default", "eager": None, "best": "max-autotune"}  # in the 
 PACKAGES = {"export": ["torch", "transformers", "timm", "onnx", "onnxscript"], "warm": ["torch", "transformers", "timm", "safetensors"],
             "time": ["torch", "transformers", "timm", "safetensors"]}
 EXPORT_S = 900  # seconds of an export; a busy machine takes minutes for the largest models
+JAX_MODELS = ("gpt2", "llama", "deit", "mixer", "lstm")  # of zoo_jax.py
 LARGE = 65536  # weights of more elements are not drawn when a model is built
 UNITS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 
@@ -112,6 +113,17 @@ def run_part(args, part, name, limit_s, *words):
     if done.returncode == -signal.SIGALRM:
         return lines + [{"failed": "takes longer than the limit on the GPU"}]
     return lines if done.returncode == 0 and lines else lines + [{"failed": last_line(done.stderr)}]
+
+
+def run_jax(args, name, steps):
+    """The line of zoo_jax.py, or a failure. What it compiles is kept in a folder."""
+    environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(args.folder.resolve() / "jax")}
+    command = [sys.executable, pathlib.Path(__file__).with_name("zoo_jax.py"), name, "--steps", str(steps), *(["--small"] if args.small else [])]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=args.limit, env=environment)
+    except subprocess.TimeoutExpired:
+        return {"failed": f"takes longer than {args.limit} s"}
+    return json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {"failed": last_line(done.stderr)}
 
 
 # -- models -----------------------------------------------------------------------------------------------------------
@@ -268,7 +280,10 @@ def warm_all(args, names, results):
             free[0] -= need
         try:
             sides = [side for side in args.sides if MODES.get(side)]
-            results.put(name, "warm", run_part(args, "warm", name, args.limit, "--sides", ",".join(sides), "--limit", args.limit)[-1])
+            if "jax" in args.sides and name in JAX_MODELS:
+                run_jax(args, name, 1)
+            if sides:
+                results.put(name, "warm", run_part(args, "warm", name, args.limit, "--sides", ",".join(sides), "--limit", args.limit)[-1])
         finally:
             with changed:
                 free[0] += need
@@ -322,6 +337,9 @@ def time_all(args, names, results):
         plan = results.good(name, "plan")
         if "plimsoll" in args.sides and plan and missing(name, "plimsoll") and time.monotonic() < deadline:
             results.put(name, "plimsoll", time_plimsoll(args, name, plan))
+        if "jax" in args.sides and name in JAX_MODELS and missing(name, "jax") and time.monotonic() < deadline:
+            with alone_on_gpu(args.folder):
+                results.put(name, "jax", run_jax(args, name, args.steps))
         sides = [side for side in MODES if side in args.sides and missing(name, side)]
         if not sides or time.monotonic() > deadline:
             return
@@ -335,7 +353,7 @@ def time_all(args, names, results):
 
 # -- table ------------------------------------------------------------------------------------------------------------
 
-HEADS = ["model", "Plimsoll ms", "torch.compile", "best mode", "eager", "ratio", "GiB of the process", "torch.compile", "eager", "allocated", "torch.compile", "predicted ms",
+HEADS = ["model", "Plimsoll ms", "torch.compile", "best mode", "eager", "JAX", "ratio", "GiB of the process", "torch.compile", "eager", "allocated", "torch.compile", "predicted ms",
          "predicted / measured", "roofline", "lose most: ms above their roofline, of ms"]
 
 
@@ -350,9 +368,9 @@ def row(name, title, record):
 
     ours, compiled, plan = good("plimsoll"), good("compile"), good("plan")
     gib = 1 / 2**30
-    failed = [f"{part}: {record[part]['failed']}" for part in ("export", "plan", "plimsoll", "compile", "eager", "best") if "failed" in record.get(part, {})]
+    failed = [f"{part}: {record[part]['failed']}" for part in ("export", "plan", "plimsoll", "compile", "eager", "best", "jax") if "failed" in record.get(part, {})]
     lost = [f"{kind} {above:.1f} of {ms:.1f}" for kind, above, ms in ours["losses"]] if ours else []
-    return [title, cell(ours, "step_ms"), cell(compiled, "step_ms"), cell(good("best"), "step_ms"), cell(good("eager"), "step_ms"), f"{compiled['step_ms'] / ours['step_ms']:.2f}" if ours and compiled else "",
+    return [title, cell(ours, "step_ms"), cell(compiled, "step_ms"), cell(good("best"), "step_ms"), cell(good("eager"), "step_ms"), cell(good("jax"), "step_ms"), f"{compiled['step_ms'] / ours['step_ms']:.2f}" if ours and compiled else "",
             *[cell(good(part), "process", gib) for part in ("plimsoll", "compile", "eager")], *[cell(good(part), "allocated", gib) for part in ("plimsoll", "compile")],
             cell(plan, "predicted_ms"), f"{plan['predicted_ms'] / ours['step_ms']:.2f}" if plan and ours else "", f"{100 * plan['roofline_ms'] / ours['step_ms']:.0f} %" if plan and ours else "",
             "; ".join(lost + failed).replace("|", "\\|")]
@@ -383,7 +401,7 @@ def parse():
     parser.add_argument("--device", default="h200")
     parser.add_argument("--only", type=names, default=[], metavar="NAME,...")
     parser.add_argument("--skip", type=names, default=[], metavar="NAME,...")
-    parser.add_argument("--sides", type=names, default=["plimsoll", "compile", "eager"], help="of plimsoll, compile, eager and best (max-autotune)")
+    parser.add_argument("--sides", type=names, default=["plimsoll", "compile", "eager"], help="of plimsoll, compile, eager, best (max-autotune) and jax")
     parser.add_argument("--small", action="store_true", help="tiny models and batches of 2")
     parser.add_argument("--again", action="store_true", help="also time sides that have a result")
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2), help="processes at a time of --export, --compile and --warm")
