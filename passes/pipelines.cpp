@@ -127,6 +127,7 @@ std::string step_pipeline(const TrainingRequest& request, const KernelPreference
   if (moments == ImageMoments::BesideProducts) epilogues += epilogues.empty() ? "moments=1" : " moments=1";
   if (preferences.product_epilogues)
     text += ", fuse-epilogues" + (epilogues.empty() ? "" : "{" + epilogues + "}") + ", dce";
+  if (preferences.apart_biases) text += ", defer-biases";
   return text + ", fuse-elementwise, dce";
 }
 

@@ -102,6 +102,8 @@ struct DeviceDescription {
   // The minimum time of a call without its launch: the longer of its arithmetic, in the matrix units where `matrix` is
   // the operands' type, and of moving its bytes.
   double roofline_us(double flops, int64_t bytes_moved, std::optional<DType> matrix) const;
+  // What a kernel takes beside so many microseconds of its roofline: small ones fill and drain little of the chip.
+  double beside_us(double roofline_us) const;
 };
 
 // One entry of a device file; what nobody measured is left out.

@@ -23,11 +23,13 @@ struct KernelPreferences {
   // A matmul's epilogue can compute the gradients of a gelu before it, in the tanh form, and of its bias; and of a gelu
   // in the exact form.
   bool product_epilogues = false, exact_gelu_epilogues = false;
+  bool apart_biases = false;  // convolutions add a bias in a launch of its own
 
   // The forms that are faster on this device and on another.
   KernelPreferences with(const KernelPreferences& other) const {
     return {channels_last && other.channels_last, std::max(product_multiple, other.product_multiple),
-            product_epilogues && other.product_epilogues, exact_gelu_epilogues && other.exact_gelu_epilogues};
+            product_epilogues && other.product_epilogues, exact_gelu_epilogues && other.exact_gelu_epilogues,
+            apart_biases && other.apart_biases};
   }
 };
 

@@ -51,9 +51,8 @@ Cost cost_of(const Graph& graph, const Node& node, const DeviceDescription& devi
     cost.predicted_us = copied / ((gb_per_s > 0 ? gb_per_s : device.memory_gb_per_s) * 1e3) + device.launch_us;
     return cost;
   }
-  cost.predicted_us = device.roofline_us(cost.flops, cost.bytes_moved, matrix_dtype(graph, node)) /
-                          device.efficiency_of(node.op->name) +
-                      device.kernel_us + device.launch_us;
+  const double roofline_us = device.roofline_us(cost.flops, cost.bytes_moved, matrix_dtype(graph, node));
+  cost.predicted_us = roofline_us / device.efficiency_of(node.op->name) + device.beside_us(roofline_us);
   return cost;
 }
 

@@ -20,7 +20,8 @@ class CudaCatalog : public KernelCatalog {
     return {.channels_last = true,
             .product_multiple = 64,
             .product_epilogues = true,
-            .exact_gelu_epilogues = device_.compute_capability == 90};
+            .exact_gelu_epilogues = device_.compute_capability == 90,
+            .apart_biases = true};
   }
 
  private:

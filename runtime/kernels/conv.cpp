@@ -135,13 +135,41 @@ int64_t space_to_batch_workspace(const OpCall& call, llvm::ArrayRef<Type> result
 constexpr double depthwise_times = 4, depthwise_times_per_tap = 0.125;
 constexpr double grouped_times[] = {20, 60, 90}, grouped_taps = 9;  // by pass
 
-// 0, which leaves it to the planner's roofline, for convolutions without groups.
+constexpr bool has_bias(ConvPass pass, const OpCall& call) {
+  return pass != ConvPass::WeightGradient && call.count() > 2 && call.has(2);
+}
+
+// A launch of its own reads and writes the result.
+double bias_us(const Type& result, const DeviceDescription& device) {
+  const double us = device.roofline_us(0, 2 * result.bytes(), std::nullopt);
+  return us + device.beside_us(us);
+}
+
+// cuDNN makes tiles of no fewer channels of y, or of x where these are the result, on Hopper.
+constexpr int64_t tile_channels = 64;
+
+double dense_us(ConvPass pass, const OpCall& call, llvm::ArrayRef<Type> results, const ConvTypes& types,
+                const DeviceDescription& device) {
+  const bool channels_last = call.get_int("channels_last");
+  const Type& tiled = pass == ConvPass::InputGradient ? types.x : types.y;
+  const int64_t channels = channels_last ? tiled.shape.back() : tiled.shape[1];
+  const double padding = static_cast<double>(align_up(channels, tile_channels)) / static_cast<double>(channels);
+  const double us = device.roofline_us(call.op.flops(call, results) * (channels_last ? padding : 1),
+                                       types.x.bytes() + types.w.bytes() + types.y.bytes(), types.x.dtype);
+  return us / device.efficiency_of(call.op.name) + device.beside_us(us);
+}
+
+// 0, which leaves it to the planner's roofline, for images of a few channels, which other kernels take.
 template <ConvPass pass>
-double grouped_us_of(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription& device) {
+double convolution_us_of(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription& device) {
   const int64_t groups = call.get_int("groups");
-  if (groups == 1 || device.memory_gb_per_s <= 0) return 0;
+  if (device.memory_gb_per_s <= 0) return 0;
   const ConvTypes types(pass, call, results);
   const bool channels_last = call.get_int("channels_last");
+  if (groups == 1) {
+    if (channels_last && types.x.shape.back() % whole_vector != 0) return 0;
+    return dense_us(pass, call, results, types, device) + (has_bias(pass, call) ? bias_us(results[0], device) : 0);
+  }
   const int64_t in_channels = channels_last ? types.x.shape.back() : types.x.shape[1];
   const auto taps =
       static_cast<double>(types.w.elements() * groups) / static_cast<double>(types.w.shape[0] * in_channels);
@@ -152,8 +180,20 @@ double grouped_us_of(const OpCall& call, llvm::ArrayRef<Type> results, const Dev
   return times * bytes / (device.memory_gb_per_s * 1e3) + device.launch_us + device.kernel_us;
 }
 template <ConvPass pass>
-double grouped_us(const OpCall& call, const DeviceDescription& device) {
-  return grouped_us_of<pass>(call, llvm::cantFail(infer(call)), device);
+double convolution_us(const OpCall& call, const DeviceDescription& device) {
+  return convolution_us_of<pass>(call, llvm::cantFail(infer(call)), device);
+}
+
+// From the first convolutions of ResNet-50, DenseNet, MaxViT and ViT-L: as often it takes the time of its roofline.
+template <ConvPass pass>
+double space_to_depth_us(const OpCall& call, const DeviceDescription& device) {
+  constexpr double times = 6;
+  if (device.memory_gb_per_s <= 0) return 0;
+  const Types results = llvm::cantFail(infer(call));
+  const ConvTypes types(pass, call, results);
+  const double us = device.roofline_us(call.op.flops(call, results),
+                                       types.x.bytes() + types.w.bytes() + types.y.bytes(), types.x.dtype);
+  return times * us + 2 * device.beside_us(us) + (has_bias(pass, call) ? bias_us(results[0], device) : 0);
 }
 
 // ---- conv_moments ----
@@ -179,12 +219,12 @@ double moments_behind_us(const OpCall& call, const DeviceDescription& device) {
   const Types results = llvm::cantFail(infer(call));
   const Type &x = call["x"], &w = call["w"], &y = results[0];
   const double launch_us = device.launch_us + device.kernel_us;
-  double convolution_us = grouped_us<ConvPass::Forward>(call, device);
-  if (convolution_us == 0)
-    convolution_us = device.roofline_us(call.op.flops(call, results), x.bytes() + w.bytes() + y.bytes(), x.dtype) /
-                         device.efficiency_of("conv") +
-                     launch_us;
-  return convolution_us + static_cast<double>(y.bytes()) / (device.memory_gb_per_s * 1e3 * pass_share) + 2 * launch_us;
+  double us = convolution_us<ConvPass::Forward>(call, device);
+  if (us == 0)
+    us = device.roofline_us(call.op.flops(call, results), x.bytes() + w.bytes() + y.bytes(), x.dtype) /
+             device.efficiency_of("conv") +
+         launch_us;
+  return us + static_cast<double>(y.bytes()) / (device.memory_gb_per_s * 1e3 * pass_share) + 2 * launch_us;
 }
 
 bool accepts_moments_product(const OpCall& call, llvm::ArrayRef<Type> results) {
@@ -249,13 +289,13 @@ double sums_behind_us(const OpCall& call, const DeviceDescription& device) {
   const Types results = llvm::cantFail(infer(call));
   const Type &dy = call["dy"], &w = call["w"], &dx = results[0];
   const double launch_us = device.launch_us + device.kernel_us;
-  double convolution_us = grouped_us_of<ConvPass::InputGradient>(call, results, device);
-  if (convolution_us == 0)
-    convolution_us = device.roofline_us(call.op.flops(call, results), dy.bytes() + w.bytes() + dx.bytes(), dy.dtype) /
-                         device.efficiency_of("conv_dx") +
-                     launch_us;
+  double us = convolution_us_of<ConvPass::InputGradient>(call, results, device);
+  if (us == 0)
+    us = device.roofline_us(call.op.flops(call, results), dy.bytes() + w.bytes() + dx.bytes(), dy.dtype) /
+             device.efficiency_of("conv_dx") +
+         launch_us;
   const int64_t tensors = 2 + (call.has("y") ? 2 : 0) + (call.has("more_dy") ? 1 : 0);
-  return convolution_us + copy_us(static_cast<double>(tensors * dx.bytes()), device) / pass_share + 2 * launch_us;
+  return us + copy_us(static_cast<double>(tensors * dx.bytes()), device) / pass_share + 2 * launch_us;
 }
 
 bool accepts_gradient_sums(const OpCall& call, llvm::ArrayRef<Type> results) {
@@ -322,7 +362,7 @@ constexpr CudaCandidate cudnn(const OpDef& op) {
           .workspace_bytes = cudnn_workspace,
           .algorithms = 6,
           .accepts_others = has_16_bits,
-          .predicted_us = grouped_us<pass>};
+          .predicted_us = convolution_us<pass>};
 }
 template <ConvPass pass>
 constexpr CudaCandidate cudnn_lean(const OpDef& op) {
@@ -330,7 +370,7 @@ constexpr CudaCandidate cudnn_lean(const OpDef& op) {
           .name = "cudnn_lean",
           .accepts = accepts_convolution,
           .workspace_bytes = cudnn_lean_workspace,
-          .predicted_us = grouped_us<pass>};
+          .predicted_us = convolution_us<pass>};
 }
 template <ConvPass pass>
 constexpr CudaCandidate space_to_depth(const OpDef& op) {
@@ -338,7 +378,8 @@ constexpr CudaCandidate space_to_depth(const OpDef& op) {
           .name = "cudnn_space_to_depth",
           .accepts = accepts_space_to_depth<pass>,
           .workspace_bytes = space_to_depth_workspace<pass>,
-          .algorithms = 3};
+          .algorithms = 3,
+          .predicted_us = space_to_depth_us<pass>};
 }
 template <ConvPass pass>
 constexpr CudaCandidate space_to_batch(const OpDef& op) {

@@ -36,8 +36,8 @@ double reductions_us(const OpCall& call, const DeviceDescription& device) {
   int64_t bytes = 2 * parts;
   for (size_t i = 0; i < call.count(); ++i) bytes += call.operand(i).bytes();
   for (const Type& result : results) bytes += result.bytes();
-  return device.roofline_us(op_fused.flops(call, results), bytes, std::nullopt) / share +
-         (parts > 0 ? 2 : 1) * (device.kernel_us + device.launch_us);
+  const double roofline_us = device.roofline_us(op_fused.flops(call, results), bytes, std::nullopt);
+  return roofline_us / share + device.beside_us(roofline_us) + (parts > 0 ? device.beside_us(0) : 0);
 }
 
 bool accepts_f8_scale(const OpCall& call, llvm::ArrayRef<Type>) { return call["x"].elements() > 0; }

@@ -185,8 +185,8 @@ double biased_product_us(const OpCall& call, const DeviceDescription& device, in
   constexpr double not_hidden = 0.4;
   const Type &x = call["x"], &w = call["w"];
   const int64_t k = x.shape.back(), n = w.elements() / std::max<int64_t>(k, 1);
-  return product_us(call, device, rows_of(x), n, k, moved, "linear") * slowdown_of_odd_rows(x.dtype, k, n) +
-         not_hidden * copy_us(moved, device) + device.launch_us + device.kernel_us;
+  const double us = product_us(call, device, rows_of(x), n, k, moved, "linear");
+  return us * slowdown_of_odd_rows(x.dtype, k, n) + not_hidden * copy_us(moved, device) + device.beside_us(us);
 }
 
 double linear_us(const OpCall& call, const DeviceDescription& device) {

@@ -36,8 +36,11 @@ std::string expected_doc() {
   for (const PassInfo* pass : all_passes()) text += pass_row(*pass);
   TrainingRequest request;
   request.precision = "bf16";
-  const KernelPreferences preferences{
-      .channels_last = true, .product_multiple = 64, .product_epilogues = true, .exact_gelu_epilogues = true};
+  const KernelPreferences preferences{.channels_last = true,
+                                      .product_multiple = 64,
+                                      .product_epilogues = true,
+                                      .exact_gelu_epilogues = true,
+                                      .apart_biases = true};
   const std::pair<const char*, std::string> pipelines[] = {
       {"A model is cleaned once by", clean_pipeline.str()},
       {"then, until nothing changes, by", fixpoint_pipeline.str()},
