@@ -139,9 +139,25 @@ TEST_SUITE("unit") {
         if (kernel.name == "cudnn") return kernel.predicted_us;
       return -1.0;
     };
-    CHECK(predicted_us(1, 3) == 0);  // the planner's roofline
+    CHECK(predicted_us(1, 3) > 0);
     CHECK(predicted_us(96, 7) > 1.5 * predicted_us(96, 3));
     CHECK(predicted_us(4, 3) > predicted_us(96, 7));
+  }
+
+  TEST_CASE("predictions know a bias that is added in a launch of its own, and tiles of 64 channels") {
+    const CudaCatalog h200(llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200")));
+    const auto us = [&](int64_t channels, bool has_bias) {
+      const Type x(DType::BF16, {64, 56, 56, 128}), w(DType::BF16, {channels, 3, 3, 128}),
+          bias(DType::BF16, {channels});
+      std::vector<const Type*> types{&x, &w};
+      if (has_bias) types.push_back(&bias);
+      const Attrs attrs{{"channels_last", int64_t{1}}, {"pads", Ints{1, 1, 1, 1}}};
+      const OpCall call(get_op("conv"), attrs, types);
+      return h200.candidates(get_op("conv"), call, llvm::cantFail(infer(call))).front().predicted_us;
+    };
+    CHECK(us(64, true) > 1.1 * us(64, false));
+    CHECK(us(32, false) > 0.8 * us(64, false));
+    CHECK(us(128, false) > 1.5 * us(64, false));
   }
 
   TEST_CASE("convolutions in groups go to our own kernels where these are predicted to be faster") {
