@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cassert>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -68,14 +70,18 @@ FlexiblePlacer::FlexiblePlacer(std::vector<FlexibleInterval> intervals, std::vec
       clock_(std::move(clock_us)),
       capacity_(capacity_bytes),
       states_(intervals_.size()),
-      seen_at_(intervals_.size(), 0) {
+      number_bits_(std::bit_width(intervals_.size())) {
+  assert(capacity_ >> (63 - number_bits_) == 0 && "no key has room for an offset and a number");
   int32_t last = 0;
   for (size_t i = 0; i < intervals_.size(); ++i) {
     const auto& [bytes, core, wanted, allowed] = intervals_[i];
     states_[i].extent = std::sqrt(static_cast<double>(bytes) * (core.last - core.first + 1));
+    states_[i].root_bytes = std::sqrt(static_cast<double>(bytes));
+    states_[i].least = core;
     last = std::max(last, allowed.last);
   }
   placed_in_.resize(static_cast<size_t>(last / stretch_steps) + 1);
+  begun_in_.resize(placed_in_.size());
   if (clock_.empty())
     for (int32_t step = 0; step <= last + 1; ++step) clock_.push_back(step);
   clock_.resize(std::max(clock_.size(), static_cast<size_t>(last) + 2), clock_.back());
@@ -116,7 +122,8 @@ void FlexiblePlacer::lay_at_bottom() {
     if (states_[i].is_at_bottom)
       for (int32_t s = states_[i].life.first / stretch_steps; s <= states_[i].life.last / stretch_steps; ++s)
         bottom_[s] = std::max(bottom_[s], top(i));
-  for (std::vector<int32_t>& placed : placed_in_) placed.clear();
+  for (std::vector<std::vector<Key>>* lists : {&placed_in_, &begun_in_})
+    for (std::vector<Key>& keys : *lists) keys.clear();
 }
 
 // The top of what lies at the bottom during a life.
@@ -144,59 +151,65 @@ int64_t FlexiblePlacer::steps_to_place_each() const {
 }
 
 // What an interval takes of space and time; more after each failure.
-double FlexiblePlacer::hardness(size_t interval) const {
+inline double FlexiblePlacer::hardness(size_t interval) const {
   return states_[interval].extent * (1 + states_[interval].failures);
 }
 
-const Life& FlexiblePlacer::least_life(size_t interval) const {
-  return states_[interval].insists ? intervals_[interval].wanted : intervals_[interval].core;
-}
-
 // For how long two lives meet that need not, as far as they are no cores; none where the cores are in the way.
-std::optional<double> FlexiblePlacer::shared_time(size_t a, size_t b) const {
-  if (least_life(b).last < least_life(a).first) std::swap(a, b);
-  if (least_life(a).last >= least_life(b).first) return std::nullopt;
+inline std::optional<double> FlexiblePlacer::shared_time(size_t a, size_t b) const {
+  if (states_[b].least.last < states_[a].least.first) std::swap(a, b);
+  if (states_[a].least.last >= states_[b].least.first) return std::nullopt;
   const int32_t first = states_[b].life.first, last = states_[a].life.last;
   return clock_[std::max(first, last + 1)] - clock_[first];
 }
 
-FlexiblePlacer::Removal FlexiblePlacer::removal(size_t placed, size_t interval) const {
+inline FlexiblePlacer::Removal FlexiblePlacer::removal(size_t placed, size_t interval) const {
   const double hard = hardness(placed);
   const std::optional<double> time = shared_time(placed, interval);
   if (!time) return {hard, true};
-  const auto bytes = static_cast<double>(std::min(intervals_[interval].bytes, intervals_[placed].bytes));
-  const double cost = life_prices[price_] * std::sqrt(bytes) * *time;
+  const double root_bytes = std::min(states_[interval].root_bytes, states_[placed].root_bytes);
+  const double cost = life_prices[price_] * root_bytes * *time;
   return cost < hard ? Removal{cost, false} : Removal{hard, true};
 }
 
 // Shortens two lives so that they no longer meet. The placed one gives up what it can, the other one the rest.
 void FlexiblePlacer::bring_apart(size_t placed, size_t interval) {
   Life &life = states_[placed].life, &other = states_[interval].life;
-  if (least_life(placed).last < least_life(interval).first) {
-    life.last = std::min(life.last, std::max(least_life(placed).last, other.first - 1));
+  const Life& least = states_[placed].least;
+  if (least.last < states_[interval].least.first) {
+    life.last = std::min(life.last, std::max(least.last, other.first - 1));
     other.first = std::max(other.first, life.last + 1);
   } else {
-    life.first = std::max(life.first, std::min(least_life(placed).first, other.last + 1));
+    life.first = std::max(life.first, std::min(least.first, other.last + 1));
     other.last = std::min(other.last, life.first - 1);
   }
 }
 
-// Those that are placed and alive with the interval, by rising offset.
+// Those that are placed and alive with the interval, by rising offset: what is alive in its first stretch is listed in
+// order, and the others begin later. The work counts as if every stretch was searched.
 void FlexiblePlacer::find_meetings(size_t interval) {
   const Life& life = states_[interval].life;
-  by_offset_.clear();
-  ++visit_;
-  for (int32_t s = life.first / stretch_steps; s <= life.last / stretch_steps; ++s)
-    for (int32_t other : placed_in_[s]) {
-      --steps_left_;
-      if (seen_at_[other] == visit_) continue;
-      seen_at_[other] = visit_;
-      const State& state = states_[other];
-      if (state.life.first <= life.last && life.first <= state.life.last) by_offset_.push_back({state.offset, other});
+  const int32_t first = life.first / stretch_steps, last = life.last / stretch_steps;
+  met_first_.clear();
+  met_later_.clear();
+  const auto meet = [&](const std::vector<Key>& keys, std::vector<Key>& met) {
+    for (const Key key : keys) {
+      const Life& other = states_[number_of(key)].life;
+      if (other.first <= life.last && life.first <= other.last) met.push_back(key);
     }
-  llvm::sort(by_offset_);
+  };
+  meet(placed_in_[first], met_first_);
+  for (int32_t s = first + 1; s <= last; ++s) meet(begun_in_[s], met_later_);
+  for (int32_t s = first; s <= last; ++s) steps_left_ -= static_cast<int64_t>(placed_in_[s].size());
+  llvm::sort(met_later_);
   meetings_.clear();
-  for (const auto& [offset, other] : by_offset_) meetings_.push_back(other);
+  const auto add = [&](Key key) { meetings_.push_back(static_cast<int32_t>(number_of(key))); };
+  auto later = met_later_.begin();
+  for (const Key key : met_first_) {
+    while (later != met_later_.end() && *later < key) add(*later++);
+    add(key);
+  }
+  while (later != met_later_.end()) add(*later++);
   steps_left_ -= steps_per_meeting * static_cast<int64_t>(meetings_.size() + 1);
 }
 
@@ -219,47 +232,67 @@ FlexiblePlacer::Spot FlexiblePlacer::cheapest_spot(size_t interval) {
   return cheapest_in_the_way(interval);
 }
 
+// Sums of costs by rising offset.
+class FlexiblePlacer::CostsBelow {
+ public:
+  explicit CostsBelow(llvm::ArrayRef<Border> borders) : borders_(borders) {}
+
+  // Of the borders below an offset, which is no lower than the one asked for before.
+  double at(int64_t offset) {
+    for (; next_ < borders_.size() && borders_[next_].offset < offset; ++next_) sum_ = borders_[next_].cost;
+    return sum_;
+  }
+
+ private:
+  llvm::ArrayRef<Border> borders_;
+  size_t next_ = 0;
+  double sum_ = 0;
+};
+
 // In the way of a place is what begins below its top, without what ends at or below it.
 FlexiblePlacer::Spot FlexiblePlacer::cheapest_in_the_way(size_t interval) {
   const int64_t bytes = intervals_[interval].bytes, lowest = bottom(states_[interval].life);
-  begins_.clear();
-  ends_.clear();
-  for (size_t k = 0; k < meetings_.size(); ++k) {
+  const size_t count = meetings_.size();
+  begins_.resize(count);
+  ends_.resize(count);
+  tops_.resize(count);
+  for (size_t k = 0; k < count; ++k) {
     const auto m = static_cast<size_t>(meetings_[k]);
-    const double cost = removal(m, interval).cost;
-    begins_.push_back({states_[m].offset, cost, k});
-    ends_.push_back({top(m), cost, k});
+    begins_[k] = {states_[m].offset, removal(m, interval).cost};
+    tops_[k] = key(top(m), k);
   }
-  llvm::sort(ends_, [](const Border& a, const Border& b) {
-    return a.offset != b.offset ? a.offset < b.offset : a.cost < b.cost;
-  });
+  llvm::sort(tops_);
+  for (size_t e = 0; e < count; ++e) {
+    Border end{offset_of(tops_[e]), begins_[number_of(tops_[e])].cost};
+    // Of several that end at one offset, the cheapest is first.
+    size_t at = e;
+    for (; at > 0 && ends_[at - 1].offset == end.offset && end.cost < ends_[at - 1].cost; --at)
+      ends_[at] = ends_[at - 1];
+    ends_[at] = end;
+  }
   for (std::vector<Border>* borders : {&begins_, &ends_})
-    for (size_t k = 1; k < borders->size(); ++k) (*borders)[k].cost += (*borders)[k - 1].cost;
-  // The sum below an offset, where `end` is no higher than for that.
-  const auto sum_below = [](const std::vector<Border>& borders, size_t& end, int64_t offset) {
-    while (end < borders.size() && borders[end].offset < offset) ++end;
-    return end == 0 ? 0 : borders[end - 1].cost;
+    for (size_t k = 1; k < count; ++k) (*borders)[k].cost += (*borders)[k - 1].cost;
+  const auto cost_at = [&](int64_t offset, CostsBelow& begun, CostsBelow& ended) {
+    return begun.at(offset + bytes) - ended.at(offset + 1);
   };
-  size_t begun = 0, ended = 0;
-  const auto cost_at = [&](int64_t offset) {
-    const double begins = sum_below(begins_, begun, offset + bytes);
-    return begins - sum_below(ends_, ended, offset + 1);
+  const auto single_cost_at = [&](int64_t offset) {
+    CostsBelow begun(begins_), ended(ends_);
+    return cost_at(offset, begun, ended);
   };
-  cost_on_top_.resize(meetings_.size());
-  for (const Border& end : ends_) cost_on_top_[end.meeting] = cost_at(end.offset);
+  cost_on_top_.resize(count);
+  CostsBelow begun(begins_), ended(ends_);
+  for (const Key top : tops_) cost_on_top_[number_of(top)] = cost_at(offset_of(top), begun, ended);
   Spot best{-1, std::numeric_limits<double>::infinity()};
   const auto offer = [&](int64_t offset, double cost) {
-    if (offset >= lowest && offset + bytes <= capacity_ && cost < best.cost) best = {offset, cost};
+    if (cost < best.cost && offset >= lowest && offset + bytes <= capacity_) best = {offset, cost};
   };
-  begun = ended = 0;
-  offer(lowest, cost_at(lowest));
-  begun = ended = 0;
-  offer(capacity_ - bytes, cost_at(capacity_ - bytes));
-  begun = ended = 0;
-  for (size_t k = 0; k < meetings_.size(); ++k) {
-    const auto m = static_cast<size_t>(meetings_[k]);
-    offer(top(m), cost_on_top_[k]);
-    offer(states_[m].offset - bytes, cost_at(states_[m].offset - bytes));
+  offer(lowest, single_cost_at(lowest));
+  offer(capacity_ - bytes, single_cost_at(capacity_ - bytes));
+  CostsBelow begun_below(begins_), ended_below(ends_);
+  for (size_t k = 0; k < count; ++k) {
+    offer(top(meetings_[k]), cost_on_top_[k]);
+    const int64_t below = begins_[k].offset - bytes;
+    offer(below, cost_at(below, begun_below, ended_below));
   }
   return best;
 }
@@ -268,20 +301,23 @@ void FlexiblePlacer::put(size_t interval, int64_t offset) {
   State& state = states_[interval];
   state.offset = offset;
   state.listed = state.life;
+  const Key own = key(offset, interval);
   for (int32_t s = state.life.first / stretch_steps; s <= state.life.last / stretch_steps; ++s)
-    placed_in_[s].push_back(static_cast<int32_t>(interval));
+    placed_in_[s].insert(llvm::lower_bound(placed_in_[s], own), own);
+  begun_in_[state.life.first / stretch_steps].push_back(own);
   steps_left_ -= (state.life.last - state.life.first) / stretch_steps;
 }
 
 void FlexiblePlacer::take_out(size_t interval) {
   State& state = states_[interval];
-  state.offset = -1;
+  const Key own = key(std::exchange(state.offset, -1), interval);
   for (int32_t s = state.listed.first / stretch_steps; s <= state.listed.last / stretch_steps; ++s) {
-    std::vector<int32_t>& placed = placed_in_[s];
-    *llvm::find(placed, static_cast<int32_t>(interval)) = placed.back();
-    placed.pop_back();
+    std::vector<Key>& placed = placed_in_[s];
+    placed.erase(llvm::lower_bound(placed, own));
     steps_left_ -= static_cast<int64_t>(placed.size()) / 8;
   }
+  std::vector<Key>& begun = begun_in_[state.listed.first / stretch_steps];
+  begun.erase(llvm::find(begun, own));
   waiting_.push_back(static_cast<int32_t>(interval));
 }
 
@@ -355,7 +391,7 @@ FlexiblePlacement FlexiblePlacer::placement() const {
 void FlexiblePlacer::insist_on(size_t interval) {
   State& state = states_[interval];
   if (state.is_at_bottom) return;
-  state.insists = true;
+  state.least = intervals_[interval].wanted;
   state.failures = 0;
   if (state.offset >= 0) take_out(interval);
 }
@@ -369,7 +405,7 @@ void FlexiblePlacer::press(int64_t capacity_bytes, llvm::ArrayRef<Life> wanted) 
   for (size_t i = 0; i < intervals_.size(); ++i) {
     State& state = states_[i];
     intervals_[i].wanted = wanted[i];
-    state.insists = false;
+    state.least = intervals_[i].core;
     if (state.offset < 0 || state.is_at_bottom) continue;
     state.life = {std::max(state.life.first, wanted[i].first), std::min(state.life.last, wanted[i].last)};
     if (top(i) > capacity_) take_out(i);

@@ -57,12 +57,13 @@ class FlexiblePlacer {
 
  private:
   struct State {
-    double extent = 0;    // of space and time
-    int64_t offset = -1;  // -1: it waits to be placed
+    double extent = 0;      // of space and time
+    double root_bytes = 0;  // the square root of its bytes
+    int64_t offset = -1;    // -1: it waits to be placed
     Life life;
-    Life listed;       // in placed_in_: the life may be shorter since
-    int failures = 0;  // how often it took out others
-    bool insists = false;
+    Life least;                 // what it has room for in any case
+    Life listed;                // in placed_in_: the life may be shorter since
+    int failures = 0;           // how often it took out others
     bool is_at_bottom = false;  // and stays there
   };
   struct Spot {
@@ -74,17 +75,21 @@ class FlexiblePlacer {
     double cost;
     bool takes_out;
   };
+  // An offset above the number of an interval, so that intervals by rising offset are numbers in order.
+  using Key = uint64_t;
   // Of what is alive with the interval that is placed now, by rising offset, what all up to here cost.
   struct Border {
     int64_t offset;
     double cost;
-    size_t meeting;
   };
+  class CostsBelow;
 
   int64_t top(size_t interval) const { return states_[interval].offset + intervals_[interval].bytes; }
+  Key key(int64_t offset, size_t number) const { return (static_cast<Key>(offset) << number_bits_) + number; }
+  int64_t offset_of(Key key) const { return static_cast<int64_t>(key >> number_bits_); }
+  size_t number_of(Key key) const { return key & ((Key{1} << number_bits_) - 1); }
   void lay_at_bottom();
   int64_t bottom(const Life& life) const;
-  const Life& least_life(size_t interval) const;
   std::optional<double> shared_time(size_t a, size_t b) const;
   Removal removal(size_t placed, size_t interval) const;
   void bring_apart(size_t placed, size_t interval);
@@ -104,15 +109,16 @@ class FlexiblePlacer {
   int64_t steps_left_ = 0;
   size_t price_ = 0;
   std::vector<State> states_;
-  std::vector<std::vector<int32_t>> placed_in_;  // by stretch of time, the intervals whose lives meet it
-  std::vector<int64_t> bottom_;                  // by stretch of time, the top of what stays at the bottom
-  std::vector<int32_t> waiting_;                 // a heap, the hardest on top
+  int number_bits_ = 0;                      // of a key
+  std::vector<std::vector<Key>> placed_in_;  // by stretch of time, the intervals whose lives meet it, in order,
+  std::vector<std::vector<Key>> begun_in_;   // and those whose lives begin there
+  std::vector<int64_t> bottom_;              // by stretch of time, the top of what stays at the bottom
+  std::vector<int32_t> waiting_;             // a heap, the hardest on top
   // Of the interval that is placed now.
-  std::vector<int32_t> meetings_, seen_at_;
-  std::vector<std::pair<int64_t, int32_t>> by_offset_;
+  std::vector<int32_t> meetings_;
+  std::vector<Key> met_first_, met_later_, tops_;
   std::vector<Border> begins_, ends_;
   std::vector<double> cost_on_top_;  // by meeting
-  int32_t visit_ = 0;
 };
 
 }  // namespace plimsoll
