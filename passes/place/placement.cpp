@@ -158,7 +158,8 @@ Placement place_intervals(llvm::ArrayRef<Interval> intervals, const PlacementOpt
   });
   // All pieces get their greedy orders before any is searched further, so that a search does not take their work.
   std::vector<Packing> packings(parts.size());
-  int64_t enough_bytes = std::max(result.lower_bound_bytes, result.height_bytes);
+  const int64_t least_bytes = std::max(result.lower_bound_bytes, options.capacity_bytes);
+  int64_t enough_bytes = std::max(least_bytes, result.height_bytes);
   for (size_t p = 0; p < parts.size(); ++p) {
     const Part& part = parts[p];
     try_static_orders(part.piece, close_target(part.piece, enough_bytes - part.base), effort, packings[p]);
@@ -168,7 +169,7 @@ Placement place_intervals(llvm::ArrayRef<Interval> intervals, const PlacementOpt
   for (size_t p = 0; p < parts.size(); ++p) {
     const Part& part = parts[p];
     Packing& packing = packings[p];
-    const int64_t enough = std::max(result.lower_bound_bytes, result.height_bytes) - part.base;
+    const int64_t enough = std::max(least_bytes, result.height_bytes) - part.base;
     if (goes_on) improve(part.piece, enough, effort, packing);
     for (size_t i = 0; i < part.members.size(); ++i) result.offsets[part.members[i]] = part.base + packing.offsets[i];
     if (part.base + packing.height <= result.height_bytes) continue;

@@ -8,8 +8,9 @@
 #include <cstring>
 
 // Packs instances of the dynamic storage allocation problem and prints one line
-// each: pack_csv [--seconds S] [--align N] FILE.csv...
+// each: pack_csv [--seconds S] [--align N] [--capacity BYTES] FILE.csv...
 // A file has the header "id,lower,upper,size"; a buffer lives in [lower, upper).
+// The search of an instance ends at a height within the capacity.
 
 namespace {
 
@@ -78,6 +79,8 @@ int main(int argc, char** argv) {
       options.seconds = std::atof(argv[++i]);
     else if (has_value && std::strcmp(argv[i], "--align") == 0)
       options.alignment = std::atoll(argv[++i]);
+    else if (has_value && std::strcmp(argv[i], "--capacity") == 0)
+      options.capacity_bytes = std::atoll(argv[++i]);
     else
       ok &= pack_file(argv[i], options);
   }

@@ -205,6 +205,20 @@ TEST_CASE("placement: thousands of buffers are ejected and placed again where or
   CHECK(static_cast<double>(placed.height_bytes) <= 0.96 * static_cast<double>(orders_alone.height_bytes));
 }
 
+TEST_CASE("placement: the search ends at a height within the capacity") {
+  const std::vector<Interval> intervals = streamed_states(900, 400);
+  const int64_t lowest = place_checked(intervals, unaligned()).height_bytes;
+  PlacementOptions options = unaligned();
+  options.capacity_bytes = lowest + lowest / 50;
+  int64_t greedy = 0;
+  const auto go_on = [&](int64_t height_bytes) { return greedy = height_bytes, true; };
+  options.goes_on = go_on;
+  const int64_t height = place_checked(intervals, options).height_bytes;
+  CHECK(greedy > options.capacity_bytes);
+  CHECK(height <= options.capacity_bytes);
+  CHECK(height > lowest);
+}
+
 // Compilation accepts plans by the height of greedy orders, which the final layout may not exceed.
 TEST_CASE("placement: the whole search is never above greedy orders alone") {
   std::mt19937 random(8);
