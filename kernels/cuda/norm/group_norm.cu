@@ -1,3 +1,4 @@
+#include "kernels/cuda/norm/channel_tiles.cuh"
 #include "kernels/cuda/norm/group_norm.cuh"
 
 // Serves group_norm and group_norm_grad, x [batch, channels, inner]. x is read twice and y written once; backward reads
@@ -78,12 +79,12 @@ __global__ void __launch_bounds__(1024) group_dx_kernel(GroupNormGradCall call, 
   }
 }
 
-// One thread per channel.
-__global__ void parameter_grads_kernel(GroupNormGradCall call, const GradSums* planes) {
-  const int64_t c = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (c >= call.shape.channels) return;
-  GradSums sums{0, 0};
-  for (int64_t b = 0; b < call.shape.batch; ++b) sums = sums + planes[b * call.shape.channels + c];
+// On merge_grid.
+__global__ void __launch_bounds__(merge_across* merge_down)
+    parameter_grads_kernel(GroupNormGradCall call, const GradSums* planes) {
+  const int64_t channels = call.shape.channels, c = int64_t{blockIdx.x} * merge_across + threadIdx.x;
+  const GradSums sums = combine_parts(planes, call.shape.batch, channels, c, Add(), GradSums{0, 0});
+  if (threadIdx.y > 0 || c >= channels) return;
   if (call.dscale) store_any(call.dscale, call.parameter_type, c, static_cast<double>(sums.dy_xhat));
   if (call.dbias) store_any(call.dbias, call.parameter_type, c, static_cast<double>(sums.dy));
 }
@@ -116,7 +117,9 @@ cudaError_t group_norm_grad(const GroupNormGradCall& call, cudaStream_t stream) 
     if (cudaError_t error =
             shape.channels_last ? group_dx_channels_last(call, planes, stream) : group_dx(call, planes, stream))
       return error;
-  parameter_grads_kernel<<<static_cast<unsigned>(divide_up(shape.channels, 128)), 128, 0, stream>>>(call, planes);
+  if (!call.dscale && !call.dbias) return cudaGetLastError();
+  const TileGrid merging = merge_grid(shape.channels);
+  parameter_grads_kernel<<<merging.grid, merging.block, 0, stream>>>(call, planes);
   return cudaGetLastError();
 }
 

@@ -1,12 +1,247 @@
+#include "kernels/cuda/norm/channel_tiles.cuh"
 #include "kernels/cuda/norm/group_norm.cuh"
 
-// Serves group_norm and group_norm_grad with channels last. Traffic is that of group_norm.cu. Group norm of x [batch,
-// inner, channels]: a group is a run of neighbouring channels at every position. A block walks over one group, accesses
-// as wide as the run allows; blocks of one sample's groups run side by side and share the cache lines between their
-// runs. Sums of a channel over positions are taken by tiles of 32 channels, a warp's lanes side by side.
+// Serves group_norm and group_norm_grad with channels last, x [batch, inner, channels]: a group is a run of
+// neighbouring channels at every position. Where samples are many, a block makes a slab of one: some whole groups,
+// whose rows are wide enough for whole sectors of memory. Its elements wait in shared memory, if they fit, from the
+// statistics until they are normalised, and are read again otherwise. Backward does the same with x and dy, in one
+// launch.
+//
+// Where slabs are too few to keep the chip busy, a block walks over one group, accesses as wide as the run allows;
+// blocks of one sample's groups run side by side and share the cache lines between their runs. Sums of a channel over
+// positions are then taken by tiles of 32 channels, a warp's lanes side by side.
 
 namespace plimsoll::cuda {
 namespace {
+
+// ---- Slabs ----
+
+constexpr int slab_threads = 512, max_slab_channels = 512;
+
+struct Slab {
+  int channels = 0;       // 0: there is none
+  int across, down;       // threads: accesses of a row, rows at a time
+  size_t kept_bytes = 0;  // of shared memory; 0: elements are read again
+
+  int64_t per_sample(const GroupShape& shape) const { return shape.channels / channels; }
+  dim3 block() const { return dim3(static_cast<unsigned>(across), static_cast<unsigned>(down)); }
+};
+
+// Rows of at least 64 bytes, or else of 32, where these fit the shared memory; wider ones where positions are few.
+template <typename T>
+Slab choose_slab(const GroupShape& shape, int tensors) {
+  constexpr int n = vector_length<T>;
+  constexpr int64_t wide_bytes = 64, least_bytes = 32, most_kept = int64_t{100} << 10, least_accesses = 128;
+  constexpr int64_t least_slabs = 100;  // of all samples
+  Slab best;
+  for (int64_t groups = 1; groups <= shape.groups; ++groups) {
+    const int64_t channels = groups * shape.channels_per_group(), row_bytes = channels * int64_t{sizeof(T)};
+    if (shape.groups % groups != 0 || channels % n != 0 || row_bytes < least_bytes) continue;
+    if (channels > max_slab_channels || shape.batch * (shape.groups / groups) < least_slabs) break;
+    const int64_t bytes = tensors * row_bytes * shape.inner;
+    const bool keeps = bytes <= most_kept;
+    if (best.channels > 0 && best.kept_bytes > 0 && !keeps) break;
+    best.channels = static_cast<int>(channels);
+    best.across = best.channels / n;
+    best.down = 1;
+    while (2 * best.down * best.across <= slab_threads && best.down < shape.inner) best.down *= 2;
+    const int64_t rounds = divide_up(shape.inner, int64_t{best.down});
+    best.kept_bytes = keeps ? static_cast<size_t>(tensors * rounds * best.down * row_bytes) : 0;
+    if (row_bytes >= wide_bytes && best.across * shape.inner >= least_accesses) break;
+  }
+  return best;
+}
+
+// A block's slab, and the channels of a thread's accesses.
+template <int n>
+struct SlabPlace {
+  int64_t sample, first_channel;  // of the thread
+  int first;                      // likewise, among those of the slab
+
+  __device__ SlabPlace(const GroupShape& shape, int slab_channels) : first(static_cast<int>(threadIdx.x) * n) {
+    const auto slabs = static_cast<uint32_t>(shape.channels / slab_channels);
+    sample = blockIdx.x / slabs;
+    first_channel = int64_t{blockIdx.x % slabs} * slab_channels + first;
+  }
+  // Of position 0.
+  __device__ int64_t offset(const GroupShape& shape) const {
+    return sample * shape.inner * shape.channels + first_channel;
+  }
+  __device__ int64_t group(const GroupShape& shape, int i) const {
+    return sample * shape.groups + (first_channel + i) / shape.channels_per_group();
+  }
+};
+
+// Where the thread's element of that position waits: a row of all threads' words for each round.
+__device__ inline uint4* kept_at(uint4* kept, int64_t position, int tensor, int tensors) {
+  const auto round = static_cast<int>(position) / static_cast<int>(blockDim.y);
+  const int threads = static_cast<int>(blockDim.x * blockDim.y);
+  return kept + (round * tensors + tensor) * threads + static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
+}
+
+// Adds up what threads have of each channel; `totals` has them, by channel of the slab, when the block goes on.
+template <int n>
+__device__ void add_up(GradSums (&sums)[n], GradSums* totals) {
+  combine_down<slab_threads>(sums, Add());
+  if (threadIdx.y == 0)
+#pragma unroll
+    for (int i = 0; i < n; ++i) totals[threadIdx.x * n + i] = sums[i];
+  __syncthreads();
+}
+
+// Sums over the channels of each group of the slab: visit(group in the slab, its first channel there).
+template <typename Visit>
+__device__ void for_groups_of_slab(const GroupShape& shape, int slab_channels, Visit visit) {
+  const auto run = static_cast<int>(shape.channels_per_group()), threads = static_cast<int>(blockDim.x * blockDim.y);
+  for (int g = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x); g < slab_channels / run; g += threads)
+    visit(g, g * run);
+  __syncthreads();
+}
+
+// Differences are taken from a group's first element, which is one of the elements, so that little cancels.
+template <typename T>
+__global__ void __launch_bounds__(slab_threads) slab_norm_kernel(GroupNormCall call, int slab_channels, bool keeps) {
+  constexpr int n = vector_length<T>;
+  extern __shared__ uint4 kept[];
+  __shared__ GradSums totals[max_slab_channels], statistics[max_slab_channels];
+  const GroupShape& shape = call.shape;
+  const SlabPlace<n> place(shape, slab_channels);
+  const int64_t run = shape.channels_per_group();
+  const T *sample = static_cast<const T*>(call.x) + place.sample * shape.inner * shape.channels,
+          *x = sample + place.first_channel;
+  float pivots[n];
+#pragma unroll
+  for (int i = 0; i < n; ++i) pivots[i] = widen(sample[(place.first_channel + i) / run * run]);
+  GradSums sums[n]{};
+#pragma unroll 4
+  for (int64_t p = threadIdx.y; p < shape.inner; p += blockDim.y) {
+    const Vector<T, n> values = load_vector<n>(x + p * shape.channels);
+    if (keeps) memcpy(kept_at(kept, p, 0, 1), &values, sizeof values);
+#pragma unroll
+    for (int i = 0; i < n; ++i) {
+      const float difference = widen(values.at[i]) - pivots[i];
+      sums[i] = sums[i] + GradSums{difference, difference * difference};
+    }
+  }
+  add_up(sums, totals);
+  for_groups_of_slab(shape, slab_channels, [&](int group, int first) {
+    GradSums sum{0, 0};
+    for (int c = 0; c < run; ++c) sum = sum + totals[first + c];
+    const int64_t at = place.group(shape, 0) - place.first / run + group;
+    const auto count = static_cast<float>(run * shape.inner);
+    const float shift = sum.dy / count, variance = fmaxf(0.0f, sum.dy_xhat / count - shift * shift);
+    const float mean = widen(sample[(at - place.sample * shape.groups) * run]) + shift,
+                rstd = rsqrtf(variance + call.eps);
+    statistics[group] = {mean, rstd};
+    call.mean[at] = mean;
+    call.rstd[at] = rstd;
+  });
+  float means[n], factors[n], offsets[n];
+#pragma unroll
+  for (int i = 0; i < n; ++i) {
+    const GradSums of_group = statistics[(place.first + i) / run];
+    means[i] = of_group.dy;
+    factors[i] = of_group.dy_xhat * parameter_at(call.scale, call.parameter_type, place.first_channel + i, 1.0f);
+    offsets[i] = parameter_at(call.bias, call.parameter_type, place.first_channel + i, 0.0f);
+  }
+  T* y = static_cast<T*>(call.y) + place.offset(shape);
+#pragma unroll 4
+  for (int64_t p = threadIdx.y; p < shape.inner; p += blockDim.y) {
+    Vector<T, n> values;
+    if (keeps)
+      memcpy(&values, kept_at(kept, p, 0, 1), sizeof values);
+    else
+      values = load_vector<n>(x + p * shape.channels);
+#pragma unroll
+    for (int i = 0; i < n; ++i) values.at[i] = narrow<T>((widen(values.at[i]) - means[i]) * factors[i] + offsets[i]);
+    store_vector(y + p * shape.channels, values);
+  }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(slab_threads)
+    slab_dx_kernel(GroupNormGradCall call, GradSums* planes, int slab_channels, bool keeps) {
+  constexpr int n = vector_length<T>;
+  extern __shared__ uint4 kept[];
+  __shared__ GradSums totals[max_slab_channels], averages[max_slab_channels];
+  const GroupShape& shape = call.shape;
+  const SlabPlace<n> place(shape, slab_channels);
+  const int64_t run = shape.channels_per_group(), start = place.offset(shape);
+  const T *x = static_cast<const T*>(call.x) + start, *dy = static_cast<const T*>(call.dy) + start;
+  float means[n], rstds[n];
+#pragma unroll
+  for (int i = 0; i < n; ++i) {
+    means[i] = call.mean[place.group(shape, i)];
+    rstds[i] = call.rstd[place.group(shape, i)];
+  }
+  GradSums sums[n]{};
+#pragma unroll 4
+  for (int64_t p = threadIdx.y; p < shape.inner; p += blockDim.y) {
+    const Vector<T, n> values = load_vector<n>(x + p * shape.channels), grads = load_vector<n>(dy + p * shape.channels);
+    if (keeps) {
+      memcpy(kept_at(kept, p, 0, 2), &values, sizeof values);
+      memcpy(kept_at(kept, p, 1, 2), &grads, sizeof grads);
+    }
+#pragma unroll
+    for (int i = 0; i < n; ++i) {
+      const float grad = widen(grads.at[i]);
+      sums[i] = sums[i] + GradSums{grad, grad * (widen(values.at[i]) - means[i]) * rstds[i]};
+    }
+  }
+  add_up(sums, totals);
+  const int64_t first_of_slab = place.first_channel - place.first;
+  for (int c = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x); c < slab_channels;
+       c += static_cast<int>(blockDim.x * blockDim.y))
+    planes[place.sample * shape.channels + first_of_slab + c] = totals[c];
+  for_groups_of_slab(shape, slab_channels, [&](int group, int first) {
+    GradSums sum{0, 0};
+    for (int c = first; c < first + run; ++c) {
+      const float scale = parameter_at(call.scale, call.parameter_type, first_of_slab + c, 1.0f);
+      sum = sum + GradSums{scale * totals[c].dy, scale * totals[c].dy_xhat};
+    }
+    const auto count = static_cast<float>(run * shape.inner);
+    averages[group] = {sum.dy / count, sum.dy_xhat / count};
+  });
+  float scales[n];
+  GradSums average[n];
+#pragma unroll
+  for (int i = 0; i < n; ++i) {
+    scales[i] = parameter_at(call.scale, call.parameter_type, place.first_channel + i, 1.0f);
+    average[i] = averages[(place.first + i) / run];
+  }
+  T* dx = static_cast<T*>(call.dx) + start;
+#pragma unroll 4
+  for (int64_t p = threadIdx.y; p < shape.inner; p += blockDim.y) {
+    Vector<T, n> values, grads;
+    if (keeps) {
+      memcpy(&values, kept_at(kept, p, 0, 2), sizeof values);
+      memcpy(&grads, kept_at(kept, p, 1, 2), sizeof grads);
+    } else {
+      values = load_vector<n>(x + p * shape.channels);
+      grads = load_vector<n>(dy + p * shape.channels);
+    }
+#pragma unroll
+    for (int i = 0; i < n; ++i) {
+      const float xhat = (widen(values.at[i]) - means[i]) * rstds[i], g = widen(grads.at[i]) * scales[i];
+      values.at[i] = narrow<T>(rstds[i] * (g - average[i].dy - xhat * average[i].dy_xhat));
+    }
+    store_vector(dx + p * shape.channels, values);
+  }
+}
+
+template <typename Kernel, typename... Arguments>
+cudaError_t launch_slabs(Kernel* kernel, const Slab& slab, const GroupShape& shape, cudaStream_t stream,
+                         Arguments... arguments) {
+  if (cudaError_t error =
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(slab.kept_bytes));
+      error != cudaSuccess)
+    return error;
+  const auto blocks = static_cast<unsigned>(shape.batch * slab.per_sample(shape));
+  kernel<<<blocks, slab.block(), slab.kept_bytes, stream>>>(arguments..., slab.channels, slab.kept_bytes > 0);
+  return cudaGetLastError();
+}
+
+// ---- A block for each group ----
 
 // Visits the elements of a group: visit(offset, channel in the group, index of the access).
 template <int n, typename Visit>
@@ -126,17 +361,22 @@ void with_access(const GroupShape& shape, Body body) {
 
 cudaError_t group_norm_channels_last(const GroupNormCall& call, cudaStream_t stream) {
   return with_f32_math(call.x_type, [&]<typename T>(T*) {
+    if (const Slab slab = choose_slab<T>(call.shape, 1); slab.channels > 0)
+      return launch_slabs(slab_norm_kernel<T>, slab, call.shape, stream, call);
     with_access<T>(call.shape, [&](auto n) {
       const int threads = threads_for_row(call.shape.channels_per_group() * call.shape.inner / n);
       const size_t shared_bytes = 2 * static_cast<size_t>(call.shape.channels_per_group()) * sizeof(float);
       group_norm_kernel<T, n><<<static_cast<unsigned>(call.shape.rows()), threads, shared_bytes, stream>>>(call);
     });
+    return cudaGetLastError();
   });
 }
 
 cudaError_t group_dx_channels_last(const GroupNormGradCall& call, GradSums* planes, cudaStream_t stream) {
   const GroupShape& shape = call.shape;
   return with_f32_math(call.x_type, [&]<typename T>(T*) {
+    if (const Slab slab = choose_slab<T>(shape, 2); slab.channels > 0)
+      return launch_slabs(slab_dx_kernel<T>, slab, shape, stream, call, planes);
     const auto tiles = static_cast<unsigned>(shape.batch * divide_up(shape.channels, warp_threads));
     channel_sums_kernel<T><<<tiles, dim3(warp_threads, tile_rows), 0, stream>>>(call, planes);
     with_access<T>(shape, [&](auto n) {
@@ -144,6 +384,7 @@ cudaError_t group_dx_channels_last(const GroupNormGradCall& call, GradSums* plan
       const size_t shared_bytes = static_cast<size_t>(shape.channels_per_group()) * sizeof(float);
       group_dx_kernel<T, n><<<static_cast<unsigned>(shape.rows()), threads, shared_bytes, stream>>>(call, planes);
     });
+    return cudaGetLastError();
   });
 }
 

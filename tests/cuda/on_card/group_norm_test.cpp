@@ -1,0 +1,57 @@
+#include "ir/ops/common/samples.h"
+#include "tests/cuda/on_card/case_on_card.h"
+
+// Group norms with channels last of enough samples that blocks make slabs of them, for which the op's samples are too
+// few: slabs of one group and of several, groups that begin within an access, and slabs that do not fit shared memory.
+
+using namespace plimsoll;
+using namespace plimsoll::testing;
+
+namespace {
+
+struct Images {
+  int64_t batch, inner, channels, groups;
+};
+
+std::vector<KernelCase> cases_of(const Images& images, DType dtype, DType parameter) {
+  using namespace samples;
+  const Shape shape{images.batch, images.inner, images.channels}, statistics{images.batch, images.groups};
+  const SampleOperand of_channels = normal({images.channels}, parameter);
+  const Attrs forward{{"groups", images.groups}, {"eps", 1e-5}, {"channels_last", int64_t{1}}};
+  const Attrs backward{
+      {"groups", images.groups}, {"has_scale", int64_t{1}}, {"has_bias", int64_t{1}}, {"channels_last", int64_t{1}}};
+  return {KernelCase("group_norm", forward, {normal(shape, dtype), of_channels, of_channels}, 5),
+          KernelCase(
+              "group_norm_grad", backward,
+              {normal(shape, dtype), normal(shape, dtype), normal(statistics), positive(statistics), of_channels}, 6)};
+}
+
+}  // namespace
+
+TEST_CASE("group norms in slabs: near the reference's, with the same bits again") {
+  const CudaCatalog catalog(card_under_test());
+  for (const Images& images : {Images{64, 64, 128, 32},
+                               {128, 9, 32, 8},
+                               {7, 1024, 512, 32},
+                               {100, 17, 40, 4},
+                               {130, 5, 24, 24},
+                               {110, 300, 512, 1},
+                               {120, 2, 16, 2},
+                               {101, 1, 64, 16},
+                               {200, 33, 60, 5}})
+    for (DType dtype : {DType::BF16, DType::F16, DType::F32})
+      for (bool has_own_type : {false, true})
+        for (const KernelCase& c : cases_of(images, dtype, has_own_type ? dtype : DType::F32)) {
+          CAPTURE(c.op.name);
+          CAPTURE(images.batch);
+          CAPTURE(images.channels);
+          for (const KernelCandidate& kernel : candidates_of(catalog, c)) {
+            if (kernel.name == "reference") continue;
+            const std::vector<Tensor> got = CaseOnCard(c, kernel, {}).run(c);
+            check_results(c, got, run_reference(c));
+            const std::vector<Tensor> again = CaseOnCard(c, kernel, {}).run(c);
+            for (size_t i = 0; i < got.size(); ++i)
+              CHECK(std::memcmp(got[i].data(), again[i].data(), static_cast<size_t>(got[i].type().bytes())) == 0);
+          }
+        }
+}
