@@ -60,12 +60,17 @@ Status launch_attention(const CpuCall& k) {
 
 int64_t attention_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>) { return row_products_bytes(call); }
 
-Status launch_attention_grad(const CpuCall& k) {
+// dq, dk and dv stand from result `first` on.
+void run_attention_grad(const CpuCall& k, size_t first) {
   const AttentionSizes n(k.call);
-  cpu::attention_grad(shape_of(k, attention_grad_mask), k.out<float>(0), k.out<float>(n.k_operand) + n.k_start,
-                      k.out<float>(n.v_operand) + n.v_start, k.in<float>(0), k.in<float>(n.k_operand) + n.k_start,
-                      k.in<float>(n.v_operand) + n.v_start, k.in<float>(3), k.in<float>(4), k.in<float>(5),
-                      k.scratch<float>());
+  cpu::attention_grad(shape_of(k, attention_grad_mask), k.out<float>(first),
+                      k.out<float>(first + n.k_operand) + n.k_start, k.out<float>(first + n.v_operand) + n.v_start,
+                      k.in<float>(0), k.in<float>(n.k_operand) + n.k_start, k.in<float>(n.v_operand) + n.v_start,
+                      k.in<float>(3), k.in<float>(4), k.in<float>(5), k.scratch<float>());
+}
+
+Status launch_attention_grad(const CpuCall& k) {
+  run_attention_grad(k, 0);
   return Status::success();
 }
 
@@ -75,6 +80,12 @@ Status launch_attention_mask_grad(const CpuCall& k) {
                            k.in<float>(0), k.in<float>(n.k_operand) + n.k_start, k.in<float>(n.v_operand) + n.v_start,
                            k.in<float>(3), k.in<float>(4), k.in<float>(5), k.scratch<float>());
   return Status::success();
+}
+
+// Tasks of one own samples, those of the other what heads add to the mask, so that each makes dS for itself.
+Status launch_attention_grad_with_mask(const CpuCall& k) {
+  run_attention_grad(k, 1);
+  return launch_attention_mask_grad(k);
 }
 
 Status launch_attention_sinks_grad(const CpuCall& k) {
@@ -102,6 +113,8 @@ constexpr CpuKernel kernels[] = {
     {op_attention, "blocked", accepts_attention, launch_attention},
     {op_attention_grad, "blocked", accepts_attention, launch_attention_grad, attention_grad_workspace},
     {op_attention_mask_grad, "blocked", accepts_attention, launch_attention_mask_grad, attention_grad_workspace},
+    {op_attention_grad_with_mask, "blocked", accepts_attention, launch_attention_grad_with_mask,
+     attention_grad_workspace},
     {op_attention_sinks_grad, "dots", all_f32, launch_attention_sinks_grad},
     {op_rotary, "vectorised", all_f32, launch_rotary},
 };

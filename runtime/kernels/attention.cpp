@@ -78,6 +78,17 @@ int64_t mma_mask_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>, const 
   return row_products_bytes(call) + mask_grad_partials_bytes(call) + segment_tiles_bytes(call, attention_grad_mask);
 }
 
+// As kernels for warpgroups write dS.
+bool accepts_stored_scores(const OpCall& call, llvm::ArrayRef<Type> results) {
+  const AttentionSizes n(call);
+  return accepts_mma<attention_grad_mask>(call, results) && std::max(n.depth, n.value_depth) > 32;
+}
+
+int64_t stored_scores_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
+  return row_products_bytes(call) + ScoreGradSizes(call).workspace_bytes() +
+         segment_tiles_bytes(call, attention_grad_mask);
+}
+
 int64_t sinks_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
   const SinksSizes n(call);
   return cuda::sinks_grad_parts(n.heads, n.batch * n.rows) * n.heads * static_cast<int64_t>(sizeof(float));
@@ -243,6 +254,31 @@ double flash_us(const OpCall& call, const DeviceDescription& device) {
   return op.flops(call, {}) / tflops * 1e-6 * measured_f32_tflops / f32_tflops + device.launch_us + device.kernel_us;
 }
 
+// The mask's gradient in a launch of its own, but for small windows, whose sums stay in registers.
+double grad_with_mask_us(const OpCall& call, const DeviceDescription& device) {
+  constexpr WindowTimes windows{0.6, 4, 4};
+  if (are_small_windows<attention_grad_mask>(call) && device.memory_gb_per_s > 0)
+    return windows_us(call, windows, device) + device.kernel_us;
+  return mma_us<backward_times, attention_grad_mask>(call, device) +
+         mma_us<mask_grad_times, attention_grad_mask>(call, device);
+}
+
+// dS is written, and read again where it is summed.
+double stored_scores_us(const OpCall& call, const DeviceDescription& device) {
+  constexpr double of_copy = 0.8;
+  const double other_us = mma_us<backward_times, attention_grad_mask>(call, device);
+  if (other_us <= 0) return 0;
+  const ScoreGradSizes scores(call);
+  const int64_t moved = scores.is_result ? scores.bytes : 2 * scores.bytes + call["mask"].bytes();
+  return other_us + static_cast<double>(moved) / (of_copy * device.memory_gb_per_s * 1e3) +
+         (scores.is_result ? 0 : device.launch_us + device.kernel_us);
+}
+
+double flash_with_mask_us(const OpCall& call, const DeviceDescription& device) {
+  return flash_us<op_attention_grad, flash_grad_tflops>(call, device) +
+         flash_us<op_attention_mask_grad, flash_grad_tflops>(call, device);
+}
+
 bool accepts_sinks_grad(const OpCall& call, llvm::ArrayRef<Type>) {
   return computes_in_f32(call.operand(0).dtype) && call["lse"].dtype == DType::F32 &&
          computes_in_f32(call["sinks"].dtype);
@@ -335,6 +371,28 @@ constexpr CudaCandidate candidates[] = {
      .workspace_bytes = mma_mask_grad_workspace,
      .predicted_us = mma_us<mask_grad_times, attention_grad_mask>},
     {op_attention_mask_grad, "flash", accepts_flash<attention_grad_mask>},
+    {.op = op_attention_grad_with_mask,
+     .name = "stored_scores",
+     .accepts = accepts_stored_scores,
+     .workspace_bytes = stored_scores_workspace,
+     .predicted_us = stored_scores_us,
+     .capability = 90},
+    {.op = op_attention_grad_with_mask,
+     .name = "mma",
+     .accepts = accepts_mma<attention_grad_mask>,
+     .workspace_bytes = mma_mask_grad_workspace,
+     .predicted_us = grad_with_mask_us},
+    {.op = op_attention_grad_with_mask,
+     .name = "flash",
+     .accepts = accepts_flash<attention_grad_mask>,
+     .workspace_bytes = grad_workspace,
+     .predicted_us = flash_with_mask_us},
+    {.op = op_attention_grad_with_mask,
+     .name = "stored_scores_lean",
+     .accepts = accepts_stored_scores,
+     .workspace_bytes = mma_mask_grad_workspace,
+     .predicted_us = grad_with_mask_us,
+     .capability = 90},
     {.op = op_attention_sinks_grad,
      .name = "dots",
      .accepts = accepts_sinks_grad,
@@ -352,6 +410,19 @@ int64_t mask_grad_partials_bytes(const OpCall& call) {
   if (sizes.batch != 1 && mask.dtype == DType::F32) return 0;  // no mask is shared: one launch makes the gradient
   return cuda::mask_grad_parts(sizes.batch, sizes.heads, n.rows, n.columns, std::max(n.depth, n.value_depth), n.batch) *
          mask.elements() * static_cast<int64_t>(sizeof(float));
+}
+
+ScoreGradSizes::ScoreGradSizes(const OpCall& grad) {
+  const AttentionSizes n(grad);
+  const DType q = grad["q"].dtype, mask = grad["mask"].dtype;
+  const MaskGradSizes of_mask(grad["mask"]);
+  // Columns that are written at once.
+  const int64_t run = mask == DType::F32 ? 2 : 8;
+  is_result =
+      (mask == q || mask == DType::F32) && of_mask.batch == n.batch && of_mask.heads == n.heads && n.columns % run == 0;
+  is_wide = is_result && mask == DType::F32;
+  pitch = is_result ? n.columns : tiles(n.columns, 8) * 8;
+  bytes = n.batch * n.heads * n.rows * pitch * dtype_bytes(is_wide ? mask : q);
 }
 
 OnePassBytes::OnePassBytes(const OpCall& grad) {

@@ -39,6 +39,14 @@ struct MaskGradSizes {
 };
 int64_t mask_grad_partials_bytes(const OpCall& call);
 
+// dS [batch, heads, rows, pitch] in 16 bits, from which a mask's gradient is summed, or which is that gradient.
+struct ScoreGradSizes {
+  int64_t pitch, bytes;
+  bool is_result, is_wide;  // the latter: in f32
+  explicit ScoreGradSizes(const OpCall& grad);
+  int64_t workspace_bytes() const { return is_result ? 0 : bytes; }
+};
+
 // The least and largest segment of each tile of rows, in the workspace of attention on the matrix units; 0 without.
 int64_t segment_tiles_bytes(const OpCall& call, size_t mask);
 // What a mask does to each tile of noted_columns, a byte each behind the segments' tiles; 0 where it is not the same

@@ -122,7 +122,15 @@ TEST_SUITE("unit") {
     CHECK(names(256, {open}, 50) == "one_pass mma flash reference ");
     CHECK(names(256, {bias}) == "mma flash reference ");
     CHECK(names(32, {open}) == "mma flash reference ");
+    auto with_mask = [&](int64_t depth) {
+      const Type x(DType::BF16, {64, 512, 2 * depth});
+      return names_of(CudaCatalog(device), "attention_grad_with_mask",
+                      {{"heads", int64_t{2}}, {"kv_heads", int64_t{2}}, {"scale", 0.125}}, {x, x, x, x, lse, x, bias});
+    };
+    CHECK(with_mask(64) == "stored_scores mma flash stored_scores_lean reference ");
+    CHECK(with_mask(32) == "mma flash reference ");
     device.compute_capability = 89;
+    CHECK(with_mask(64) == "mma flash reference ");
     CHECK(names(64, {}) == "cudnn_ordered mma flash reference ");
     CHECK(names(64, {open}) == "mma flash reference ");
   }

@@ -26,13 +26,15 @@ STACK = {
     r"\d+one_pass_short_kernelI.*ShortTileILi2E": 120,
     r"\d+one_pass_kernelI.*OnePassTileILi128E.*ELb[01]ELb1E": 48,  # capped, of which weights and derivatives are held
     r"\d+dq_warpgroup_kernelI": 136,
+    r"\d+dq_warpgroup_kernelI.*StoresE[12]": 168,  # where dS is written, too
     # 80 registers a thread, for three blocks on a multiprocessor, hold the operands of 7 x 7 taps; where tiles lie does not fit.
     r"\d+depthwise_bands_kernelI.*Li7E": 32,
     # 640 threads leave 96 registers each, and slopes of f16 take a few more than those of bf16.
     r"\d+finished_product_kernelI6__half.*SlopeI": 24,
     r"\d+mask_grad_flash_kernelI": 32,
     r"\d+attention_windows_kernelI.*Li8E": 16,  # windows of 64 columns, of which four blocks are on a multiprocessor
-    r"\d+attention_grad_windows_kernelI": 32,  # three blocks, each thread with the sums of its scores over the windows
+    # Three blocks; the most where each thread has the sums of its scores over the windows, too.
+    r"\d+attention_grad_windows_kernelI": 40,
     r"\dsoftmax_rows_kernelI.*RowTeamE1E": 16,
     r"\dreduce_any_kernel": 96,             # dimensions indexed at run time, as in the next
     r"\dpad_grad_kernel": 480,

@@ -88,8 +88,9 @@ TEST_SUITE("ops") {
     check("attention", capped, {q, kv, kv, absent(), absent(), slopes, documents, normal({4})});
     check("attention", capped, {q, kv, kv, bools({2, 1, 1, 150}), absent(), absent(), same_documents, normal({4})});
     check("attention_grad", capped, {q, kv, kv, dy, positive({2, 4, 150}), dy, absent(), absent(), slopes, documents});
-    check("attention_mask_grad", capped,
-          {q, kv, kv, dy, positive({2, 4, 150}), dy, normal({1, 4, 150, 150}), absent(), slopes, same_documents});
+    for (const char* op : {"attention_mask_grad", "attention_grad_with_mask"})
+      check(op, capped,
+            {q, kv, kv, dy, positive({2, 4, 150}), dy, normal({1, 4, 150, 150}), absent(), slopes, same_documents});
     for (int64_t causal : {0, 1}) {
       Attrs near{{"heads", int64_t{4}}, {"kv_heads", int64_t{2}}, {"scale", 0.2}, {"causal", causal}};
       near.set("window", int64_t{20});

@@ -179,6 +179,14 @@ Result<Types> infer_attention_mask_grad(const OpCall& call) {
   return Types{call["mask"]};
 }
 
+Result<Types> infer_attention_grad_with_mask(const OpCall& call) {
+  Result<Types> types = infer_attention_mask_grad(call);
+  if (!types) return types.takeError();
+  types->push_back(call["q"]);
+  if (!AttentionSizes::is_packed(call.attrs)) types->append({call["k"], call["v"]});
+  return types;
+}
+
 Result<Types> infer_attention_sinks_grad(const OpCall& call) {
   if (Status s = need_rank(call, "y", 3)) return s;
   if (Status s = need_rank(call, "lse", 3)) return s;
@@ -192,21 +200,28 @@ Result<Types> infer_attention_sinks_grad(const OpCall& call) {
   return Types{call["sinks"]};
 }
 
+// The gradient of the mask comes from the same dS as those of q and k, in one op where both are wanted.
 Status attention_gradient(GradContext& g) {
   if (Status s = need_only_first_gradient(g, "the lse")) return s;
   llvm::SmallVector<ValueId, 12> operands{g["q"], g["k"], g["v"], g.result("y"), g.result("lse"), g.out_grad()};
   for (size_t i = g.index("mask"); i < std::min(g.operand_count(), g.index("sinks")); ++i) operands.push_back(g[i]);
-  llvm::SmallVector<ValueId, 4> gradients = g.b.emit_all("attention_grad", operands, g.attrs());
-  for (size_t i = 0; i < gradients.size(); ++i)
-    if (g.wants(i)) g.add(i, gradients[i]);
   if (g.wants("slopes")) return model_error("attention has no gradient for the slopes of distances");
   if (g.wants("sinks"))
     g.add("sinks", g.b.emit("attention_sinks_grad", {g.result("y"), g.result("lse"), g.out_grad(), g["sinks"]}));
-  if (!g.wants("mask")) return Status::success();
-  const Shape &mask = g.b.type(g["mask"]).shape, &lse = g.b.type(g.result("lse")).shape;
-  const int64_t columns = AttentionSizes::is_packed(g.attrs()) ? lse[2] : g.b.type(g["k"]).shape[1];
-  if (Status s = need_whole_mask(mask, lse[2], columns)) return s;
-  g.add("mask", g.b.emit("attention_mask_grad", operands, g.attrs()));
+  const bool wants_mask = g.wants("mask"), wants_others = g.wants("q") || g.wants("k") || g.wants("v");
+  if (!wants_mask && !wants_others) return Status::success();
+  if (wants_mask) {
+    const Shape &mask = g.b.type(g["mask"]).shape, &lse = g.b.type(g.result("lse")).shape;
+    const int64_t columns = AttentionSizes::is_packed(g.attrs()) ? lse[2] : g.b.type(g["k"]).shape[1];
+    if (Status s = need_whole_mask(mask, lse[2], columns)) return s;
+  }
+  const char* op = !wants_mask ? "attention_grad" : !wants_others ? "attention_mask_grad" : "attention_grad_with_mask";
+  const llvm::SmallVector<ValueId, 4> gradients = g.b.emit_all(op, operands, g.attrs());
+  if (wants_mask) g.add("mask", gradients.front());
+  if (!wants_others) return Status::success();
+  const llvm::ArrayRef<ValueId> of_others = llvm::ArrayRef<ValueId>(gradients).drop_front(wants_mask ? 1 : 0);
+  for (size_t i = 0; i < of_others.size(); ++i)
+    if (g.wants(i)) g.add(i, of_others[i]);
   return Status::success();
 }
 
@@ -223,6 +238,10 @@ double attention_grad_flops(const OpCall& call, llvm::ArrayRef<Type>) {
 
 // Scores and dP once more.
 double attention_mask_grad_flops(const OpCall& call, llvm::ArrayRef<Type>) { return attention_flops(call, {}); }
+
+double attention_grad_with_mask_flops(const OpCall& call, llvm::ArrayRef<Type>) {
+  return attention_grad_flops(call, {});
+}
 
 double attention_sinks_grad_flops(const OpCall& call, llvm::ArrayRef<Type>) {
   return 2.0 * static_cast<double>(call["y"].elements());
@@ -439,6 +458,24 @@ constinit const OpDef op_attention_mask_grad{
     .chunk = attention_mask_grad_chunk,
     .linear = {"sum(dy * v) + sum(dy * y)"},
     .reference = attention_mask_grad_reference,
+    .samples = attention_mask_grad_samples,
+};
+
+constinit const OpDef op_attention_grad_with_mask{
+    .name = "attention_grad_with_mask",
+    .summary =
+        "the results of attention_mask_grad and of attention_grad, from one dS; operands and attributes as in "
+        "attention_grad",
+    .operands = {"q", "k?", "v?", "y?", "lse?", "dy?", "mask?", "rng?", "slopes?", "segments?"},
+    .results = {"dmask", "dq", "dk?", "dv?"},
+    .attrs = attention_attrs,
+    .infer = infer_attention_grad_with_mask,
+    .gradient = no_second_derivative,
+    .precision = Precision::Low,
+    .flops = attention_grad_with_mask_flops,
+    .chunk = attention_mask_grad_chunk,
+    .linear = {"sum(dy * v) + sum(dy * y)", "sum(dy)"},
+    .reference = attention_grad_with_mask_reference,
     .samples = attention_mask_grad_samples,
 };
 

@@ -192,7 +192,10 @@ Status attention_reference(const ReferenceCall& call) {
   return Status::success();
 }
 
-Status attention_grad_reference(const ReferenceCall& call) {
+namespace {
+
+// From result `first` on.
+void store_operand_grads(const ReferenceCall& call, size_t first) {
   Operands in(call);
   std::array<std::vector<double>, 3> gradients;
   for (size_t i = 0; i < 3; ++i) gradients[i].resize(in.tensors[i].size());
@@ -205,7 +208,13 @@ Status attention_grad_reference(const ReferenceCall& call) {
       dk[in.k_at(row, c) + d] += pair.d_product * in.q[in.q_at(row) + d];
     }
   });
-  for (size_t i = 0; i < call.results.size(); ++i) call.store(gradients[i], i);
+  for (size_t i = first; i < call.results.size(); ++i) call.store(gradients[i - first], i);
+}
+
+}  // namespace
+
+Status attention_grad_reference(const ReferenceCall& call) {
+  store_operand_grads(call, 0);
   return Status::success();
 }
 
@@ -215,6 +224,11 @@ Status attention_mask_grad_reference(const ReferenceCall& call) {
   for_each_pair(call, in, [&](const Pair& pair) { gradient[in.mask_at(pair.row, pair.column)] += pair.d_score; });
   call.store(gradient, "dmask");
   return Status::success();
+}
+
+Status attention_grad_with_mask_reference(const ReferenceCall& call) {
+  store_operand_grads(call, 1);
+  return attention_mask_grad_reference(call);
 }
 
 // A sink has the probability exp(sink - lse) and no value: its gradient is -P (dy . y), summed over rows and samples.

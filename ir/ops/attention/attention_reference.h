@@ -10,6 +10,7 @@ namespace plimsoll {
 Status attention_reference(const ReferenceCall& call);
 Status attention_grad_reference(const ReferenceCall& call);
 Status attention_mask_grad_reference(const ReferenceCall& call);
+Status attention_grad_with_mask_reference(const ReferenceCall& call);
 Status attention_sinks_grad_reference(const ReferenceCall& call);
 
 }  // namespace plimsoll

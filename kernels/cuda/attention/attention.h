@@ -72,12 +72,21 @@ struct OnePass {
   int* turns = nullptr;       // [batch, heads, tiles of rows, 1 or 2], and the number of the next block
 };
 
+// The gradients of all scores, [batch, heads, rows, pitch], in f32 or the type of q. The pitch is no less than the
+// columns, behind which there is 0: a multiple of 8, or of 2 in f32.
+struct ScoreGrads {
+  void* at = nullptr;
+  int64_t pitch = 0;
+  bool is_wide = false;  // f32
+};
+
 struct AttentionGradCall {
   void *dq, *dk, *dv;
   const void *q, *k, *v, *y, *dy;
   const float* lse;
   float* delta;  // workspace [batch, heads, rows]
   OnePass one_pass = {};
+  ScoreGrads scores = {};  // written where it is there, by kernels for warpgroups in two passes
 };
 
 // In f32, on the vector units. Any type.
@@ -103,6 +112,11 @@ struct MaskGradCall {
                                              cudaStream_t stream);
 [[nodiscard]] cudaError_t attention_mask_grad_mma(const AttentionShape& shape, const AttentionGradCall& call,
                                                   const MaskGradCall& mask, cudaStream_t stream);
+// Both. Where call.scores is there, on Hopper and for heads of more than 32 elements, the gradient of the mask is
+// summed from it, in the type of q, and needs no other workspace; or it is mask.dmask itself, where nothing is to be
+// summed.
+[[nodiscard]] cudaError_t attention_grad_with_mask_mma(const AttentionShape& shape, const AttentionGradCall& call,
+                                                       const MaskGradCall& mask, cudaStream_t stream);
 
 // ---- The gradient of sinks, from any float type ----
 

@@ -233,7 +233,8 @@ cudaError_t attention_grad_mma(const AttentionShape& shape, const AttentionGradC
   const int64_t depth = shape.depth > shape.value_depth ? shape.depth : shape.value_depth;
   const bool aligned =
       are_aligned(shape, grads) && is_aligned(grads.dq, 0) && is_aligned(grads.dk, 0) && is_aligned(grads.dv, 0);
-  if (takes_windows(shape, aligned && is_aligned(grads.y, 0))) return attention_grad_windows(shape, grads, stream);
+  if (takes_windows(shape, are_aligned_with_results(shape, grads)) && !grads.scores.at)
+    return attention_grad_windows(shape, grads, stream);
   return with_16_bit_float(shape.type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
     if (cudaError_t error = launch_deltas(shape, grads, stream); error != cudaSuccess) return error;

@@ -83,9 +83,18 @@ __device__ void differentiate_capped(Sums<Tile::m_tiles, Tile::n_tiles>& scores,
 [[nodiscard]] cudaError_t launch_deltas(const AttentionShape& shape, const AttentionGradCall& grads,
                                         cudaStream_t stream);
 
+// The gradient of the mask from the gradients of all scores.
+[[nodiscard]] cudaError_t sum_score_grads(const AttentionShape& shape, const ScoreGrads& scores,
+                                          const MaskGradCall& mask, cudaStream_t stream);
+
 inline bool are_aligned(const AttentionShape& shape, const AttentionGradCall& grads) {
   return shape.depth % 8 == 0 && shape.value_depth % 8 == 0 && is_aligned(grads.q, shape.q_step) &&
          is_aligned(grads.k, shape.k_step) && is_aligned(grads.v, shape.v_step) && is_aligned(grads.dy, 0);
+}
+// Together with y, dq, dk and dv.
+inline bool are_aligned_with_results(const AttentionShape& shape, const AttentionGradCall& grads) {
+  return are_aligned(shape, grads) && is_aligned(grads.y, 0) && is_aligned(grads.dq, 0) && is_aligned(grads.dk, 0) &&
+         is_aligned(grads.dv, 0);
 }
 
 }  // namespace plimsoll::cuda

@@ -149,25 +149,38 @@ cudaError_t launch_mask_grad(const AttentionShape& shape, bool aligned, const At
                     static_cast<int>(row_tiles), static_cast<int>(column_tiles), parts);
 }
 
-}  // namespace
+cudaError_t sum_parts(const MaskGradCall& mask, int64_t elements, int64_t parts, cudaStream_t stream) {
+  sum_parts_kernel<<<static_cast<unsigned>((elements + 31) / 32), 256, 0, stream>>>(mask.dmask, mask.dmask_type,
+                                                                                    mask.partials, elements, parts);
+  return cudaGetLastError();
+}
 
-cudaError_t attention_mask_grad_mma(const AttentionShape& shape, const AttentionGradCall& grads,
-                                    const MaskGradCall& mask, cudaStream_t stream) {
-  const int64_t elements = mask.mask_batch * mask.mask_heads * shape.rows * shape.columns;
-  if (elements == 0) return cudaSuccess;
-  const int64_t depth = shape.depth > shape.value_depth ? shape.depth : shape.value_depth;
-  const int64_t parts =
-      mask_grad_parts(mask.mask_batch, mask.mask_heads, shape.rows, shape.columns, depth, shape.batch);
-  const bool aligned = are_aligned(shape, grads) && is_aligned(grads.y, 0);
+int64_t elements_of(const AttentionShape& shape, const MaskGradCall& mask) {
+  return mask.mask_batch * mask.mask_heads * shape.rows * shape.columns;
+}
+
+int64_t widest(const AttentionShape& shape) {
+  return shape.depth > shape.value_depth ? shape.depth : shape.value_depth;
+}
+
+int64_t parts_of(const AttentionShape& shape, const MaskGradCall& mask) {
+  return mask_grad_parts(mask.mask_batch, mask.mask_heads, shape.rows, shape.columns, widest(shape), shape.batch);
+}
+
+bool sums_windows(const AttentionShape& shape, const MaskGradCall& mask, bool aligned) {
+  return takes_windows(shape, aligned) && mask.mask_batch == 1 && mask.mask_heads == shape.heads;
+}
+
+// Reads delta of each row, and what notes say of segments.
+cudaError_t mask_grad(const AttentionShape& shape, const AttentionGradCall& grads, const MaskGradCall& mask,
+                      cudaStream_t stream) {
+  const int64_t depth = widest(shape), parts = parts_of(shape, mask);
+  const bool aligned = are_aligned(shape, grads);
   const bool is_sum = parts == 1 && mask.dmask_type == Scalar::F32;  // of all there is: it needs no second launch
-  const bool has_windows = takes_windows(shape, aligned) && mask.mask_batch == 1 && mask.mask_heads == shape.heads;
+  MaskGradCall call = mask;
+  if (is_sum) call.partials = static_cast<float*>(mask.dmask);
   const cudaError_t error = with_16_bit_float(shape.type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
-    if (has_windows) return mask_grad_windows(shape, grads, mask.partials, parts, stream);
-    if (cudaError_t failed = launch_deltas(shape, grads, stream); failed != cudaSuccess) return failed;
-    if (cudaError_t failed = launch_segment_tiles(shape, stream); failed != cudaSuccess) return failed;
-    MaskGradCall call = mask;
-    if (is_sum) call.partials = static_cast<float*>(mask.dmask);
     auto launch = [&](auto tile) {
       return launch_mask_grad<decltype(tile), T>(shape, aligned, grads, call, parts, stream);
     };
@@ -176,10 +189,41 @@ cudaError_t attention_mask_grad_mma(const AttentionShape& shape, const Attention
     if (depth <= 128) return launch(MmaTile<128, 1, 2, 32, 3>());
     return launch(MmaTile<256, 1, 1, 16, 2>());
   });
-  if (error != cudaSuccess || (is_sum && !has_windows)) return error;
-  sum_parts_kernel<<<static_cast<unsigned>((elements + 31) / 32), 256, 0, stream>>>(mask.dmask, mask.dmask_type,
-                                                                                    mask.partials, elements, parts);
-  return cudaGetLastError();
+  if (error != cudaSuccess || is_sum) return error;
+  return sum_parts(mask, elements_of(shape, mask), parts, stream);
+}
+
+}  // namespace
+
+cudaError_t attention_mask_grad_mma(const AttentionShape& shape, const AttentionGradCall& grads,
+                                    const MaskGradCall& mask, cudaStream_t stream) {
+  const int64_t elements = elements_of(shape, mask);
+  if (elements == 0) return cudaSuccess;
+  if (sums_windows(shape, mask, are_aligned(shape, grads) && is_aligned(grads.y, 0))) {
+    const int64_t parts = parts_of(shape, mask);
+    if (cudaError_t error = mask_grad_windows(shape, grads, mask.partials, parts, stream); error != cudaSuccess)
+      return error;
+    return sum_parts(mask, elements, parts, stream);
+  }
+  if (cudaError_t error = launch_deltas(shape, grads, stream); error != cudaSuccess) return error;
+  if (cudaError_t error = launch_segment_tiles(shape, stream); error != cudaSuccess) return error;
+  return mask_grad(shape, grads, mask, stream);
+}
+
+cudaError_t attention_grad_with_mask_mma(const AttentionShape& shape, const AttentionGradCall& grads,
+                                         const MaskGradCall& mask, cudaStream_t stream) {
+  const int64_t elements = elements_of(shape, mask);
+  const bool has_windows = takes_windows(shape, are_aligned_with_results(shape, grads)) && !grads.scores.at;
+  if (has_windows && sums_windows(shape, mask, true) && elements > 0) {
+    int64_t parts = parts_of(shape, mask);
+    if (cudaError_t error = attention_grads_windows(shape, grads, mask.partials, parts, stream); error != cudaSuccess)
+      return error;
+    return sum_parts(mask, elements, parts, stream);
+  }
+  if (cudaError_t error = attention_grad_mma(shape, grads, stream); error != cudaSuccess || elements == 0) return error;
+  if (has_windows) return attention_mask_grad_mma(shape, grads, mask, stream);
+  if (!grads.scores.at) return mask_grad(shape, grads, mask, stream);
+  return grads.scores.at == mask.dmask ? cudaSuccess : sum_score_grads(shape, grads.scores, mask, stream);
 }
 
 }  // namespace plimsoll::cuda

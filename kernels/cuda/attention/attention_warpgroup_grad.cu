@@ -30,7 +30,80 @@ struct GradMemory {
   __device__ uint32_t* words(int stage) const { return all_words + stage * (Tile::own / 32) * Tile::others; }
 };
 
-template <typename Tile, bool drops, typename T>
+// ---- dS in memory ----
+
+// Four words of each of a quad's threads: thread j has word j of four rows of 16 bytes, and gets the words of row j.
+__device__ inline void transpose_quad(uint32_t (&words)[4]) {
+  const bool odd = threadIdx.x & 1, high = threadIdx.x & 2;
+#pragma unroll
+  for (int i = 0; i < 4; i += 2) {
+    const uint32_t other = __shfl_xor_sync(whole_warp, odd ? words[i] : words[i + 1], 1);
+    (odd ? words[i] : words[i + 1]) = other;
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t other = __shfl_xor_sync(whole_warp, high ? words[i] : words[i + 2], 2);
+    (high ? words[i] : words[i + 2]) = other;
+  }
+}
+
+// How dS is written: not at all, rounded, or in f32.
+enum class Stores : uint8_t { Nothing, Rounded, Wide };
+
+// The rows of dS, of elements S, that a thread's quad writes: two rows of a head, as in a place of owned rows.
+template <typename S>
+struct ScoreGradRows {
+  S* rows[2];  // null beyond the last
+  int pitch;
+
+  __device__ ScoreGradRows(const AttentionShape& n, const Head& head, int first_row, const ScoreGrads& scores)
+      : pitch(static_cast<int>(scores.pitch)) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = first_row + 8 * half;
+      S* const of_head = static_cast<S*>(scores.at) + (head.b * n.heads + head.h) * n.rows * scores.pitch;
+      rows[half] = row < n.rows ? of_head + int64_t{row} * scores.pitch : nullptr;
+    }
+  }
+
+  template <typename Tile>
+  __device__ void store(const Weights<Tile>& ds, int first_column) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+#pragma unroll
+      for (int t = 0; t < Tile::n_tiles; t += 4) {
+        uint32_t words[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) words[i] = ds.at[(t + i) / 2].at[i % 2 * 2 + half];
+        transpose_quad(words);
+        const int column = first_column + 8 * (t + static_cast<int>(threadIdx.x) % 4);
+        if (rows[half] && column < pitch)
+          *reinterpret_cast<uint4*>(rows[half] + column) = make_uint4(words[0], words[1], words[2], words[3]);
+      }
+  }
+  template <int tiles>
+  __device__ void store(const float (&ds)[tiles][4], float factor, int first_column) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+#pragma unroll
+      for (int t = 0; t < tiles; ++t) {
+        const int column = first_column + 8 * t + 2 * (static_cast<int>(threadIdx.x) % 4);
+        if (rows[half] && column < pitch)
+          *reinterpret_cast<float2*>(rows[half] + column) =
+              make_float2(ds[t][2 * half] * factor, ds[t][2 * half + 1] * factor);
+      }
+  }
+  // Columns from `first` to before `end`, by words of 8 bytes.
+  __device__ void clear(int first, int end) const {
+    constexpr int length = 8 / sizeof(S);
+#pragma unroll
+    for (S* row : rows)
+      for (int at = first + length * (static_cast<int>(threadIdx.x) % 4); row && at < end; at += 4 * length)
+        *reinterpret_cast<uint2*>(row + at) = uint2{};
+  }
+};
+
+template <typename Tile, bool drops, Stores stores, typename T>
 __device__ void grad_of_rows(const AttentionShape& n, bool aligned, const AttentionGradCall& grads, int row_tiles) {
   constexpr int ahead = Tile::stages - 1;
   const GradMemory<Tile, T> tiles(tile_memory());
@@ -75,8 +148,11 @@ __device__ void grad_of_rows(const AttentionShape& n, bool aligned, const Attent
   Sums<1, Tile::n_tiles> scores, dp;
   Weights<Tile> weights;
   const uint64_t own_q = own_matrix(tiles.own_a), own_dy = own_matrix(tiles.own_b);
-  int stage = 0;
-  for (int column = range.first; column < range.end; column += Tile::others) {
+  int stage = 0, column = range.first;
+  using ScoreGrad = std::conditional_t<stores == Stores::Wide, float, T>;
+  [[maybe_unused]] const ScoreGradRows<ScoreGrad> score_grads(n, head, warp_first + lane / 4, grads.scores);
+  if constexpr (stores != Stores::Nothing) score_grads.clear(0, min(range.first, score_grads.pitch));
+  for (; column < range.end; column += Tile::others) {
     const Place<Owner::Rows> place{warp_first + lane / 4, column + lane % 4 * 2};
     meet_with_copies<ahead - 1>();  // this tile has arrived, and the one before it is no longer read
     load(stage == 0 ? ahead : stage - 1, column + ahead * Tile::others);
@@ -114,11 +190,23 @@ __device__ void grad_of_rows(const AttentionShape& n, bool aligned, const Attent
       for (int e = 0; e < 4; ++e) dp[0][t][e] = scores[0][t][e] * (dp[0][t][e] - constants[e / 2].delta);
     weights.template round<T>(dp);
     start_weighted_rows<Tile>(dq, weights, tiles.a(stage));
+    if constexpr (stores == Stores::Wide) score_grads.store(dp[0], n.dropout.factor, column);
+    if constexpr (stores == Stores::Rounded && !drops) score_grads.template store<Tile>(weights, column);
+    if constexpr (stores == Stores::Rounded && drops) {
+      Weights<Tile> scaled;
+#pragma unroll
+      for (int t = 0; t < Tile::n_tiles; ++t)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) dp[0][t][e] *= n.dropout.factor;
+      scaled.template round<T>(dp);
+      score_grads.template store<Tile>(scaled, column);
+    }
     stage = Tile::next(stage);
     if (adds) store_addition<Tile>(tiles.constants(stage), added);
     wait_for_products<0>();
   }
   settle(dq[0]);
+  if constexpr (stores != Stores::Nothing) score_grads.clear(column, score_grads.pitch);
   wait_for_copies<0>();
   __syncthreads();  // q and dy have arrived even where no column is met, and nobody reads them any more
   store_rows<Tile>(static_cast<T*>(grads.dq) + head.q(n), n.q_step, warp_first, rows, depth, aligned, tiles.own_a, dq,
@@ -247,11 +335,11 @@ __device__ void grad_of_columns(const AttentionShape& n, bool aligned, const Att
                      tiles.own_b, dv, [&](int, int) { return n.dropout.factor; });
 }
 
-template <typename Tile, bool drops, typename T>
+template <typename Tile, bool drops, Stores stores, typename T>
 __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     dq_warpgroup_kernel(AttentionShape n, bool aligned, AttentionGradCall grads, int row_tiles) {
   if constexpr (has_warpgroups)
-    grad_of_rows<Tile, drops, T>(n, aligned, grads, row_tiles);
+    grad_of_rows<Tile, drops, stores, T>(n, aligned, grads, row_tiles);
   else
     __trap();
 }
@@ -271,12 +359,17 @@ cudaError_t launch_grads(const AttentionShape& shape, bool aligned, const Attent
   const int64_t heads = shape.batch * shape.heads;
   const int64_t row_tiles = (shape.rows + Rows::own - 1) / Rows::own,
                 column_tiles = (shape.columns + Columns::own - 1) / Columns::own;
-  if (row_tiles > 0)
-    if (cudaError_t error =
-            launch_mma(dq_warpgroup_kernel<Rows, drops, T>, heads * row_tiles, Rows::threads,
-                       GradMemory<Rows, T>::bytes, stream, shape, aligned, grads, static_cast<int>(row_tiles));
-        error != cudaSuccess)
-      return error;
+  const auto launch_rows = [&](auto kernel) {
+    return launch_mma(kernel, heads * row_tiles, Rows::threads, GradMemory<Rows, T>::bytes, stream, shape, aligned,
+                      grads, static_cast<int>(row_tiles));
+  };
+  if (row_tiles > 0) {
+    const cudaError_t error = !grads.scores.at ? launch_rows(dq_warpgroup_kernel<Rows, drops, Stores::Nothing, T>)
+                              : grads.scores.is_wide
+                                  ? launch_rows(dq_warpgroup_kernel<Rows, drops, Stores::Wide, T>)
+                                  : launch_rows(dq_warpgroup_kernel<Rows, drops, Stores::Rounded, T>);
+    if (error != cudaSuccess) return error;
+  }
   if (column_tiles == 0) return cudaSuccess;
   auto launch_columns = [&](auto kernel) {
     return launch_mma(kernel, shape.batch * shape.kv_heads * column_tiles, Columns::threads,

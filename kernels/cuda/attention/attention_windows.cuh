@@ -216,5 +216,8 @@ struct WindowGrid {
                                                  cudaStream_t stream);
 [[nodiscard]] cudaError_t mask_grad_windows(const AttentionShape& shape, const AttentionGradCall& grads,
                                             float* partials, int64_t parts, cudaStream_t stream);
+// Both, in at most so many parts.
+[[nodiscard]] cudaError_t attention_grads_windows(const AttentionShape& shape, const AttentionGradCall& grads,
+                                                  float* partials, int64_t& parts, cudaStream_t stream);
 
 }  // namespace plimsoll::cuda

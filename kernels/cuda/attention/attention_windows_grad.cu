@@ -2,24 +2,26 @@
 #include "kernels/cuda/attention/attention_windows.cuh"
 #include "kernels/cuda/common/packed.cuh"
 
-// Serves attention_grad and attention_mask_grad ("mma") in small windows, each in one launch that reads each operand
-// once and writes each result once. A warp's scores are transposed, sixteen columns by all rows, so that they are left
-// operands of dk and dv as they stand. For dq the warps hand dS to one another through shared memory; its sums over
-// windows, the gradient of the mask, stay in registers.
+// Serves attention_grad, attention_mask_grad and attention_grad_with_mask ("mma") in small windows, each in one launch
+// that reads each operand once and writes each result once. A warp's scores are transposed, sixteen columns by all
+// rows, so that they are left operands of dk and dv as they stand. For dq the warps hand dS to one another through
+// shared memory; its sums over windows, the gradient of the mask, stay in registers.
 
 namespace plimsoll::cuda {
 namespace {
 
 enum { Q, Dy, K, V, Tensors };
 
-// What a launch makes: dq, dk and dv, or the gradient of the mask.
-enum class Makes : uint8_t { OperandGrads, MaskGrad };
+// What a launch makes: dq, dk and dv, the gradient of the mask, or all of them.
+enum class Makes : uint8_t { OperandGrads, MaskGrad, Both };
+constexpr bool makes_operand_grads(Makes makes) { return makes != Makes::MaskGrad; }
+constexpr bool makes_mask_grad(Makes makes) { return makes != Makes::OperandGrads; }
 
 constexpr int stages = 2, blocks_per_multiprocessor = 3;
 
 template <int groups, Makes makes>
 struct WindowGradMemory {
-  static constexpr bool writes = makes == Makes::OperandGrads;
+  static constexpr bool writes = makes_operand_grads(makes);
   unsigned char tiles[stages][Tensors][window_bytes];
   float4 added[window_tiles][groups][32];  // what the mask adds, by warp and thread
   float2 constants[max_window];            // lse and delta of rows
@@ -111,7 +113,7 @@ __global__ void __launch_bounds__(window_threads, blocks_per_multiprocessor)
                    dk = results_of(grads.dk, head.k(n), n.k_step, n.columns),
                    dv = results_of(grads.dv, head.v(n), n.v_step, n.columns);
   const float scales[2] = {n.scale, n.scale}, ones[2] = {1.0f, 1.0f};
-  float mask_sums[makes == Makes::MaskGrad ? groups : 1][4] = {};
+  float mask_sums[makes_mask_grad(makes) ? groups : 1][4] = {};
   int stage = 0;
   for (int b = first; b < batch; b += step) {
     wait_for_copies<stages - 2>();
@@ -150,10 +152,10 @@ __global__ void __launch_bounds__(window_threads, blocks_per_multiprocessor)
         for (int e = 0; e < 4; ++e) {
           p[half][e] = probability(p[half][e] * to_log2 + additions[e], lse_of[e % 2]);
           ds[half][e] = p[half][e] * (ds[half][e] - delta_of[e % 2]);
-          if constexpr (makes == Makes::MaskGrad) mask_sums[group][e] += ds[half][e];
+          if constexpr (makes_mask_grad(makes)) mask_sums[group][e] += ds[half][e];
         }
       }
-      if constexpr (makes == Makes::OperandGrads) {
+      if constexpr (makes_operand_grads(makes)) {
         const LeftFragment gradients = rounded<T>(ds, 0);
         places.add_rows<T>(dv_sums, rounded<T>(p, 0), tiles[Dy], tile);
         places.add_rows<T>(dk_sums, gradients, tiles[Q], tile);
@@ -164,7 +166,7 @@ __global__ void __launch_bounds__(window_threads, blocks_per_multiprocessor)
               gradients.at[i];
       }
     }
-    if constexpr (makes == Makes::OperandGrads) {
+    if constexpr (makes_operand_grads(makes)) {
       dv.write(dv_sums, ones, memory.staged[warp], places);
       dk.write(dk_sums, scales, memory.staged[warp], places);
       __syncthreads();  // dS has come together
@@ -182,7 +184,7 @@ __global__ void __launch_bounds__(window_threads, blocks_per_multiprocessor)
     }
     stage = stage + 1 == stages ? 0 : stage + 1;
   }
-  if constexpr (makes == Makes::MaskGrad) {
+  if constexpr (makes_mask_grad(makes)) {
     float* const out = partials + static_cast<int64_t>(blockIdx.x) * rows * columns;  // [parts, heads, rows, columns]
 #pragma unroll
     for (int i = 0; i < groups; ++i)
@@ -220,6 +222,12 @@ cudaError_t attention_grad_windows(const AttentionShape& shape, const AttentionG
 cudaError_t mask_grad_windows(const AttentionShape& shape, const AttentionGradCall& grads, float* partials,
                               int64_t parts, cudaStream_t stream) {
   return launch<Makes::MaskGrad>(shape, grads, partials, parts, stream);
+}
+
+cudaError_t attention_grads_windows(const AttentionShape& shape, const AttentionGradCall& grads, float* partials,
+                                    int64_t& parts, cudaStream_t stream) {
+  parts = std::min(parts, WindowGrid(shape, blocks_per_multiprocessor).blocks_per_head);
+  return launch<Makes::Both>(shape, grads, partials, parts, stream);
 }
 
 }  // namespace plimsoll::cuda

@@ -83,13 +83,14 @@ Status launch_attention_mma(const CudaCall& k) {
   return launched(k, cuda::attention_mma(shape_for_mma(k, attention_mask, 0), call_of(k), k.stream));
 }
 
-cuda::AttentionGradCall grad_call_of(const CudaCall& k) {
+// dq, dk and dv stand from result `first` on.
+cuda::AttentionGradCall grad_call_of(const CudaCall& k, size_t first = 0) {
   const AttentionSizes n(k.call);
   const int64_t k_start = n.k_start * dtype_bytes(k.operands[0].type.dtype);
   const int64_t v_start = n.v_start * dtype_bytes(k.operands[0].type.dtype);
-  return {.dq = k.out(0),
-          .dk = k.out<std::byte>(n.k_operand) + k_start,
-          .dv = k.out<std::byte>(n.v_operand) + v_start,
+  return {.dq = k.out(first),
+          .dk = k.out<std::byte>(first + n.k_operand) + k_start,
+          .dv = k.out<std::byte>(first + n.v_operand) + v_start,
           .q = k.in(0),
           .k = first_key(k, n),
           .v = first_value(k, n),
@@ -154,6 +155,34 @@ Status launch_mask_grad_mma(const CudaCall& k) {
                                                    mask_grad_of(k, reinterpret_cast<float*>(partials)), k.stream));
 }
 
+Status launch_grad_with_mask(const CudaCall& k) {
+  const cuda::AttentionShape shape = shape_of(k, attention_grad_mask);
+  const cuda::AttentionGradCall grads = grad_call_of(k, 1);
+  if (Status s = launched(k, cuda::attention_grad(shape, grads, k.stream))) return s;
+  return launched(k, cuda::attention_mask_grad(shape, grads, mask_grad_of(k, nullptr), k.stream));
+}
+
+Status launch_grad_with_mask_mma(const CudaCall& k) {
+  const int64_t row_products = row_products_bytes(k.call);
+  std::byte* const partials = k.scratch<std::byte>() + row_products;
+  const cuda::AttentionShape shape =
+      shape_with_segments(k, attention_grad_mask, row_products + mask_grad_partials_bytes(k.call));
+  return launched(k, cuda::attention_grad_with_mask_mma(shape, grad_call_of(k, 1),
+                                                        mask_grad_of(k, reinterpret_cast<float*>(partials)), k.stream));
+}
+
+Status launch_grad_with_mask_stored(const CudaCall& k) {
+  const int64_t row_products = row_products_bytes(k.call);
+  const ScoreGradSizes scores(k.call);
+  const cuda::AttentionShape shape =
+      shape_with_segments(k, attention_grad_mask, row_products + scores.workspace_bytes());
+  cuda::AttentionGradCall grads = grad_call_of(k, 1);
+  grads.scores = {.at = scores.is_result ? k.out(0) : k.scratch<std::byte>() + row_products,
+                  .pitch = scores.pitch,
+                  .is_wide = scores.is_wide};
+  return launched(k, cuda::attention_grad_with_mask_mma(shape, grads, mask_grad_of(k, nullptr), k.stream));
+}
+
 Status launch_sinks_grad(const CudaCall& k) {
   const SinksSizes n(k.call);
   return launched(k, cuda::attention_sinks_grad({.dsinks = k.out(0),
@@ -200,6 +229,10 @@ constexpr CudaLauncher launchers[] = {
     {op_attention_grad, "flash", launch_attention_grad},
     {op_attention_mask_grad, "mma", launch_mask_grad_mma},
     {op_attention_mask_grad, "flash", launch_mask_grad},
+    {op_attention_grad_with_mask, "stored_scores", launch_grad_with_mask_stored},
+    {op_attention_grad_with_mask, "mma", launch_grad_with_mask_mma},
+    {op_attention_grad_with_mask, "flash", launch_grad_with_mask},
+    {op_attention_grad_with_mask, "stored_scores_lean", launch_grad_with_mask_mma},
     {op_attention_sinks_grad, "dots", launch_sinks_grad},
     {op_rotary, "pairs", launch_rotary},
 };

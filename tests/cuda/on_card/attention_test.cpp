@@ -78,6 +78,13 @@ std::vector<AttentionCase> attention_cases() {
       {"bias of odd rows", 2, 193, 191, 2, 2, 64, 64, false, 0.1, fixed(normal({1, 2, 193, 191}))},
       {"bias of whole tiles, long heads", 1, 256, 192, 2, 1, 128, 128, false, 0.2,
        fixed(normal({1, 2, 256, 192}, DType::BF16))},
+      {"bias of samples and heads in 16 bits, causal, dropped", 2, 130, 136, 2, 2, 64, 64, true, 0.1,
+       fixed(normal({2, 2, 130, 136}, DType::BF16))},
+      {"bias of samples and heads, odd rows", 2, 70, 131, 2, 1, 96, 96, false, 0, fixed(normal({2, 2, 70, 131}))},
+      {"bias of samples, rows beyond the window", 3, 300, 100, 2, 2, 64, 64, false, 0, fixed(normal({3, 1, 300, 100})),
+       false, 20},
+      {"one bias for all, packed, long heads", 3, 80, 80, 2, 2, 256, 256, true, 0.2, fixed(normal({1, 1, 80, 80})),
+       true},
       {"more heads than one block's sums of y and dy", 1, 37, 70, 40, 8, 64, 64},
       {"causal, many tiles", 1, 600, 600, 4, 2, 128, 128, true, 0.1},
       {"windows, dropped", 6, 49, 49, 3, 3, 32, 32, false, 0.2, fixed(normal({1, 3, 49, 49}))},
@@ -465,10 +472,12 @@ TEST_CASE("attention's kernels agree with the reference where rows and columns c
       check_all_kernels(sinks_grad);
     }
     if (!is_whole_float(c.mask, c)) continue;
-    KernelCase mask_grad("attention_mask_grad", attrs_of(c), {}, 1);
-    mask_grad.tensors = grad.tensors;
-    mask_grad.present = grad.present;
-    check_all_kernels(mask_grad);
+    for (const char* op : {"attention_mask_grad", "attention_grad_with_mask"}) {
+      KernelCase mask_grad(op, attrs_of(c), {}, 1);
+      mask_grad.tensors = grad.tensors;
+      mask_grad.present = grad.present;
+      check_all_kernels(mask_grad);
+    }
   }
 }
 
