@@ -31,7 +31,7 @@ struct Slab {
 template <typename T>
 Slab choose_slab(const GroupShape& shape, int tensors) {
   constexpr int n = vector_length<T>;
-  constexpr int64_t wide_bytes = 64, least_bytes = 32, most_kept = int64_t{100} << 10, least_accesses = 128;
+  constexpr int64_t wide_bytes = 64, least_bytes = 32, most_kept = int64_t{100} << 10, least_accesses = 512;
   constexpr int64_t least_slabs = 100;  // of all samples
   Slab best;
   for (int64_t groups = 1; groups <= shape.groups; ++groups) {
@@ -52,31 +52,50 @@ Slab choose_slab(const GroupShape& shape, int tensors) {
   return best;
 }
 
-// A block's slab, and the channels of a thread's accesses.
+// A block's slab. Channels of the slab count from 0, and `own` is the first of a thread's accesses.
 template <int n>
 struct SlabPlace {
-  int64_t sample, first_channel;  // of the thread
-  int first;                      // likewise, among those of the slab
+  int64_t sample;
+  int first_channel, first_group, run, channels, own, thread, threads;
 
-  __device__ SlabPlace(const GroupShape& shape, int slab_channels) : first(static_cast<int>(threadIdx.x) * n) {
-    const auto slabs = static_cast<uint32_t>(shape.channels / slab_channels);
+  __device__ SlabPlace(const GroupShape& shape, int slab_channels)
+      : run(static_cast<int>(shape.channels_per_group())),
+        channels(slab_channels),
+        own(static_cast<int>(threadIdx.x) * n),
+        thread(static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x)),
+        threads(static_cast<int>(blockDim.x * blockDim.y)) {
+    const auto slabs = static_cast<uint32_t>(shape.channels) / static_cast<uint32_t>(slab_channels);
     sample = blockIdx.x / slabs;
-    first_channel = int64_t{blockIdx.x % slabs} * slab_channels + first;
+    first_channel = static_cast<int>(blockIdx.x % slabs) * slab_channels;
+    first_group = first_channel / run;
   }
-  // Of position 0.
+  // Of the thread's access at position 0.
   __device__ int64_t offset(const GroupShape& shape) const {
-    return sample * shape.inner * shape.channels + first_channel;
+    return sample * shape.inner * shape.channels + first_channel + own;
   }
-  __device__ int64_t group(const GroupShape& shape, int i) const {
-    return sample * shape.groups + (first_channel + i) / shape.channels_per_group();
+  // visit(channel) and visit(group, its first channel), by a thread each; then the block goes on.
+  template <typename Visit>
+  __device__ void for_channels(Visit visit) const {
+    for (int c = thread; c < channels; c += threads) visit(c);
+    __syncthreads();
+  }
+  template <typename Visit>
+  __device__ void for_groups(Visit visit) const {
+    for (int g = thread; g < channels / run; g += threads) visit(g, g * run);
+    __syncthreads();
+  }
+  __device__ void load(float (&to)[n], const float* of_channels) const {
+#pragma unroll
+    for (int i = 0; i < n; ++i) to[i] = of_channels[own + i];
   }
 };
 
 // Where the thread's element of that position waits: a row of all threads' words for each round.
 __device__ inline uint4* kept_at(uint4* kept, int64_t position, int tensor, int tensors) {
-  const auto round = static_cast<int>(position) / static_cast<int>(blockDim.y);
+  const unsigned round = static_cast<unsigned>(position) / blockDim.y;
   const int threads = static_cast<int>(blockDim.x * blockDim.y);
-  return kept + (round * tensors + tensor) * threads + static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
+  return kept + (static_cast<int>(round) * tensors + tensor) * threads +
+         static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
 }
 
 // Adds up what threads have of each channel; `totals` has them, by channel of the slab, when the block goes on.
@@ -89,29 +108,21 @@ __device__ void add_up(GradSums (&sums)[n], GradSums* totals) {
   __syncthreads();
 }
 
-// Sums over the channels of each group of the slab: visit(group in the slab, its first channel there).
-template <typename Visit>
-__device__ void for_groups_of_slab(const GroupShape& shape, int slab_channels, Visit visit) {
-  const auto run = static_cast<int>(shape.channels_per_group()), threads = static_cast<int>(blockDim.x * blockDim.y);
-  for (int g = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x); g < slab_channels / run; g += threads)
-    visit(g, g * run);
-  __syncthreads();
-}
-
 // Differences are taken from a group's first element, which is one of the elements, so that little cancels.
 template <typename T>
 __global__ void __launch_bounds__(slab_threads) slab_norm_kernel(GroupNormCall call, int slab_channels, bool keeps) {
   constexpr int n = vector_length<T>;
   extern __shared__ uint4 kept[];
-  __shared__ GradSums totals[max_slab_channels], statistics[max_slab_channels];
+  __shared__ GradSums totals[max_slab_channels];
+  __shared__ float of_means[max_slab_channels], of_factors[max_slab_channels], of_offsets[max_slab_channels];
   const GroupShape& shape = call.shape;
   const SlabPlace<n> place(shape, slab_channels);
-  const int64_t run = shape.channels_per_group();
-  const T *sample = static_cast<const T*>(call.x) + place.sample * shape.inner * shape.channels,
-          *x = sample + place.first_channel;
-  float pivots[n];
-#pragma unroll
-  for (int i = 0; i < n; ++i) pivots[i] = widen(sample[(place.first_channel + i) / run * run]);
+  const int64_t start = place.offset(shape);
+  const T* x = static_cast<const T*>(call.x) + start;
+  const T* slab = x - place.own;
+  place.for_channels([&](int c) { of_means[c] = widen(slab[c / place.run * place.run]); });
+  float means[n];
+  place.load(means, of_means);
   GradSums sums[n]{};
 #pragma unroll 4
   for (int64_t p = threadIdx.y; p < shape.inner; p += blockDim.y) {
@@ -119,32 +130,34 @@ __global__ void __launch_bounds__(slab_threads) slab_norm_kernel(GroupNormCall c
     if (keeps) memcpy(kept_at(kept, p, 0, 1), &values, sizeof values);
 #pragma unroll
     for (int i = 0; i < n; ++i) {
-      const float difference = widen(values.at[i]) - pivots[i];
+      const float difference = widen(values.at[i]) - means[i];
       sums[i] = sums[i] + GradSums{difference, difference * difference};
     }
   }
   add_up(sums, totals);
-  for_groups_of_slab(shape, slab_channels, [&](int group, int first) {
+  place.for_groups([&](int group, int first) {
     GradSums sum{0, 0};
-    for (int c = 0; c < run; ++c) sum = sum + totals[first + c];
-    const int64_t at = place.group(shape, 0) - place.first / run + group;
-    const auto count = static_cast<float>(run * shape.inner);
-    const float shift = sum.dy / count, variance = fmaxf(0.0f, sum.dy_xhat / count - shift * shift);
-    const float mean = widen(sample[(at - place.sample * shape.groups) * run]) + shift,
-                rstd = rsqrtf(variance + call.eps);
-    statistics[group] = {mean, rstd};
+    for (int c = first; c < first + place.run; ++c) sum = sum + totals[c];
+    const float count = static_cast<float>(place.run) * static_cast<float>(shape.inner), shift = sum.dy / count;
+    const float mean = of_means[first] + shift;
+    const float rstd = rsqrtf(fmaxf(0.0f, sum.dy_xhat / count - shift * shift) + call.eps);
+    const int64_t at = place.sample * shape.groups + place.first_group + group;
     call.mean[at] = mean;
     call.rstd[at] = rstd;
+    totals[first] = {mean, rstd};
   });
-  float means[n], factors[n], offsets[n];
-#pragma unroll
-  for (int i = 0; i < n; ++i) {
-    const GradSums of_group = statistics[(place.first + i) / run];
-    means[i] = of_group.dy;
-    factors[i] = of_group.dy_xhat * parameter_at(call.scale, call.parameter_type, place.first_channel + i, 1.0f);
-    offsets[i] = parameter_at(call.bias, call.parameter_type, place.first_channel + i, 0.0f);
-  }
-  T* y = static_cast<T*>(call.y) + place.offset(shape);
+  place.for_channels([&](int c) {
+    const GradSums of_group = totals[c / place.run * place.run];
+    const int channel = place.first_channel + c;
+    of_means[c] = of_group.dy;
+    of_factors[c] = of_group.dy_xhat * parameter_at(call.scale, call.parameter_type, channel, 1.0f);
+    of_offsets[c] = parameter_at(call.bias, call.parameter_type, channel, 0.0f);
+  });
+  float factors[n], offsets[n];
+  place.load(means, of_means);
+  place.load(factors, of_factors);
+  place.load(offsets, of_offsets);
+  T* y = static_cast<T*>(call.y) + start;
 #pragma unroll 4
   for (int64_t p = threadIdx.y; p < shape.inner; p += blockDim.y) {
     Vector<T, n> values;
@@ -158,22 +171,26 @@ __global__ void __launch_bounds__(slab_threads) slab_norm_kernel(GroupNormCall c
   }
 }
 
+// dx = rstd * (g - average_g - xhat * average_g_xhat), with g = dy * scale, has three factors for each channel.
 template <typename T>
 __global__ void __launch_bounds__(slab_threads)
     slab_dx_kernel(GroupNormGradCall call, GradSums* planes, int slab_channels, bool keeps) {
   constexpr int n = vector_length<T>;
   extern __shared__ uint4 kept[];
-  __shared__ GradSums totals[max_slab_channels], averages[max_slab_channels];
+  __shared__ GradSums totals[max_slab_channels];
+  __shared__ float of_means[max_slab_channels], of_rstds[max_slab_channels], of_scales[max_slab_channels];
   const GroupShape& shape = call.shape;
   const SlabPlace<n> place(shape, slab_channels);
-  const int64_t run = shape.channels_per_group(), start = place.offset(shape);
+  const int64_t start = place.offset(shape), groups = place.sample * shape.groups + place.first_group;
   const T *x = static_cast<const T*>(call.x) + start, *dy = static_cast<const T*>(call.dy) + start;
+  place.for_channels([&](int c) {
+    of_means[c] = call.mean[groups + c / place.run];
+    of_rstds[c] = call.rstd[groups + c / place.run];
+    of_scales[c] = parameter_at(call.scale, call.parameter_type, place.first_channel + c, 1.0f);
+  });
   float means[n], rstds[n];
-#pragma unroll
-  for (int i = 0; i < n; ++i) {
-    means[i] = call.mean[place.group(shape, i)];
-    rstds[i] = call.rstd[place.group(shape, i)];
-  }
+  place.load(means, of_means);
+  place.load(rstds, of_rstds);
   GradSums sums[n]{};
 #pragma unroll 4
   for (int64_t p = threadIdx.y; p < shape.inner; p += blockDim.y) {
@@ -189,25 +206,22 @@ __global__ void __launch_bounds__(slab_threads)
     }
   }
   add_up(sums, totals);
-  const int64_t first_of_slab = place.first_channel - place.first;
-  for (int c = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x); c < slab_channels;
-       c += static_cast<int>(blockDim.x * blockDim.y))
-    planes[place.sample * shape.channels + first_of_slab + c] = totals[c];
-  for_groups_of_slab(shape, slab_channels, [&](int group, int first) {
+  GradSums* const of_sample = planes + place.sample * shape.channels + place.first_channel;
+  place.for_channels([&](int c) { of_sample[c] = totals[c]; });
+  place.for_groups([&](int, int first) {
     GradSums sum{0, 0};
-    for (int c = first; c < first + run; ++c) {
-      const float scale = parameter_at(call.scale, call.parameter_type, first_of_slab + c, 1.0f);
-      sum = sum + GradSums{scale * totals[c].dy, scale * totals[c].dy_xhat};
-    }
-    const auto count = static_cast<float>(run * shape.inner);
-    averages[group] = {sum.dy / count, sum.dy_xhat / count};
+    for (int c = first; c < first + place.run; ++c)
+      sum = sum + GradSums{of_scales[c] * totals[c].dy, of_scales[c] * totals[c].dy_xhat};
+    const float count = static_cast<float>(place.run) * static_cast<float>(shape.inner), rstd = of_rstds[first];
+    totals[first] = {rstd * sum.dy / count, rstd * rstd * sum.dy_xhat / count};
   });
   float scales[n];
-  GradSums average[n];
+  GradSums averages[n];
+  place.load(scales, of_scales);
 #pragma unroll
   for (int i = 0; i < n; ++i) {
-    scales[i] = parameter_at(call.scale, call.parameter_type, place.first_channel + i, 1.0f);
-    average[i] = averages[(place.first + i) / run];
+    scales[i] *= rstds[i];
+    averages[i] = totals[(place.own + i) / place.run * place.run];
   }
   T* dx = static_cast<T*>(call.dx) + start;
 #pragma unroll 4
@@ -221,10 +235,9 @@ __global__ void __launch_bounds__(slab_threads)
       grads = load_vector<n>(dy + p * shape.channels);
     }
 #pragma unroll
-    for (int i = 0; i < n; ++i) {
-      const float xhat = (widen(values.at[i]) - means[i]) * rstds[i], g = widen(grads.at[i]) * scales[i];
-      values.at[i] = narrow<T>(rstds[i] * (g - average[i].dy - xhat * average[i].dy_xhat));
-    }
+    for (int i = 0; i < n; ++i)
+      values.at[i] = narrow<T>(widen(grads.at[i]) * scales[i] - averages[i].dy -
+                               (widen(values.at[i]) - means[i]) * averages[i].dy_xhat);
     store_vector(dx + p * shape.channels, values);
   }
 }
