@@ -56,9 +56,11 @@ class FlexiblePlacer {
   void forget_failures();
 
  private:
-  struct State {
-    double extent = 0;      // of space and time
-    double root_bytes = 0;  // the square root of its bytes
+  // Within a cache line, which is all that a search for a place reads of an interval in its way.
+  struct alignas(64) State {
+    double extent = 0;  // of space and time
+    int64_t bytes = 0;
+    double root_bytes = 0;  // the square root of the bytes
     int64_t offset = -1;    // -1: it waits to be placed
     Life life;
     Life least;                 // what it has room for in any case
@@ -84,7 +86,7 @@ class FlexiblePlacer {
   };
   class CostsBelow;
 
-  int64_t top(size_t interval) const { return states_[interval].offset + intervals_[interval].bytes; }
+  int64_t top(size_t interval) const { return states_[interval].offset + states_[interval].bytes; }
   Key key(int64_t offset, size_t number) const { return (static_cast<Key>(offset) << number_bits_) + number; }
   int64_t offset_of(Key key) const { return static_cast<int64_t>(key >> number_bits_); }
   size_t number_of(Key key) const { return key & ((Key{1} << number_bits_) - 1); }
@@ -93,6 +95,7 @@ class FlexiblePlacer {
   std::optional<double> shared_time(size_t a, size_t b) const;
   Removal removal(size_t placed, size_t interval) const;
   void bring_apart(size_t placed, size_t interval);
+  void sort(std::vector<Key>& keys);
   void find_meetings(size_t interval);
   int64_t lowest_hole(size_t interval) const;
   Spot cheapest_spot(size_t interval);
@@ -116,7 +119,7 @@ class FlexiblePlacer {
   std::vector<int32_t> waiting_;             // a heap, the hardest on top
   // Of the interval that is placed now.
   std::vector<int32_t> meetings_;
-  std::vector<Key> met_first_, met_later_, tops_;
+  std::vector<Key> met_first_, met_later_, tops_, counted_;
   std::vector<Border> begins_, ends_;
   std::vector<double> cost_on_top_;  // by meeting
 };
