@@ -59,10 +59,11 @@ CallKeys lean_calls_for(const Plan& plain, int64_t budget_bytes, const KernelCat
 std::vector<KernelCandidate> LeanCatalog::candidates(const OpDef& op, const OpCall& call,
                                                      llvm::ArrayRef<Type> results) const {
   std::vector<KernelCandidate> all = all_.candidates(op, call, results);
+  const auto lean = find_lean(all);
+  if (lean == all.end()) return all;
   llvm::SmallVector<const Type*, 6> operands;
   for (size_t i = 0; i < call.count(); ++i) operands.push_back(call.has(i) ? &call.operand(i) : nullptr);
-  if (!lean_.count(key_of(op, operands, results))) return all;
-  if (const auto lean = find_lean(all); lean != all.end()) std::rotate(all.begin(), lean, lean + 1);
+  if (lean_.count(key_of(op, operands, results))) std::rotate(all.begin(), lean, lean + 1);
   return all;
 }
 
