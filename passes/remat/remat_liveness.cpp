@@ -155,11 +155,12 @@ void RematLiveness::put(ProgramPoint at) {
 void RematLiveness::take(ProgramPoint at) {
   llvm::SmallVector<ProgramPoint, 8> moved_ends;
   for (int32_t v : op(at).reads) {
-    ProgramPoint end = last_use(v, at);
+    const ProgramPoint start = made(v, at), until = next_made(v, start);
+    const ProgramPoint end = last_use_before(v, start, until);
     auto& uses = uses_[v];
     uses.erase(std::lower_bound(uses.begin(), uses.end(), at));
     if (end > at) continue;
-    ProgramPoint earlier = last_use(v, at);
+    const ProgramPoint earlier = last_use_before(v, start, until);
     memory_.add(earlier.next(), at, -bytes(v));
     moved_ends.push_back(earlier);
   }
