@@ -34,6 +34,7 @@ Slab choose_slab(const GroupShape& shape, int tensors) {
   constexpr int64_t wide_bytes = 64, least_bytes = 32, most_kept = int64_t{100} << 10, least_accesses = 512;
   constexpr int64_t least_slabs = 100;  // of all samples
   Slab best;
+  if (shape.inner == 0) return best;  // slabs read their groups' first elements
   for (int64_t groups = 1; groups <= shape.groups; ++groups) {
     const int64_t channels = groups * shape.channels_per_group(), row_bytes = channels * int64_t{sizeof(T)};
     if (shape.groups % groups != 0 || channels % n != 0 || row_bytes < least_bytes) continue;
