@@ -34,7 +34,8 @@ STACK = {
     r"\d+mask_grad_flash_kernelI": 32,
     r"\d+attention_windows_kernelI.*Li8E": 16,  # windows of 64 columns, of which four blocks are on a multiprocessor
     # Three blocks; the most where each thread has the sums of its scores over the windows, too.
-    r"\d+attention_grad_windows_kernelI": 40,
+    r"\d+attention_grad_windows_kernelI": 48,
+    r"\d+attention_grad_window_boxes_kernelI": 40,  # three or four blocks
     r"\dsoftmax_rows_kernelI.*RowTeamE1E": 16,
     r"\dreduce_any_kernel": 96,             # dimensions indexed at run time, as in the next
     r"\dpad_grad_kernel": 480,

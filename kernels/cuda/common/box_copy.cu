@@ -1,5 +1,7 @@
 #include "kernels/cuda/common/box_copy.cuh"
 
+#include "kernels/cuda/common/short_boxes.cuh"
+
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -27,14 +29,16 @@ cuuint64_t size(int64_t count) { return static_cast<cuuint64_t>(count > 0 ? coun
 // first, in bytes.
 template <size_t dims>
 cudaError_t map_boxes(CUtensorMap& map, const void* tensor, const cuuint64_t (&sizes)[dims],
-                      const cuuint64_t (&steps)[dims - 1], const cuuint32_t (&box)[dims]) {
+                      const cuuint64_t (&steps)[dims - 1], const cuuint32_t (&box)[dims],
+                      CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_128B,
+                      CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B) {
   const auto encode = map_encoder();
   if (!encode) return cudaErrorNotSupported;
   cuuint32_t every[dims];
   std::fill_n(every, dims, 1);
-  const CUresult result = encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, dims, const_cast<void*>(tensor), sizes, steps,
-                                 box, every, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result =
+      encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, dims, const_cast<void*>(tensor), sizes, steps, box, every,
+             CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
@@ -47,6 +51,15 @@ cudaError_t map_rows(CUtensorMap& map, const void* tensor, int64_t batch, int64_
   return map_boxes(map, tensor, {size(depth), size(heads), size(rows), size(batch)},
                    {size(depth * element_bytes), size(step * element_bytes), size(rows * step * element_bytes)},
                    {box_depth, 1, static_cast<cuuint32_t>(box_rows), 1});
+}
+
+cudaError_t map_short_rows(CUtensorMap& map, const void* tensor, int64_t batch, int64_t rows, int64_t heads,
+                           int64_t step, int box_rows) {
+  constexpr int depth = 32;
+  return map_boxes(map, tensor, {depth, size(heads), size(rows), size(batch)},
+                   {depth * element_bytes, size(step * element_bytes), size(rows * step * element_bytes)},
+                   {depth, 1, static_cast<cuuint32_t>(box_rows), 1}, CU_TENSOR_MAP_SWIZZLE_64B,
+                   CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
 }
 
 cudaError_t map_matrix(CUtensorMap& map, const void* matrix, int64_t rows, int64_t width, int box_rows) {

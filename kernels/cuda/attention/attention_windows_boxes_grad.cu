@@ -1,0 +1,175 @@
+#include "kernels/cuda/attention/attention_windows_grad.cuh"
+#include "kernels/cuda/common/short_boxes.cuh"
+
+// Serves attention_grad and attention_grad_with_mask ("mma") in small windows on Hopper, as attention_windows_grad.cu
+// does elsewhere. The copy engine brings tiles and takes gradients away: rows of 64 bytes cost the threads more
+// accesses to the first-level cache than all of their computing, which bound the kernel.
+//
+// Gradients lie over the tiles that are read no more: dv over a warp's own rows of v, and, once dS has come together,
+// dk over dy and dq over q. A stage is filled again in the middle of the next window, when these have been read.
+
+namespace plimsoll::cuda {
+namespace {
+
+struct WindowMaps {
+  CUtensorMap q, dy, k, v, dq, dk, dv;
+
+  [[nodiscard]] cudaError_t fill(const AttentionShape& n, const AttentionGradCall& grads) {
+    const auto map = [&](CUtensorMap& to, const void* tensor, int64_t rows, int64_t step, int64_t box_rows) {
+      return map_short_rows(to, tensor, n.batch, rows, n.heads, step, static_cast<int>(box_rows));
+    };
+    constexpr int of_warp = 16;
+    const int64_t y_step = n.heads * n.depth;
+    for (cudaError_t error :
+         {map(q, grads.q, n.rows, n.q_step, n.rows), map(dy, grads.dy, n.rows, y_step, n.rows),
+          map(k, grads.k, n.columns, n.k_step, n.columns), map(v, grads.v, n.columns, n.v_step, n.columns),
+          map(dq, grads.dq, n.rows, n.q_step, of_warp), map(dk, grads.dk, n.columns, n.k_step, of_warp),
+          map(dv, grads.dv, n.columns, n.v_step, of_warp)})
+      if (error != cudaSuccess) return error;
+    return cudaSuccess;
+  }
+};
+
+template <int groups, int stages>
+struct BoxMemory {
+  WindowTileSet tiles[stages];
+  float4 added[window_tiles][groups][32];  // what the mask adds, by warp and thread
+  float2 constants[max_window];            // lse and delta of rows
+  WindowScoreGrads ds;
+  Barrier full[stages];
+};
+
+// Clears what no window has.
+template <int stages>
+__device__ void clear_rest(WindowTileSet (&tiles)[stages], int rows, int columns) {
+  constexpr int words = window_row_bytes / 16, of_tile = max_window * words;
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x); i < stages * WindowTensors * of_tile; i += window_threads) {
+    const int tile = i / of_tile, row = i / words % max_window;
+    if (row >= (tile % WindowTensors < K ? rows : columns)) reinterpret_cast<uint4*>(tiles[0][0])[i] = uint4{};
+  }
+}
+
+// A warp's gradients, as its sixteen rows of a tile: so many of them, behind which there stays 0.
+template <typename T>
+__device__ void lay_rows(unsigned char* rows, const RowSums& sums, float factor, int count) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int half = 0; half < 2; ++half)
+    if (lane / 4 + 8 * half < count)
+#pragma unroll
+      for (int word = 0; word < 4; ++word)
+        *reinterpret_cast<uint32_t*>(rows + half * eight_rows_bytes + place_in_window(lane / 4, word) + lane % 4 * 4) =
+            packed_pair<T>(sums[word][2 * half] * factor, sums[word][2 * half + 1] * factor);
+}
+
+// Windows of up to 8 * groups rows.
+template <typename T, int groups, Makes makes, int stages, int blocks>
+__global__ void __launch_bounds__(window_threads, blocks)
+    attention_grad_window_boxes_kernel(const __grid_constant__ WindowMaps maps, AttentionShape n,
+                                       AttentionGradCall grads, float* partials, int step) {
+  extern __shared__ __align__(1024) unsigned char shared_tiles[];
+  auto& memory = *reinterpret_cast<BoxMemory<groups, stages>*>(shared_tiles);
+  const int warp = static_cast<int>(threadIdx.x) / 32, heads = static_cast<int>(n.heads);
+  const int first = static_cast<int>(blockIdx.x) / heads, h = static_cast<int>(blockIdx.x) % heads;
+  const int rows = static_cast<int>(n.rows), columns = static_cast<int>(n.columns), batch = static_cast<int>(n.batch);
+  const bool leads = threadIdx.x == 0, leads_warp = threadIdx.x % 32 == 0;
+  const Head head{0, h};
+  const WindowPlaces places;
+  if (leads) {
+    for (Barrier& full : memory.full) set_up_barrier(&full, 1);
+    show_barriers_to_copies();
+  }
+  clear_rest(memory.tiles, rows, columns);
+  __syncthreads();
+  // One thread calls it.
+  const auto copy = [&](int b, int stage) {
+    if (b >= batch) return;
+    auto& tiles = memory.tiles[stage];
+    Barrier* const full = memory.full + stage;
+    arrive_with_copies(full, 2 * (rows + columns) * window_row_bytes);
+    copy_box(tiles[Q], maps.q, 0, h, 0, b, full);
+    copy_box(tiles[K], maps.k, 0, h, 0, b, full);
+    copy_box(tiles[Dy], maps.dy, 0, h, 0, b, full);
+    copy_box(tiles[V], maps.v, 0, h, 0, b, full);
+  };
+  if (leads)
+    for (int i = 0; i + 1 < stages; ++i) copy(first + i * step, i);
+  WindowRowConstants<T> constants(n, grads, head, first, step);
+  constants.read(true);
+  fill_window_additions<T>(memory.added[warp], n, head);
+
+  const int own_row = 16 * warp, own = warp * sixteen_rows_bytes;
+  float mask_sums[makes_mask_grad(makes) ? groups : 1][4] = {};
+  StagePlace<stages> at;
+#pragma unroll 1
+  for (int b = first; b < batch; b += step, at.advance()) {
+    wait_at(memory.full + at.stage, at.parity);
+    auto& tiles = memory.tiles[at.stage];
+    constants.write(memory.constants, tiles[Dy]);
+    __syncthreads();  // all constants are there
+    constants.read(b + step < batch);
+    RowSums dk = {}, dv = {}, dq = {};
+    differentiate_window<T, groups, makes>(dk, dv, memory.ds[0], mask_sums, tiles, memory.added[warp], memory.constants,
+                                           n.scale * log2_e, places);
+    lay_rows<T>(tiles[V] + own, dv, 1.0f, columns - own_row);
+    if (leads_warp) wait_for_box_reads();  // of the window before
+    __syncthreads();  // dS has come together, q and dy are read no more, and the other stage may be filled
+    if (leads) copy(b + (stages - 1) * step, at.stage == 0 ? stages - 1 : at.stage - 1);
+    lay_rows<T>(tiles[Dy] + own, dk, n.scale, columns - own_row);
+    add_window_dq<T>(dq, memory.ds[0], tiles[K], places);
+    lay_rows<T>(tiles[Q] + own, dq, n.scale, rows - own_row);
+    show_to_copies();
+    __syncwarp();
+    if (leads_warp) {
+      if (own_row < columns) {
+        store_box(tiles[V] + own, maps.dv, 0, h, own_row, b);
+        store_box(tiles[Dy] + own, maps.dk, 0, h, own_row, b);
+      }
+      if (own_row < rows) store_box(tiles[Q] + own, maps.dq, 0, h, own_row, b);
+      commit_boxes();
+    }
+  }
+  if (leads_warp) wait_for_box_reads();
+  if constexpr (makes_mask_grad(makes)) write_mask_sums(partials, mask_sums, rows, columns);
+}
+
+template <Makes makes, int stages, int blocks>
+cudaError_t launch(const AttentionShape& shape, const AttentionGradCall& grads, float* partials, int64_t& parts,
+                   cudaStream_t stream) {
+  WindowMaps maps;
+  if (cudaError_t error = maps.fill(shape, grads); error != cudaSuccess) return error;
+  parts = std::min(parts, WindowGrid(shape, blocks).blocks_per_head);
+  return with_16_bit_float(shape.type, [&](auto* element) {
+    using T = std::remove_pointer_t<decltype(element)>;
+    const auto launch_groups = [&]<int groups>(std::integral_constant<int, groups>) {
+      return launch_mma(attention_grad_window_boxes_kernel<T, groups, makes, stages, blocks>, shape.heads * parts,
+                        window_threads, static_cast<int>(sizeof(BoxMemory<groups, stages>)), stream, maps, shape, grads,
+                        partials, static_cast<int>(parts));
+    };
+    // Windows of seven by seven are the usual ones.
+    if (shape.rows <= 56) return launch_groups(std::integral_constant<int, 7>());
+    return launch_groups(std::integral_constant<int, 8>());
+  });
+}
+
+}  // namespace
+
+bool takes_window_boxes(const AttentionShape& shape) {
+  int device = 0, major = 0;
+  return shape.depth == window_depth && cudaGetDevice(&device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major == 9;
+}
+
+cudaError_t attention_grad_window_boxes(const AttentionShape& shape, const AttentionGradCall& grads,
+                                        cudaStream_t stream) {
+  int64_t parts = shape.batch;
+  return launch<Makes::OperandGrads, 2, 4>(shape, grads, nullptr, parts, stream);
+}
+
+cudaError_t attention_grads_window_boxes(const AttentionShape& shape, const AttentionGradCall& grads, float* partials,
+                                         int64_t& parts, cudaStream_t stream) {
+  return launch<Makes::Both, 2, 3>(shape, grads, partials, parts, stream);
+}
+
+}  // namespace plimsoll::cuda
