@@ -52,25 +52,33 @@ __device__ Packed<T, vector_length<T>> words_of(const uint4* slot) {
   return load_packed<vector_length<T>>(reinterpret_cast<const T*>(slot));
 }
 
-// A block's sums of the columns, in shared memory [held * n, grad_threads], and in memory [n, accesses] for each block:
-// neighbouring threads have neighbouring accesses, so that they meet neither the same bank nor the same sector.
+// A block's sums of the columns are words of four, in shared memory [held * n / 4, grad_threads], and in memory
+// [n / 4, accesses] for each block: neighbouring threads have neighbouring accesses, so that they meet neither the same
+// bank nor the same sector. Each instruction of this end runs once, and waits for its code to come: loops stay short.
 template <int held, int n>
-__device__ void keep_sums(float* of_threads, const float (&sums)[held][n]) {
+__device__ void keep_sums(float4* of_threads, const float (&sums)[held][n]) {
 #pragma unroll
   for (int k = 0; k < held; ++k)
 #pragma unroll
-    for (int i = 0; i < n; ++i) of_threads[(k * n + i) * grad_threads + static_cast<int>(threadIdx.x)] = sums[k][i];
+    for (int i = 0; i < n; i += 4)
+      of_threads[(k * n + i) / 4 * grad_threads + static_cast<int>(threadIdx.x)] =
+          make_float4(sums[k][i], sums[k][i + 1], sums[k][i + 2], sums[k][i + 3]);
 }
 // Adds up the teams' sums in the order of the teams.
 template <int n>
-__device__ void write_partials(const float* of_threads, float* partials, int team_threads, int accesses) {
-  for (int place = static_cast<int>(threadIdx.x); place < n * accesses; place += grad_threads) {
-    const int i = place / accesses, access = place - i * accesses, k = access / team_threads;
-    const float* of_first_team = of_threads + (k * n + i) * grad_threads + access - k * team_threads;
-    float sum = 0;
-#pragma unroll 4
-    for (int first = 0; first < grad_threads; first += team_threads) sum += of_first_team[first];
-    partials[int64_t{blockIdx.x} * n * accesses + place] = sum;
+__device__ void write_partials(const float4* of_threads, float* partials, int team_threads, int accesses) {
+  const int words = n / 4 * accesses;
+#pragma unroll 1
+  for (int word = static_cast<int>(threadIdx.x); word < words; word += grad_threads) {
+    const int i = word / accesses, access = word - i * accesses, k = access / team_threads;
+    const float4* const of_first_team = of_threads + (k * (n / 4) + i) * grad_threads + access - k * team_threads;
+    float4 sum{};
+#pragma unroll 2
+    for (int first = 0; first < grad_threads; first += team_threads) {
+      const float4 of_team = of_first_team[first];
+      sum = make_float4(sum.x + of_team.x, sum.y + of_team.y, sum.z + of_team.z, sum.w + of_team.w);
+    }
+    reinterpret_cast<float4*>(partials)[int64_t{blockIdx.x} * words + word] = sum;
   }
 }
 
@@ -80,6 +88,8 @@ template <typename T, typename P, bool centered, int held>
 __global__ void __launch_bounds__(grad_threads)
     norm_grad_kernel(RowNormGradCall call, int team_threads, int stages, float* scale_partials, float* bias_partials) {
   constexpr int n = vector_length<T>;
+  // One multiply-add each, instead of a difference before it: its rounding is far below that of 16-bit elements.
+  constexpr bool is_short = sizeof(T) == 2;
   constexpr auto place = [](int tensor, int k) { return (tensor * held + k) * grad_threads; };
   extern __shared__ uint4 ring[];
   __shared__ Pair of_warps[2][grad_warps];
@@ -140,7 +150,7 @@ __global__ void __launch_bounds__(grad_threads)
   for (int64_t row = first_row; row < call.rows; row += step, turn ^= 1, dx += step * call.width) {
     fetch(slots + (stage == 0 ? stages - 1 : stage - 1) * stage_size);
     const uint4* slot = slots + stage * stage_size;
-    const float mean = next_mean, rstd = next_rstd;
+    const float mean = next_mean, rstd = next_rstd, shift = -mean * rstd;
     read_statistics(row + step);
     wait_for_all_but(stages - 1);
     Pair even{0, 0}, odd{0, 0};  // two chains of additions wait less than one
@@ -151,19 +161,19 @@ __global__ void __launch_bounds__(grad_threads)
       const auto dys = words_of<T>(slot + place(1, k));
 #pragma unroll
       for (int i = 0; i < n; ++i) {
-        const float xhat = (xs[i] - mean) * rstd, d = dys[i], g = d * factors[k][i];
-        scale_sums[k][i] += d * xhat;
+        const float xhat = is_short ? xs[i] * rstd + shift : (xs[i] - mean) * rstd, d = dys[i], d_xhat = d * xhat;
+        scale_sums[k][i] += d_xhat;
         bias_sums[k][i] += d;
         Pair& sum = i % 2 == 0 ? even : odd;
-        sum = {sum.g + g, sum.g_xhat + g * xhat};
+        sum = {sum.g + d * factors[k][i], sum.g_xhat + d_xhat * factors[k][i]};
       }
     }
     const Pair sum = team_pair_sum(even + odd, of_warps, team, team_threads, turn);
     // The row is read again from shared memory: there are no registers to keep it in.
     asm volatile("" ::: "memory");
     // dx = rstd * g - rstd * avg(g) - (x - mean) * rstd^2 * avg(g * xhat)
-    const float offset = centered ? -rstd * sum.g * per_width : 0.0f;
     const float slope = -rstd * rstd * sum.g_xhat * per_width;
+    const float offset = (centered ? -rstd * sum.g * per_width : 0.0f) - (is_short ? mean * slope : 0.0f);
 #pragma unroll
     for (int k = 0; k < held; ++k) {
       if (k + 1 == held && !has_last) break;
@@ -171,7 +181,8 @@ __global__ void __launch_bounds__(grad_threads)
       const auto dys = words_of<T>(slot + place(1, k));
       float sums[n];
 #pragma unroll
-      for (int i = 0; i < n; ++i) sums[i] = (xs[i] - mean) * slope + (dys[i] * factors[k][i] * rstd + offset);
+      for (int i = 0; i < n; ++i)
+        sums[i] = (is_short ? xs[i] : xs[i] - mean) * slope + (dys[i] * factors[k][i] * rstd + offset);
       if (has_addend) {
         const auto terms = words_of<T>(slot + place(2, k));
 #pragma unroll
@@ -182,8 +193,8 @@ __global__ void __launch_bounds__(grad_threads)
     stage = stage + 1 == stages ? 0 : stage + 1;
   }
   __syncthreads();  // the sums lie over the ring, whose copies have all been waited for
-  float *scale_of_threads = reinterpret_cast<float*>(ring),
-        *bias_of_threads = scale_of_threads + held * n * grad_threads;
+  float4 *scale_of_threads = reinterpret_cast<float4*>(ring),
+         *bias_of_threads = scale_of_threads + held * n / 4 * grad_threads;
   if (scale_partials) keep_sums(scale_of_threads, scale_sums);
   if (bias_partials) keep_sums(bias_of_threads, bias_sums);
   __syncthreads();
@@ -191,8 +202,8 @@ __global__ void __launch_bounds__(grad_threads)
   if (bias_partials) write_partials<n>(bias_of_threads, bias_partials, team_threads, accesses);
 }
 
-// Rows of the grid's second dimension: dscale, dbias. Partials of a block are [width / accesses, accesses], so that
-// column c is at place c % (width / accesses) * accesses + c / (width / accesses).
+// Rows of the grid's second dimension: dscale, dbias. Partials of a block are in the order of the columns, or, from
+// `accesses` of a row, words of four as write_partials has them.
 struct ParameterSums {
   const float* partials;
   void* out;
@@ -204,7 +215,8 @@ __global__ void __launch_bounds__(combine_threads)
   const ParameterSums sums = blockIdx.y == 0 ? first : second;
   wait_for_launch_before();
   combine_partials(sums.partials, count, width, across, Add(), 0.0f, [&](int64_t place, float total) {
-    const int64_t column = place % accesses * (width / accesses) + place / accesses;
+    const int64_t word = place / 4, i = accesses > 0 ? word / accesses : 0;
+    const int64_t column = accesses > 0 ? (word - i * accesses) * (width / accesses) + 4 * i + place % 4 : place;
     static_cast<P*>(sums.out)[column] = narrow<P>(total);
   });
 }
@@ -295,7 +307,7 @@ struct RowTeams {
 
 struct Partials {
   float *scale, *bias;
-  int64_t count, width, accesses;  // accesses: as ParameterSums
+  int64_t count, width, accesses;  // accesses: 0 where partials are in the order of the columns
 };
 
 template <typename T, typename P, bool centered, int held>
@@ -360,7 +372,7 @@ cudaError_t norm_grad(const RowNormGradCall& call, cudaStream_t stream) {
                             .bias = call.dbias ? call.workspace + (call.dscale ? count * call.width : 0) : nullptr,
                             .count = count,
                             .width = call.width,
-                            .accesses = teams.fit() ? call.width / vector_length<T> : call.width};
+                            .accesses = teams.fit() ? call.width / vector_length<T> : 0};
     if (call.rows > 0)
       if (cudaError_t error = launch_first_stage<T, P, centered>(call, teams, partials, card.shared_bytes, stream);
           error != cudaSuccess)
