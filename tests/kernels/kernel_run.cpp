@@ -23,8 +23,10 @@ double tolerance_for(const KernelCase& c, const OpCall& call, const Type& result
   terms /= static_cast<double>(std::max<int64_t>(result.elements(), 1));
   if (c.op.flops)
     terms = std::max(terms, c.op.flops(call, results) / static_cast<double>(std::max<int64_t>(result.elements(), 1)));
-  // A convolution's weight gradient may be made in its operands' dtype and widened.
-  const DType made = c.op.name == "conv_dw" ? call.operand(0).dtype : result.dtype;
+  // A convolution's weight gradient may be made in its operands' dtype and widened, and a mask's gradient may be summed
+  // from dS in that of q.
+  const bool is_widened = c.op.name == "conv_dw" || c.op.name == "attention_grad_with_mask";
+  const DType made = is_widened ? call.operand(0).dtype : result.dtype;
   // Kernels for the matrix units take approximate exponentials, of capped scores two each.
   const bool approximates = c.op.name == "attention" && call.operand(0).dtype != DType::F32;
   // Hopper's matrix units keep 14 bits of the largest product of each step of a sum of 8-bit products. Sums of parts

@@ -464,8 +464,8 @@ constinit const OpDef op_attention_mask_grad{
 constinit const OpDef op_attention_grad_with_mask{
     .name = "attention_grad_with_mask",
     .summary =
-        "the results of attention_mask_grad and of attention_grad, from one dS; operands and attributes as in "
-        "attention_grad",
+        "the results of attention_mask_grad and of attention_grad, from one dS, which may be rounded to the type of q "
+        "before dmask is summed; operands and attributes as in attention_grad",
     .operands = {"q", "k?", "v?", "y?", "lse?", "dy?", "mask?", "rng?", "slopes?", "segments?"},
     .results = {"dmask", "dq", "dk?", "dv?"},
     .attrs = attention_attrs,
