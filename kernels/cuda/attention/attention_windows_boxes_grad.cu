@@ -157,7 +157,8 @@ cudaError_t launch(const AttentionShape& shape, const AttentionGradCall& grads, 
 
 bool takes_window_boxes(const AttentionShape& shape) {
   int device = 0, major = 0;
-  return shape.depth == window_depth && cudaGetDevice(&device) == cudaSuccess &&
+  return shape.depth == window_depth && shape.batch * shape.rows * shape.columns > 0 &&
+         cudaGetDevice(&device) == cudaSuccess &&
          cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major == 9;
 }
 
