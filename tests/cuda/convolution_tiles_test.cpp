@@ -164,6 +164,23 @@ TEST_SUITE("unit") {
     CHECK(!fits_grouped_tiles(odd));  // 25 classes of pixels
   }
 
+  TEST_CASE("weight gradients of groups in small blocks have three of them on a multiprocessor") {
+    for (int stride : {1, 2}) {
+      const ConvolutionSizes c = image(128, 56, 3, stride, 3, 24);
+      const GroupedWeightTiles w(c);
+      CHECK(w.warps == 4);
+      CHECK(w.pixels == 128);
+      CHECK(w.blocks() <= 396);
+      CHECK(3 * (w.shared_units() * 16 + 1024) <= 228 << 10);
+      CHECK(w.tiles.tile[0] * w.tiles.tile[1] <= w.pixels);
+    }
+    CHECK(GroupedWeightTiles(image(128, 7, 3, 1, 63, 24)).pixels == 64);  // 49 pixels an image
+    const GroupedWeightTiles large(image(64, 28, 3, 1, 32, 8));
+    CHECK(large.warps == 8);
+    CHECK(large.pixels == 64);
+    CHECK(large.blocks() <= 264);
+  }
+
   TEST_CASE("planes of depthwise tiles hold every pixel that a spot's taps meet, and zeros where there is none") {
     for (int64_t batch : {1, 5})
       for (int size : {1, 7, 14, 28, 57, 75, 130})

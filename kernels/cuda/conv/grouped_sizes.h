@@ -9,6 +9,7 @@ namespace plimsoll::cuda {
 inline constexpr int unit_channels = 8;            // 16-bit floats of a 16-byte unit of shared memory
 inline constexpr int max_unit_tiles = 8;           // units of output channels that one block makes of a group
 inline constexpr int64_t max_shared_units = 6000;  // 96,000 bytes: two blocks a multiprocessor of Hopper and of Ampere
+inline constexpr int64_t max_third_units = 4800;   // 76,800 bytes: three blocks a multiprocessor of Hopper
 inline constexpr int64_t max_weight_units = 2560;
 inline constexpr int max_block_groups = 8, max_block_warps = 16, max_dw_warps = 8;
 
@@ -99,10 +100,8 @@ struct GroupedTiles {
 // Weight gradients: blocks take some taps of some groups over a part of all tiles of pixels; the parts are added up
 // behind them.
 struct GroupedWeightTiles {
-  static constexpr int pixels = 64;
-  static constexpr int64_t wanted_blocks = 264;  // two a multiprocessor of an H200
-
   TapAxes axes;
+  int pixels;  // of a tile
   PixelTiles tiles;
   int x_units, y_units, unit_tiles, y_parts;
   int block_groups, group_blocks;
@@ -111,7 +110,27 @@ struct GroupedWeightTiles {
   int x_pixel_units, y_pixel_units;
   int64_t x_pixels, x_tile_units, y_tile_units, items, splits;
 
-  explicit GroupedWeightTiles(const ConvolutionSizes& c) : axes(forward_axes(c)), tiles(axes, pixels) {
+  // Blocks of four warps or fewer have tiles of twice the pixels, and three of them share a multiprocessor of an H200;
+  // of larger ones two do.
+  explicit GroupedWeightTiles(const ConvolutionSizes& c) : axes(forward_axes(c)), pixels(64), tiles(axes, pixels) {
+    divide(c, 264);
+    if (warps > max_dw_warps / 2) return;
+    const bool has_large_images = int64_t{c.y[0]} * c.y[1] > pixels;
+    if (has_large_images) resize(c, 128, 396);
+    if (!has_large_images || shared_units() > max_third_units) resize(c, 64, 396);
+  }
+
+  int64_t shared_units() const { return 2 * (x_tile_units + y_tile_units) + pixels / 4; }
+  int64_t blocks() const { return splits * group_blocks * tap_parts * y_parts; }
+  int64_t workspace_bytes(const ConvolutionSizes& c) const { return splits * c.weights() * 4; }
+
+ private:
+  void resize(const ConvolutionSizes& c, int tile_pixels, int64_t wanted_blocks) {
+    pixels = tile_pixels;
+    tiles = PixelTiles(axes, pixels);
+    divide(c, wanted_blocks);
+  }
+  void divide(const ConvolutionSizes& c, int64_t wanted_blocks) {
     x_units = c.x_channels / unit_channels;
     y_units = c.y_channels / unit_channels;
     y_parts = static_cast<int>(divide_up(y_units, max_unit_tiles));
@@ -144,10 +163,6 @@ struct GroupedWeightTiles {
     splits = std::clamp<int64_t>(wanted_blocks / (int64_t{group_blocks} * tap_parts * y_parts), 1, items);
     splits = divide_up(items, divide_up(items, splits));
   }
-
-  int64_t shared_units() const { return 2 * (x_tile_units + y_tile_units) + pixels / 4; }
-  int64_t blocks() const { return splits * group_blocks * tap_parts * y_parts; }
-  int64_t workspace_bytes(const ConvolutionSizes& c) const { return splits * c.weights() * 4; }
 };
 
 // 16-bit floats whose groups are whole units of channels, within what a block holds. Counts are 32 bits wide, offsets
