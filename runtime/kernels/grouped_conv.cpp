@@ -1,3 +1,4 @@
+#include "kernels/cuda/conv/grouped_runs.h"
 #include "runtime/kernels/own_conv.h"
 
 // Our own convolutions of channels in groups, for which cuDNN's kernels take many times what their bytes do: on the
@@ -40,6 +41,12 @@ bool accepts_grouped(const OpCall& call, llvm::ArrayRef<Type> results) {
 }
 
 template <ConvPass pass>
+bool accepts_grouped_runs(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return accepts_any<pass>(call, results, false) &&
+         fits_grouped_runs(sizes_of<pass>(call, results), pass == ConvPass::InputGradient);
+}
+
+template <ConvPass pass>
 bool accepts_depthwise_bands(const OpCall& call, llvm::ArrayRef<Type> results) {
   return accepts_any<pass>(call, results, false) && fits_depthwise_bands(sizes_of<pass>(call, results));
 }
@@ -73,6 +80,7 @@ struct Rates {
   double of_copy[3], of_products[3];
 };
 constexpr Rates grouped_rates{{0.6, 0.5, 0.6}, {0.13, 0.13, 0.13}};
+constexpr Rates run_rates{{0.4, 0.4, 0}, {0.35, 0.35, 0}};
 constexpr Rates band_rates{{0.65, 0.65, 0.52}, {0.4, 0.4, 0.3}};
 constexpr Rates window_rates{{0.95, 0.9, 0.95}, {0.33, 0.33, 0.3}};
 constexpr Rates depthwise_rates{{0.6, 0.6, 0.6}, {0.045, 0.045, 0.033}};
@@ -110,6 +118,17 @@ double grouped_us(const OpCall& call, const DeviceDescription& device) {
                           t.pixels * c.groups * all_taps * t.in_units * t.unit_tiles * cuda::unit_channels *
                           cuda::unit_channels;
   return predicted<pass>(call, device, grouped_rates, tflops, products, 0);
+}
+
+// Products of whole runs, with the zeros between lines, and an even count of units of terms.
+template <ConvPass pass>
+double grouped_runs_us(const OpCall& call, const DeviceDescription& device) {
+  const Types results = llvm::cantFail(infer(call));
+  const ConvolutionSizes c = sizes_of<pass>(call, results);
+  const cuda::GroupedRuns p(c, pass == ConvPass::InputGradient);
+  const double products = static_cast<double>(p.items) * p.pixels * c.groups * 2 * p.k_pairs * p.out_units *
+                          cuda::unit_channels * cuda::unit_channels;
+  return predicted<pass>(call, device, run_rates, device.matmul_tflops_for(DType::BF16), products, 0);
 }
 
 // Whole products of 16 x 8 x 16 terms, of whose terms some count.
@@ -161,6 +180,14 @@ constexpr CudaCandidate grouped(const OpDef& op) {
           .predicted_us = grouped_us<pass>};
 }
 template <ConvPass pass>
+constexpr CudaCandidate grouped_runs(const OpDef& op) {
+  return {.op = op,
+          .name = "grouped_runs",
+          .accepts = accepts_grouped_runs<pass>,
+          .predicted_us = grouped_runs_us<pass>,
+          .capability = 90};
+}
+template <ConvPass pass>
 constexpr CudaCandidate depthwise_bands(const OpDef& op) {
   return {.op = op,
           .name = "depthwise_mma",
@@ -189,6 +216,8 @@ constexpr CudaCandidate candidates[] = {
     grouped<ConvPass::Forward>(op_conv),
     grouped<ConvPass::InputGradient>(op_conv_dx),
     grouped<ConvPass::WeightGradient>(op_conv_dw),
+    grouped_runs<ConvPass::Forward>(op_conv),
+    grouped_runs<ConvPass::InputGradient>(op_conv_dx),
     depthwise_bands<ConvPass::Forward>(op_conv),
     depthwise_bands<ConvPass::InputGradient>(op_conv_dx),
     depthwise_bands<ConvPass::WeightGradient>(op_conv_dw),

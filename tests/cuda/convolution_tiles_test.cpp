@@ -1,4 +1,5 @@
 #include "kernels/cuda/conv/depthwise_planes.h"
+#include "kernels/cuda/conv/grouped_runs.h"
 
 #include <doctest/doctest.h>
 
@@ -105,6 +106,11 @@ void check_chunks(const DepthwiseWeightBands& p) {
   CHECK(8 * (p.runs - 1) * p.run_units + 16 * p.run_chunks <= 8 * p.row_units);
 }
 
+// Pixel of x or dy that tap `tap` of a line's pixel `at` meets in the run of all lines, or -1.
+int found_in_run(const GroupedRuns& p, int d, int at, int tap) {
+  return pixel_or_none((at + tap) % p.period[d] - p.pad[d], p.in[d]);
+}
+
 }  // namespace
 
 TEST_SUITE("unit") {
@@ -179,6 +185,49 @@ TEST_SUITE("unit") {
     CHECK(large.warps == 8);
     CHECK(large.pixels == 64);
     CHECK(large.blocks() <= 264);
+  }
+
+  TEST_CASE("runs of pixels have zeros wherever taps reach beyond a line") {
+    for (int size : {1, 2, 5, 14})
+      for (int kernel : {1, 2, 3, 7})
+        for (int pad = 0; pad < kernel; ++pad)
+          for (int pad_behind : {0, 1, 5}) {
+            ConvolutionSizes c = image(3, size, kernel, 1, 6, 24);
+            for (int d = 0; d < 2; ++d) c.pad[d] = pad, c.y[d] = size + pad + pad_behind - kernel + 1;
+            if (c.y[0] < 1) continue;
+            INFO(size, " pixels, ", kernel, " taps, pads ", pad, " and ", pad_behind);
+            for (bool gradient : {false, true}) {
+              if (!fits_grouped_runs(c, gradient)) continue;
+              const GroupedRuns p(c, gradient);
+              for (int d = 0; d < 2; ++d) {
+                CHECK(p.out[d] <= p.period[d]);
+                for (int at = 0; at < p.out[d]; ++at)
+                  for (int tap = 0; tap < kernel; ++tap)
+                    CHECK(found_in_run(p, d, at, tap) == pixel_or_none(at + tap - p.pad[d], p.in[d]));
+              }
+            }
+          }
+  }
+
+  TEST_CASE("runs of groups fill a multiprocessor of Hopper, and take what is without strides") {
+    for (int channels : {8, 16, 24, 32, 40, 48, 56, 64}) {
+      const ConvolutionSizes c = image(128, 28, 3, 1, 12, channels);
+      INFO(channels, " channels");
+      for (bool gradient : {false, true}) {
+        CHECK(fits_grouped_runs(c, gradient));
+        const GroupedRuns p(c, gradient);
+        const int64_t blocks = channels == 64 ? 1 : p.blocks_of_processor();
+        CHECK(blocks * (p.shared_units() * 16 + 1024) <= 228 << 10);
+        CHECK(p.blocks() <= 132 * p.blocks_of_processor());
+        CHECK(p.items * p.pixels >= c.batch * p.image_pixels);
+      }
+    }
+    CHECK(GroupedRuns(image(128, 56, 3, 1, 3, 24), false).pixels == 512);
+    CHECK(GroupedRuns(image(1, 56, 3, 1, 3, 24), false).pixels == 256);  // too few tiles otherwise
+    CHECK(GroupedRuns(image(128, 28, 3, 1, 32, 8), false).block_groups == 2);
+    CHECK(!fits_grouped_runs(image(128, 28, 3, 2, 12, 24), false));
+    CHECK(!fits_grouped_runs(image(128, 28, 7, 1, 12, 64), false));  // 400 KB of weights a group
+    CHECK(!fits_grouped_runs(image(128, 28, 3, 1, 12, 72), false));
   }
 
   TEST_CASE("planes of depthwise tiles hold every pixel that a spot's taps meet, and zeros where there is none") {
