@@ -176,6 +176,7 @@ class SplitSearch {
                            " equal chunks of the batch");
     }
     if (Status s = consider_all(std::move(candidates), budget_bytes, best)) return s;
+    if (Status s = consider_leanest(budget_bytes, best)) return s;
     if (!is_split || !best || splits_->derived() == SplitPrograms::Derived::All || !may_be_long(best->promised_bytes()))
       return best;
     // Nothing fits, and long programs may need less. The short ones that are kept are those that were looked at.
@@ -290,6 +291,21 @@ class SplitSearch {
       if (Status s = consider_short(budget_bytes, best)) return s;
     if ((best && is_within_budget(*best)) || !wants_smallest()) return Status::success();
     return consider_smallest(std::move(candidates), budget_bytes, best);
+  }
+
+  // A refusal of a smaller budget may name what the whole batch needs where more calls have less workspace.
+  Status consider_leanest(int64_t budget_bytes, std::optional<Plan>& best) {
+    if (request_.split > 1 || !wants_smallest() || (best && is_within_budget(*best))) return Status::success();
+    Result<const JobProgram*> own = whole_for(budget_bytes), leanest = whole_for(0);
+    if (!own) return llvm::joinErrors(own.takeError(), leanest.takeError());
+    if (!leanest) return leanest.takeError();
+    if (*own == *leanest) return Status::success();
+    std::vector<const JobProgram*> candidates{*leanest};
+    if (is_short_search_worth_it(best, budget_bytes)) {
+      if (Status s = make_short(*leanest)) return s;
+      candidates.push_back(short_.at(*leanest).get());
+    }
+    return consider_smallest(candidates, budget_bytes, best);
   }
 
   // `best` becomes the plan of one of them that needs less. Two are searched at once, however many cores there are, so
