@@ -38,7 +38,12 @@ struct GroupAverages {
   }
 };
 
-// The launches for x [batch, inner, channels].
+// For x [batch, inner, channels] in slabs of samples; cudaErrorNotSupported, and nothing is launched, where
+// these are too few.
+[[nodiscard]] cudaError_t group_norm_in_slabs(const GroupNormCall& call, cudaStream_t stream);
+[[nodiscard]] cudaError_t group_dx_in_slabs(const GroupNormGradCall& call, GradSums* planes, cudaStream_t stream);
+
+// For any such x.
 [[nodiscard]] cudaError_t group_norm_channels_last(const GroupNormCall& call, cudaStream_t stream);
 [[nodiscard]] cudaError_t group_dx_channels_last(const GroupNormGradCall& call, GradSums* planes, cudaStream_t stream);
 
