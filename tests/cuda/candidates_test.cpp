@@ -1,51 +1,11 @@
-#include "runtime/cuda/cuda_catalog.h"
-#include "runtime/kernels/space_to_batch.h"
-#include "runtime/kernels/space_to_depth.h"
-
-#include <doctest/doctest.h>
+#include "tests/support/kernel_candidates.h"
 
 #include <set>
 
 // What planning learns of the CUDA kernels, with no device present: which ops have one for what their samples ask.
 
 using namespace plimsoll;
-
-namespace {
-
-DeviceDescription any_device() {
-  DeviceDescription device;
-  device.backend = "cuda";
-  return device;
-}
-
-// The best candidate of an op for one of its samples.
-KernelCandidate best_candidate(const CudaCatalog& catalog, const OpDef& op, const Sample& sample) {
-  llvm::SmallVector<const Type*, 4> types;
-  for (const SampleOperand& operand : sample.operands)
-    types.push_back(operand.fill == SampleOperand::Fill::Absent ? nullptr : &operand.type);
-  const OpCall call(op, sample.attrs, types);
-  Result<Types> results = infer(call);
-  REQUIRE(results);
-  return catalog.candidates(op, call, *results).front();
-}
-
-// All candidates of a call in their order, a space behind each.
-std::string names_of(const CudaCatalog& catalog, llvm::StringRef op, const Attrs& attrs,
-                     llvm::ArrayRef<Type> operands) {
-  llvm::SmallVector<const Type*, 4> types;
-  for (const Type& type : operands) types.push_back(&type);
-  const OpCall call(get_op(op), attrs, types);
-  Result<Types> results = infer(call);
-  REQUIRE(results);
-  std::string names;
-  for (const KernelCandidate& candidate : catalog.candidates(get_op(op), call, *results)) names += candidate.name + " ";
-  return names;
-}
-
-// Of a convolution, as names_of lists them.
-const std::string cudnn_plans = "cudnn cudnn_2 cudnn_3 cudnn_4 cudnn_5 cudnn_6 ", lean = "cudnn_lean reference ";
-
-}  // namespace
+using namespace plimsoll::testing;
 
 TEST_SUITE("unit") {
   TEST_CASE("an op with a CUDA kernel has one for each of its samples") {
@@ -133,76 +93,6 @@ TEST_SUITE("unit") {
     CHECK(with_mask(64) == "mma flash reference ");
     CHECK(names(64, {}) == "cudnn_ordered mma flash reference ");
     CHECK(names(64, {open}) == "mma flash reference ");
-  }
-
-  TEST_CASE("predictions know that cuDNN is slow where channels are in groups") {
-    const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
-    auto predicted_us = [&](int64_t groups, int64_t kernel) {
-      const Type x(DType::BF16, {64, 56, 56, 96}), w(DType::BF16, {96, kernel, kernel, 96 / groups});
-      const std::vector<const Type*> types{&x, &w};
-      const Attrs attrs{{"channels_last", int64_t{1}}, {"groups", groups}};
-      const OpCall call(get_op("conv"), attrs, types);
-      for (const KernelCandidate& kernel :
-           CudaCatalog(h200).candidates(get_op("conv"), call, llvm::cantFail(infer(call))))
-        if (kernel.name == "cudnn") return kernel.predicted_us;
-      return -1.0;
-    };
-    CHECK(predicted_us(1, 3) > 0);
-    CHECK(predicted_us(96, 7) > 1.5 * predicted_us(96, 3));
-    CHECK(predicted_us(4, 3) > predicted_us(96, 7));
-  }
-
-  TEST_CASE("predictions know a bias that is added in a launch of its own, and tiles of 64 channels") {
-    const CudaCatalog h200(llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200")));
-    const auto us = [&](int64_t channels, bool has_bias) {
-      const Type x(DType::BF16, {64, 56, 56, 128}), w(DType::BF16, {channels, 3, 3, 128}),
-          bias(DType::BF16, {channels});
-      std::vector<const Type*> types{&x, &w};
-      if (has_bias) types.push_back(&bias);
-      const Attrs attrs{{"channels_last", int64_t{1}}, {"pads", Ints{1, 1, 1, 1}}};
-      const OpCall call(get_op("conv"), attrs, types);
-      return h200.candidates(get_op("conv"), call, llvm::cantFail(infer(call))).front().predicted_us;
-    };
-    CHECK(us(64, true) > 1.1 * us(64, false));
-    CHECK(us(32, false) > 0.8 * us(64, false));
-    CHECK(us(128, false) > 1.5 * us(64, false));
-  }
-
-  TEST_CASE("convolutions in groups go to our own kernels where these are predicted to be faster") {
-    const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
-    const CudaCatalog catalog(h200);
-    auto first = [&](llvm::StringRef op, const Attrs& attrs, llvm::ArrayRef<Type> operands) {
-      const std::string all = names_of(catalog, op, attrs, operands);
-      CHECK(llvm::StringRef(all).contains("cudnn "));
-      CHECK(llvm::StringRef(all).endswith(lean));
-      return llvm::StringRef(all).split(' ').first.str();
-    };
-    auto attrs_of = [](int64_t groups, int64_t pad, int64_t stride) {
-      return Attrs{{"channels_last", int64_t{1}},
-                   {"groups", groups},
-                   {"pads", Ints{pad, pad, pad, pad}},
-                   {"strides", Ints{stride, stride}}};
-    };
-    const Type x(DType::BF16, {64, 28, 28, 96}), half(DType::BF16, {64, 14, 14, 96});
-    const Type wide(DType::BF16, {96, 3, 3, 24}), dots(DType::BF16, {96, 7, 7, 1});
-    CHECK(first("conv", attrs_of(4, 1, 1), {x, wide}) == "grouped_runs");
-    CHECK(first("conv", attrs_of(4, 1, 2), {x, wide}) == "grouped_mma");
-    CHECK(first("conv", attrs_of(96, 3, 1), {x, dots}) == "depthwise_mma");
-    CHECK(first("conv", attrs_of(96, 1, 2), {x, Type(DType::BF16, {96, 3, 3, 1})}) == "depthwise_windows");
-    CHECK(first("conv", attrs_of(96, 1, 3), {x, Type(DType::BF16, {96, 3, 3, 1})}) == "depthwise");
-    Attrs of_x = attrs_of(4, 1, 2), of_w = of_x;
-    of_x.set("shape", Ints(x.shape.begin(), x.shape.end()));
-    of_w.set("shape", Ints(wide.shape.begin(), wide.shape.end()));
-    of_w.set("dtype", DType::F32);
-    CHECK(first("conv_dx", of_x, {half, wide}) == "grouped_mma");
-    CHECK(first("conv_dw", of_w, {x, half}) == "grouped_mma");
-    const Type odd(DType::BF16, {64, 28, 28, 36}), odd_w(DType::BF16, {36, 3, 3, 12});
-    CHECK(first("conv", attrs_of(3, 1, 1), {odd, odd_w}) == "cudnn");
-    Attrs planes = attrs_of(4, 1, 1);
-    planes.set("channels_last", int64_t{0});
-    CHECK(first("conv", planes, {Type(DType::BF16, {64, 96, 28, 28}), Type(DType::BF16, {96, 24, 3, 3})}) == "cudnn");
-    const Type exact(DType::F32, {64, 28, 28, 96}), exact_dots(DType::F32, {96, 7, 7, 1});
-    CHECK(llvm::StringRef(names_of(catalog, "conv", attrs_of(96, 3, 1), {exact, exact_dots})).contains("depthwise "));
   }
 
   TEST_CASE("sums along lines that fit shared memory need no sort") {
@@ -350,48 +240,6 @@ TEST_SUITE("unit") {
     CHECK_FALSE(CudaCatalog(a100).preferences().exact_gelu_epilogues);
   }
 
-  TEST_CASE("on Hopper the sums of batch norms are made beside products of pixels, in 16 bits and without strides") {
-    const DeviceCatalog devices = llvm::cantFail(DeviceCatalog::builtin());
-    const DeviceDescription h200 = llvm::cantFail(devices.find("h200")), a100 = llvm::cantFail(devices.find("a100"));
-    const Attrs last{{"channels_last", int64_t{1}}};
-    struct Shape {
-      int64_t size, from, to;
-      double us;  // as measured
-    };
-    const auto first_of = [&](llvm::StringRef op, const Attrs& attrs, llvm::ArrayRef<const Type*> types) {
-      const OpCall call(get_op(op), attrs, types);
-      return CudaCatalog(h200).candidates(call.op, call, llvm::cantFail(infer(call))).front();
-    };
-    for (const Shape& s :
-         {Shape{56, 64, 256, 157.9}, {56, 256, 64, 131.2}, {28, 128, 512, 86.1}, {14, 1024, 256, 55.7}}) {
-      CAPTURE(s.from);
-      const Type x(DType::BF16, {256, s.size, s.size, s.from}), w(DType::BF16, {s.to, 1, 1, s.from});
-      const KernelCandidate first = first_of("conv_moments", last, {&x, &w});
-      CHECK(first.name == "warpgroup_moments");
-      CHECK(first.predicted_us == doctest::Approx(s.us).epsilon(0.2));
-    }
-    for (const Shape& s : {Shape{56, 64, 256, 415.6}, {14, 512, 1024, 151.2}}) {
-      CAPTURE(s.from);
-      const Type dy(DType::BF16, {256, s.size, s.size, s.from}), w(DType::BF16, {s.from, 1, 1, s.to}),
-          x(DType::BF16, {256, s.size, s.size, s.to}), channel(DType::F32, {s.to});
-      const Attrs attrs{{"channels_last", int64_t{1}}, {"eps", 1e-5}, {"shape", Ints(x.shape.begin(), x.shape.end())}};
-      const KernelCandidate first =
-          first_of("conv_dx_sums", attrs, {&dy, &w, &x, &channel, &channel, &channel, nullptr, &x, &x});
-      CHECK(first.name == "warpgroup_sums");
-      CHECK(first.predicted_us == doctest::Approx(s.us).epsilon(0.2));
-    }
-    const Type x(DType::F16, {8, 14, 14, 64}), w(DType::F16, {128, 1, 1, 64}), taps(DType::F16, {128, 3, 3, 64}),
-        odd(DType::F16, {100, 1, 1, 64});
-    Attrs strides = last;
-    strides.set("strides", Ints{2, 2});
-    const std::string library = "cudnn cudnn_2 cudnn_3 cudnn_4 cudnn_5 cudnn_6 reference ";
-    CHECK(names_of(CudaCatalog(h200), "conv_moments", last, {x, w}) == "warpgroup_moments " + library);
-    CHECK(names_of(CudaCatalog(h200), "conv_moments", strides, {x, w}) == library);
-    CHECK(names_of(CudaCatalog(h200), "conv_moments", last, {x, taps}) == library);
-    CHECK(names_of(CudaCatalog(h200), "conv_moments", last, {x, odd}) == library);
-    CHECK(names_of(CudaCatalog(a100), "conv_moments", last, {x, w}) == library);
-  }
-
   TEST_CASE("an odd number of columns of aligned rows is a product of most of them and one of the rest") {
     const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
     const CudaCatalog catalog(h200);
@@ -455,110 +303,6 @@ TEST_SUITE("unit") {
           "cublaslt cublaslt_2 cublaslt_3 cublaslt_4 cublaslt_bgrad cublaslt_bgrad_2 reference ");
     CHECK(names_of(catalog, "linear_dw", bias, {odd_x, dy}) == "cublaslt cublaslt_2 cublaslt_3 cublaslt_4 reference ");
     CHECK(names_of(catalog, "linear_dw", {}, {x, dy}) == "cublaslt cublaslt_2 cublaslt_3 cublaslt_4 reference ");
-  }
-
-  TEST_CASE("cuDNN's other plans of a convolution stand behind its first choice") {
-    const CudaCatalog catalog(any_device());
-    const Type x(DType::BF16, {2, 16, 8, 8}), w(DType::BF16, {16, 16, 1, 1});
-    const Attrs of_x{{"shape", x.shape}}, of_w{{"shape", w.shape}};
-    for (const auto& [op, attrs, other] : {std::tuple<const char*, Attrs, Type>{"conv", {}, w},
-                                           {"conv_dx", of_x, w},
-                                           {"conv_dw", of_w, x},
-                                           {"conv_transpose", {}, w}})
-      CHECK(names_of(catalog, op, attrs, {x, other}) == cudnn_plans + lean);
-  }
-
-  TEST_CASE("a convolution of an image may go by space to depth, in 16 bits and with the channels last") {
-    const CudaCatalog catalog(any_device());
-    const Ints pads{3, 3, 3, 3}, strides{2, 2}, kernel{64, 7, 7, 3};
-    const Attrs last{{"pads", pads}, {"strides", strides}, {"channels_last", int64_t{1}}};
-    const Attrs gradient{
-        {"pads", pads}, {"strides", strides}, {"channels_last", int64_t{1}}, {"shape", kernel}, {"dtype", DType::F32}};
-    const Type x(DType::BF16, {2, 32, 32, 3}), w(DType::BF16, {64, 7, 7, 3}), y(DType::BF16, {2, 16, 16, 64});
-    CHECK(names_of(catalog, "conv", last, {x, w}) ==
-          "cudnn_space_to_depth cudnn_space_to_depth_2 cudnn_space_to_depth_3 " + cudnn_plans + lean);
-    CHECK(names_of(catalog, "conv_dw", gradient, {x, y}) ==
-          "cudnn_space_to_depth cudnn_space_to_depth_2 cudnn_space_to_depth_3 " + cudnn_plans + lean);
-    const Type wide_x(DType::BF16, {2, 32, 32, 8}), wide_w(DType::BF16, {64, 7, 7, 8}),
-        odd_w(DType::BF16, {21, 7, 7, 3}), dot(DType::BF16, {64, 1, 1, 3});
-    CHECK(names_of(catalog, "conv", last, {wide_x, wide_w}) == cudnn_plans + lean);
-    CHECK(names_of(catalog, "conv", last, {x, odd_w}) == cudnn_plans + lean);
-    CHECK(names_of(catalog, "conv", last, {x, dot}) == cudnn_plans + lean);  // reads every fourth pixel
-    CHECK(names_of(catalog, "conv", last, {Type(DType::F32, x.shape), Type(DType::F32, w.shape)}) == "cudnn " + lean);
-  }
-
-  TEST_CASE("cuDNN's time for channels in groups grows with their taps") {
-    const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
-    const Attrs attrs{
-        {"channels_last", int64_t{1}}, {"groups", int64_t{16}}, {"pads", Ints{64, 64}}, {"shape", Ints{8, 499, 768}}};
-    const Type dy(DType::BF16, {8, 500, 768}), w(DType::BF16, {768, 128, 48});
-    const Type* types[] = {&dy, &w};
-    const OpCall call(get_op("conv_dx"), attrs, types);
-    double library_us = 0, own_us = 0;
-    for (const KernelCandidate& candidate : CudaCatalog(h200).candidates(call.op, call, llvm::cantFail(infer(call)))) {
-      if (candidate.name == "cudnn") library_us = candidate.predicted_us;
-      if (candidate.name == "grouped_mma") own_us = candidate.predicted_us;
-    }
-    CHECK(own_us > 0);
-    CHECK(library_us > 5 * own_us);
-  }
-
-  TEST_CASE("space to depth leaves no strides and no pads: blocks of 2 x 2 pixels of 3 channels are pixels of 16") {
-    const Attrs attrs{{"pads", Ints{3, 3, 3, 3}}, {"strides", Ints{2, 2}}, {"channels_last", int64_t{1}}};
-    const SpaceToDepthConvolution stem(attrs, Type(DType::BF16, {256, 224, 224, 3}), {64, 7, 7, 3},
-                                       {256, 112, 112, 64});
-    CHECK(to_string(stem.x_type) == "bf16[256,115,115,16]");
-    CHECK(to_string(stem.w_type) == "bf16[64,4,4,16]");
-    CHECK(stem.bytes() == 256 * 115 * 115 * 16 * 2 + 64 * 4 * 4 * 16 * 2);
-    const Attrs line{{"strides", Ints{5}}, {"channels_last", int64_t{1}}};
-    const SpaceToDepthConvolution wave(line, Type(DType::F16, {4, 102, 1}), {8, 10, 1}, {4, 19, 8});
-    CHECK(to_string(wave.x_type) == "f16[4,1,20,8]");
-    CHECK(to_string(wave.w_type) == "f16[8,1,2,8]");
-    CHECK(wave.x.read[1] == 100);  // the last two are in no window
-  }
-
-  TEST_CASE("a convolution with dilations that cuDNN has no kernels for may go by space to batch") {
-    const CudaCatalog catalog(any_device());
-    const Type x(DType::BF16, {48, 64, 64, 2048}), w(DType::BF16, {256, 3, 3, 2048}), y(DType::BF16, {48, 64, 64, 256});
-    auto attrs_of = [](int64_t dilation, int64_t pad) {
-      return Attrs{
-          {"dilations", Ints{dilation, dilation}}, {"pads", Ints{pad, pad, pad, pad}}, {"channels_last", int64_t{1}}};
-    };
-    const std::string phases = "cudnn_space_to_batch cudnn_space_to_batch_2 cudnn_space_to_batch_3 ";
-    Attrs of_x = attrs_of(12, 12), of_w = of_x, of_narrow_w = of_x;
-    of_x.set("shape", Ints(x.shape.begin(), x.shape.end()));
-    of_w.set("shape", Ints(w.shape.begin(), w.shape.end()));
-    of_narrow_w = of_w;
-    of_w.set("dtype", DType::F32);
-    const std::string phases_first = phases + cudnn_plans + lean;
-    CHECK(names_of(catalog, "conv", attrs_of(12, 12), {x, w}) == phases_first);
-    CHECK(names_of(catalog, "conv_dx", of_x, {y, w}) == cudnn_plans + phases + lean);
-    CHECK(names_of(catalog, "conv_dw", of_w, {x, y}) == cudnn_plans + phases + lean);
-    CHECK(names_of(catalog, "conv_dw", of_narrow_w, {x, y}) == cudnn_plans + lean);  // chunks are summed in f32
-    CHECK(names_of(catalog, "conv", attrs_of(8, 8), {x, w}) == cudnn_plans + lean);
-    CHECK(names_of(catalog, "conv", attrs_of(11, 11), {x, w}) == phases_first);
-    CHECK(names_of(catalog, "conv", attrs_of(12, 11), {x, w}) == cudnn_plans + lean);  // pads do not divide
-  }
-
-  TEST_CASE(
-      "space to batch leaves a dilation of 8 or less and few empty pixels, and takes a chunk of the batch at a time") {
-    auto split = [](int64_t dilation) {
-      const Attrs attrs{{"dilations", Ints{dilation, dilation}},
-                        {"pads", Ints{dilation, dilation, dilation, dilation}},
-                        {"channels_last", int64_t{1}}};
-      return *SpaceToBatchConvolution::of(attrs, Type(DType::BF16, {48, 64, 64, 2048}), {256, 3, 3, 2048},
-                                          {48, 64, 64, 256});
-    };
-    const SpaceToBatchConvolution near = split(12), far = split(36);
-    CHECK(near.runs == 4);  // 805 and 101 MB in all
-    CHECK(to_string(near.x_type) == "bf16[48,32,32,2048]");
-    CHECK(to_string(near.y_type) == "bf16[48,32,32,256]");
-    CHECK(near.dilations[0] == 6);
-    CHECK(near.pads_end[0] == 6);
-    CHECK(far.runs == 4);
-    CHECK(to_string(far.x_type) == "bf16[432,11,11,2048]");  // 66 of 6 x 11 pixels, two of them empty
-    CHECK(far.dilations[1] == 6);
-    CHECK(split(24).x.step[0] == 4);  // 3 would do for the dilation, and leave 66 pixels of 64
   }
 
   TEST_CASE("resampling has CUDA kernels but for regions of interest") {

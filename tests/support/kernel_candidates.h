@@ -1,0 +1,41 @@
+#pragma once
+
+// What a catalog of CUDA kernels offers for samples and calls, with no device present.
+
+#include "runtime/cuda/cuda_catalog.h"
+
+#include <doctest/doctest.h>
+
+namespace plimsoll::testing {
+
+inline DeviceDescription any_device() {
+  DeviceDescription device;
+  device.backend = "cuda";
+  return device;
+}
+
+// The best candidate of an op for one of its samples.
+inline KernelCandidate best_candidate(const CudaCatalog& catalog, const OpDef& op, const Sample& sample) {
+  llvm::SmallVector<const Type*, 4> types;
+  for (const SampleOperand& operand : sample.operands)
+    types.push_back(operand.fill == SampleOperand::Fill::Absent ? nullptr : &operand.type);
+  const OpCall call(op, sample.attrs, types);
+  Result<Types> results = infer(call);
+  REQUIRE(results);
+  return catalog.candidates(op, call, *results).front();
+}
+
+// All candidates of a call in their order, a space behind each.
+inline std::string names_of(const CudaCatalog& catalog, llvm::StringRef op, const Attrs& attrs,
+                            llvm::ArrayRef<Type> operands) {
+  llvm::SmallVector<const Type*, 4> types;
+  for (const Type& type : operands) types.push_back(&type);
+  const OpCall call(get_op(op), attrs, types);
+  Result<Types> results = infer(call);
+  REQUIRE(results);
+  std::string names;
+  for (const KernelCandidate& candidate : catalog.candidates(get_op(op), call, *results)) names += candidate.name + " ";
+  return names;
+}
+
+}  // namespace plimsoll::testing
