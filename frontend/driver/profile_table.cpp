@@ -34,11 +34,12 @@ ProfileTable::Row& ProfileTable::Row::operator+=(const Row& other) {
 }
 
 void ProfileTable::add(size_t function, llvm::ArrayRef<double> times) {
-  const auto calls = static_cast<double>(plan_.calls_per_step(function));
+  const int64_t runs = plan_.calls_per_step(function);
+  const auto calls = static_cast<double>(runs);
   const std::vector<Instruction>& instructions = plan_.functions[function].instructions;
   for (size_t i = 0; i < instructions.size(); ++i) {
     const Instruction& each = instructions[i];
-    Row row{1, calls * times[i], calls * each.predicted_us, calls * each.flops,
+    Row row{runs, calls * times[i], calls * each.predicted_us, calls * each.flops,
             calls * static_cast<double>(each.bytes_moved)};
     const OpDef* op = find_op(each.op);
     if (op && op->engine == Engine::Compute) {
@@ -46,7 +47,8 @@ void ProfileTable::add(size_t function, llvm::ArrayRef<double> times) {
       row.roofline_us = calls * ceilings.roofline_us();
       row.memory_us = calls * ceilings.memory_us;
       (ceilings.is_on_matrix_units ? row.matrix_us : row.vector_us) = calls * ceilings.compute_us;
-      row.launch_us = ceilings.launch_us > 0 ? calls * (ceilings.launch_us + plan_.device.kernel_us) : 0;
+      const double alone_us = std::max(ceilings.memory_us, ceilings.compute_us);
+      row.launch_us = ceilings.launch_us > 0 ? calls * plan_.device.beside_us(alone_us) : 0;
     } else {
       row.roofline_us = row.measured_us;  // links have no ceiling here
     }

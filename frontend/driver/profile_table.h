@@ -23,7 +23,7 @@ class ProfileTable {
   struct Row {
     int64_t count = 0;
     double measured_us = 0, predicted_us = 0, flops = 0, bytes = 0;
-    // Roofline, and what it is made of: what memory, the matrix units and other units take alone, and launches.
+    // Roofline, what memory, the matrix units and other units take alone, and what launches take beside.
     double roofline_us = 0, memory_us = 0, matrix_us = 0, vector_us = 0, launch_us = 0;
 
     Row& operator+=(const Row& other);

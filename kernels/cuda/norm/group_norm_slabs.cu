@@ -103,7 +103,8 @@ __device__ void add_up(GradSums (&sums)[n], GradSums* totals) {
   __syncthreads();
 }
 
-// Differences are taken from a group's first element, which is one of the elements, so that little cancels.
+// Differences are taken from a group's first element, which is one of the elements, so that little cancels. A pair is
+// first the sum of differences and of their squares, then the mean and rstd of a group.
 template <typename T>
 __global__ void __launch_bounds__(slab_threads) slab_norm_kernel(GroupNormCall call, int slab_channels, bool keeps) {
   constexpr int n = vector_length<T>;
@@ -166,7 +167,8 @@ __global__ void __launch_bounds__(slab_threads) slab_norm_kernel(GroupNormCall c
   }
 }
 
-// dx = rstd * (g - average_g - xhat * average_g_xhat), with g = dy * scale, has three factors for each channel.
+// dx = rstd * (g - average_g - xhat * average_g_xhat), with g = dy * scale, has three factors for each channel. A pair
+// is first the sums over positions, then the averages of a group times its rstd, once and twice.
 template <typename T>
 __global__ void __launch_bounds__(slab_threads)
     slab_dx_kernel(GroupNormGradCall call, GradSums* planes, int slab_channels, bool keeps) {

@@ -101,4 +101,16 @@ inline void check_bytes(const KernelCase& c) {
     CHECK(std::memcmp(got[r].data(), wanted[r].data(), static_cast<size_t>(wanted[r].type().bytes())) == 0);
 }
 
+// Each kernel that accepts the case is near the reference, with the same bits when it runs again.
+inline void check_kernels_twice(const CudaCatalog& catalog, const KernelCase& c) {
+  for (const KernelCandidate& kernel : candidates_of(catalog, c)) {
+    if (kernel.name == "reference") continue;
+    const std::vector<Tensor> got = CaseOnCard(c, kernel, {}).run(c);
+    check_results(c, got, run_reference(c));
+    const std::vector<Tensor> again = CaseOnCard(c, kernel, {}).run(c);
+    for (size_t i = 0; i < got.size(); ++i)
+      CHECK(std::memcmp(got[i].data(), again[i].data(), static_cast<size_t>(got[i].type().bytes())) == 0);
+  }
+}
+
 }  // namespace plimsoll::testing

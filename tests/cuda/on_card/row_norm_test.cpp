@@ -48,13 +48,6 @@ TEST_CASE("gradients of row norms: rows of any team are near the reference's, wi
             CAPTURE(centered);
             CAPTURE(adds);
             const KernelCase c = gradient_case(centered, rows, dtype, has_own_type ? dtype : DType::F32, adds);
-            for (const KernelCandidate& kernel : candidates_of(catalog, c)) {
-              if (kernel.name == "reference") continue;
-              const std::vector<Tensor> got = CaseOnCard(c, kernel, {}).run(c);
-              check_results(c, got, run_reference(c));
-              const std::vector<Tensor> again = CaseOnCard(c, kernel, {}).run(c);
-              for (size_t i = 0; i < got.size(); ++i)
-                CHECK(std::memcmp(got[i].data(), again[i].data(), static_cast<size_t>(got[i].type().bytes())) == 0);
-            }
+            check_kernels_twice(catalog, c);
           }
 }
