@@ -164,6 +164,17 @@ bool OffloadLevelSearch::gives_way(const Trial& trial) const {
   });
 }
 
+// No layout of the trial is lower than the tight one, so where that is above the allowance, no others are looked for.
+OffloadLevelSearch::TriedLayout OffloadLevelSearch::try_layout(const Trial& trial) const {
+  if (fits(trial)) return {.fits = true};
+  if (!is_only_too_high(trial)) return {};
+  const std::optional<Trial> tight = tightly_packed(trial);
+  if (!tight || tight->packed->copies.height_bytes > allowance_) return {.is_too_high = true};
+  std::vector<Trial> lower = packed(trial);
+  llvm::erase_if(lower, [&](const Trial& layout) { return layout.packed->copies.height_bytes > allowance_; });
+  return {.is_too_high = true, .lower = std::move(lower)};
+}
+
 // Whether the bytes that are alive are within the allowance, once `fits` has said no.
 bool OffloadLevelSearch::is_only_too_high(const Trial& trial) const {
   const TrialLayout& layout = trial.layout();

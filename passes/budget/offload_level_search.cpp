@@ -21,6 +21,8 @@
 namespace plimsoll {
 namespace {
 
+constexpr size_t trials_at_once = 2;  // whose layouts are packed beside each other
+
 // Whether the placed plan takes the time it was chosen for. That of a stage depends on other stages.
 [[maybe_unused]] bool is_time_of(const Plan& plan, size_t function, double us) {
   return std::abs(predict_timeline(plan.functions[function], plan.device).total_us - us) <= time_rounding * us;
@@ -139,19 +141,34 @@ Result<std::optional<Plan>> OffloadLevelSearch::fastest(int64_t budget_bytes, do
   return std::optional(std::move(*plan));
 }
 
-// The fastest trial that fits; false where there is none that takes less than `enough_us` of a step.
+// The fastest trial that fits; false where there is none that takes less than `enough_us` of a step. A trial that is
+// too high takes long to pack, so once there was one, the next is tried beside it. It counts only if nothing else comes
+// before it by then, so the result is that of one after the other.
 bool OffloadLevelSearch::choose(size_t f, double enough_us) {
   FunctionSearch& function = functions_[f];
+  const auto is_first = [&](const Trial& trial) {
+    return function.options.empty() || !is_later(trial, function.options.front());
+  };
   start(function);
   for (;;) {
-    while (const std::optional<Trial> trial = next(function, enough_us / calls_of(f))) {
-      if (fits(*trial)) {
-        function.chosen = *trial;
-        return true;
+    size_t at_once = 1;
+    for (;;) {
+      const std::vector<Trial> trials = next_trials(function, enough_us / calls_of(f), at_once);
+      if (trials.empty()) break;
+      std::vector<TriedLayout> tried(trials.size());
+      parallel_for(trials.size(), [&](size_t i) { tried[i] = try_layout(trials[i]); });
+      for (size_t i = 0; i < trials.size(); ++i) {
+        if (i > 0 && !is_first(trials[i])) {
+          push(function, trials[i]);
+          continue;
+        }
+        if (tried[i].fits) {
+          function.chosen = trials[i];
+          return true;
+        }
+        if (tried[i].is_too_high) at_once = trials_at_once;
+        for (const Trial& lower : tried[i].lower) push(function, lower);
       }
-      if (!is_only_too_high(*trial)) continue;
-      for (const Trial& lower : packed(*trial))
-        if (lower.packed->copies.height_bytes <= allowance_) push(function, lower);
     }
     if (function.searched || !options_.recompute || !function.options.empty()) return false;
     search(function);

@@ -113,6 +113,7 @@ class OffloadLevelSearch {
   bool bring_close(Trial& bound) const;
   static Trial pop(FunctionSearch& function);
   std::optional<Trial> next(FunctionSearch& function, double too_long_us);
+  std::vector<Trial> next_trials(FunctionSearch& function, double too_long_us, size_t count);
 
   // A function as it is with a trial's remats and copies.
   struct TriedFunction {
@@ -132,6 +133,12 @@ class OffloadLevelSearch {
   bool is_well_packed(const Trial& trial) const;
   static bool is_wasteful(const TrialLayout& layout);
   bool gives_way(const Trial& trial) const;
+  // Whether a trial fits; where its layout alone is too high, lower layouts of it that are within the allowance.
+  struct TriedLayout {
+    bool fits = false, is_too_high = false;
+    std::vector<Trial> lower = {};
+  };
+  TriedLayout try_layout(const Trial& trial) const;
   bool is_above_host(const TrialLayout& layout) const;
   bool fits(const Trial& trial) const;
   bool is_only_too_high(const Trial& trial) const;

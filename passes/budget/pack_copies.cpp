@@ -56,7 +56,9 @@ class CopyPacking {
     return copies;
   }
 
+  // Where the tight layout takes hardly longer than any can, it stands for all.
   std::vector<PackedCopies> down_to(const PackedCopies& tight) {
+    if (tight.overlap.total_us <= max_slowdown * wide_.total_us) return {tight};
     const std::vector<Life> wanted = lives_.lives_of(wanted_);
     const int64_t peak = lives_.peak_of(wanted);
     std::vector<PackedCopies> layouts;
