@@ -175,7 +175,7 @@ class SplitSearch {
         return usage_error("no value of the model allows " + llvm::Twine(request_.split) +
                            " equal chunks of the batch");
     }
-    if (Status s = consider_all(std::move(candidates), budget_bytes, best)) return s;
+    if (Status s = consider_all(candidates, budget_bytes, best)) return s;
     if (Status s = consider_leanest(budget_bytes, best)) return s;
     if (!is_split || !best || splits_->derived() == SplitPrograms::Derived::All || !may_be_long(best->promised_bytes()))
       return best;
@@ -184,7 +184,7 @@ class SplitSearch {
     candidates.clear();
     for (const std::unique_ptr<JobProgram>& split : splits_->worthwhile())
       if (split->is_long) candidates.push_back(split.get());
-    if (Status s = consider_smallest(std::move(candidates), budget_bytes, best)) return s;
+    if (Status s = consider_smallest(candidates, budget_bytes, best)) return s;
     return best;
   }
 
@@ -197,12 +197,12 @@ class SplitSearch {
     return !best || best->predicted_step_us > max_slowdown_of_usual * plain.predicted_step_us;
   }
 
-  // `best`, if any a plan within the budget, becomes what short searches of the programs that were looked at find where
-  // that is better. Where nothing is within the budget, it becomes the plan of these that needs least.
-  Status consider_short(int64_t budget_bytes, std::optional<Plan>& best) {
+  // `best`, if any a plan within the budget, becomes what short searches of the programs that were looked at find
+  // within the budget where that is better. These are added to `candidates`.
+  Status consider_short(int64_t budget_bytes, std::optional<Plan>& best, std::vector<const JobProgram*>& candidates) {
     Result<const JobProgram*> lean = whole_for(budget_bytes);
     if (!lean) return lean.takeError();
-    std::vector<const JobProgram*> usual, candidates;
+    std::vector<const JobProgram*> usual;
     if (request_.split <= 1) usual.push_back(*lean);
     if (request_.split <= 1 && *lean != whole_.get()) usual.push_back(whole_.get());
     for (llvm::ArrayRef<std::unique_ptr<JobProgram>> splits : {splits_->worthwhile(), splits_->others()})
@@ -214,8 +214,7 @@ class SplitSearch {
     for (const JobProgram* candidate : usual) candidates.push_back(short_.at(candidate).get());
     for (const JobProgram* candidate : candidates)
       if (Status s = consider(*candidate, budget_bytes, best)) return s;
-    if (best || !wants_smallest()) return Status::success();
-    return consider_smallest(std::move(candidates), budget_bytes, best);
+    return Status::success();
   }
 
   // Makes those that are not there yet.
@@ -283,14 +282,17 @@ class SplitSearch {
   }
 
   // `best` becomes the plan of a candidate that is better. Where none is within the budget, the plan that needs least
-  // is looked for where bounds, and what short searches found, show that it may be.
-  Status consider_all(std::vector<const JobProgram*> candidates, int64_t budget_bytes, std::optional<Plan>& best) {
+  // is looked for where bounds show that it may be. Short searches come last: they mostly end where what the others
+  // found bounds them.
+  Status consider_all(llvm::ArrayRef<const JobProgram*> candidates, int64_t budget_bytes, std::optional<Plan>& best) {
     for (const JobProgram* candidate : candidates)
       if (Status s = consider(*candidate, budget_bytes, best)) return s;
+    std::vector<const JobProgram*> short_candidates;
     if (is_short_search_worth_it(best, budget_bytes))
-      if (Status s = consider_short(budget_bytes, best)) return s;
+      if (Status s = consider_short(budget_bytes, best, short_candidates)) return s;
     if ((best && is_within_budget(*best)) || !wants_smallest()) return Status::success();
-    return consider_smallest(std::move(candidates), budget_bytes, best);
+    if (Status s = consider_smallest(candidates, budget_bytes, best)) return s;
+    return consider_smallest(short_candidates, budget_bytes, best);
   }
 
   // A refusal of a smaller budget may name what the whole batch needs where more calls have less workspace.
