@@ -20,7 +20,7 @@ using namespace remat;
 constexpr double effort = 0.25;         // of what a layout gets otherwise, for each way to a low one,
 constexpr int64_t least_rounds = 8;     // and at least so many times what it takes to place each buffer once
 constexpr double share_aside = 0.6;     // of the work, for lower prices of lives
-constexpr double attempt_share = 0.12;  // of the work, for each step down
+constexpr double attempt_share = 0.12;  // of the work, for each way to press a layout lower
 constexpr int max_rounds = 6;
 constexpr int max_layouts_anew = 3;  // where pressing one lower fails or costs time
 // Shares of the live peak that a layout may take above it: a tight one, one where that is not found, and the first of
@@ -95,6 +95,8 @@ class CopyPacking {
     return static_cast<int64_t>((1 + share) * static_cast<double>(peak)) / unit * unit;
   }
 
+  int64_t most_steps_down() const { return static_cast<int64_t>(attempt_share * static_cast<double>(steps_)); }
+
   int64_t tight_bytes(int64_t peak) const { return std::max(peak, bytes_above(peak, tight_share)); }
 
   // Once some of the work was in vain, lives are given up more easily.
@@ -147,18 +149,20 @@ class CopyPacking {
     FlexiblePlacer placer = high.placer;
     placer.press(tight_bytes(lives_.peak_of(lives)), lives);
     placer.forget_failures();
-    return found(std::move(placer), high.steps_left, 0, enough_us);
+    const int64_t some = std::min(high.steps_left, most_steps_down());
+    std::optional<Found> next = found(std::move(placer), some, 0, enough_us);
+    if (next) next->steps_left += high.steps_left - some;
+    return next;
   }
 
   // The layout pressed below a lower capacity. What was hard to place before is so again, so that it takes less work.
   std::optional<Found> pressed(const Found& high, int64_t capacity_bytes, llvm::ArrayRef<Life> wanted) const {
-    const auto most = static_cast<int64_t>(attempt_share * static_cast<double>(steps_));
     int64_t left = high.steps_left;
     FlexiblePlacer placer = high.placer;
     do {
       FlexiblePlacer lower = placer;
       lower.press(capacity_bytes, wanted);
-      const int64_t some = std::min(left, most);
+      const int64_t some = std::min(left, most_steps_down());
       left -= some;
       if (std::optional<Found> next = found(std::move(lower), some, 0, wide_.total_us)) {
         next->steps_left += left;
