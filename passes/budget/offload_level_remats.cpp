@@ -11,7 +11,9 @@
 namespace plimsoll {
 namespace {
 
-constexpr size_t levels_apart = 3;          // of plans that were found with other states on the host, every so many
+constexpr size_t levels_apart = 3;  // of plans that were found with other states on the host, every so many
+// A problem with copies has one more level between those whose plans are tried for each so many ops.
+constexpr size_t ops_of_close_levels = 4000;
 constexpr double remats_only_share = 0.25;  // share of the work for remats alone, from which searches with copies start
 
 enum : size_t { OfAnyValue, OfDearest, RematsOnly, Kinds };
@@ -124,6 +126,12 @@ void OffloadLevelSearch::take_levels(OrderVariant& order, const OrderVariant& so
   }
 }
 
+// Copies fill what a level leaves free, so plans of neighbouring levels take about as long: those of Qwen2 72B with all
+// states on the host differ by 0.3 % within a group, and each takes seconds to place.
+size_t OffloadLevelSearch::levels_apart_of(const RematProblem& problem) {
+  return has_copies(problem) ? 1 + static_cast<size_t>(problem.op_count()) / ops_of_close_levels : 1;
+}
+
 // Of plans of the source, highest level first, the lowest and every third above it.
 std::vector<RematCandidate> OffloadLevelSearch::every_third(const OrderVariant& order,
                                                             llvm::ArrayRef<RematPlan> plans) {
@@ -139,10 +147,10 @@ std::vector<RematCandidate> OffloadLevelSearch::every_third(const OrderVariant& 
   return taken;
 }
 
-// Adds the plans of a group to the levels of its order. Where the way down ends above it, the last group that it gets
-// to has the plans for lower levels.
+// Adds plans of a group to the levels of its order: the lowest, and those `apart` above it. Where the way down ends
+// above it, the last group that it gets to has the plans for lower levels.
 std::vector<RematCandidate>& OffloadLevelSearch::take_group(FunctionSearch& function, const OrderVariant& from,
-                                                            size_t kind, size_t group) const {
+                                                            size_t kind, size_t group, size_t apart) const {
   const auto place = static_cast<size_t>(&from - function.orders.data());
   OrderVariant& order = function.orders[place];
   GroupedPlans& kept = order.grouped[kind];
@@ -156,12 +164,27 @@ std::vector<RematCandidate>& OffloadLevelSearch::take_group(FunctionSearch& func
   kept.is_taken[group] = true;
   std::vector<RematCandidate>& levels = order.levels.emplace_back();
   if (order.from_source) return levels = every_third(order, plans);
-  for (RematPlan& plan : plans) levels.push_back(candidate(order.sequence.problem, std::move(plan)));
+  for (size_t i = 0; i < plans.size(); ++i)
+    if ((plans.size() - 1 - i) % apart == 0) levels.push_back(candidate(order.sequence.problem, std::move(plans[i])));
   return levels;
 }
 
-// Also those above the highest budget whose plans may need as little as the lowest. Kinds of plans are searched beside
-// each other.
+// Adds plans that are not among the levels of the order yet.
+void OffloadLevelSearch::add_missing(OrderVariant& order, llvm::ArrayRef<RematPlan> plans) {
+  std::vector<RematCandidate> missing;
+  for (const RematPlan& plan : plans) {
+    const bool is_there = llvm::any_of(order.levels, [&](const std::vector<RematCandidate>& levels) {
+      return llvm::any_of(levels, [&](const RematCandidate& other) {
+        return other.plan.remats == plan.remats && other.plan.reloads == plan.reloads;
+      });
+    });
+    if (!is_there) missing.push_back(candidate(order.sequence.problem, plan));
+  }
+  order.levels.push_back(std::move(missing));
+}
+
+// All plans of groups, also those above the highest budget that may need as little as the lowest. Kinds of plans are
+// searched beside each other.
 void OffloadLevelSearch::search_all_groups(FunctionSearch& function) const {
   struct Kind {
     OrderVariant& order;
@@ -179,26 +202,17 @@ void OffloadLevelSearch::search_all_groups(FunctionSearch& function) const {
         if (order.grouped[kind].groups->lowest_bytes(group) <= highest_allowance()) groups.push_back(group);
       kinds.push_back({order, kind, std::move(groups), {}});
     }
-  const auto is_there = [](const OrderVariant& order, const RematPlan& plan) {
-    return llvm::any_of(order.levels, [&](const std::vector<RematCandidate>& levels) {
-      return llvm::any_of(levels, [&](const RematCandidate& other) {
-        return other.plan.remats == plan.remats && other.plan.reloads == plan.reloads;
-      });
-    });
-  };
   parallel_for(kinds.size(), [&](size_t i) {
     for (size_t group : kinds[i].groups) static_cast<void>(kinds[i].searched().plans(group));
     kinds[i].close = kinds[i].searched().close_plans();
   });
   for (Kind& each : kinds) {
     for (size_t group : each.groups)
-      if (!each.order.grouped[each.kind].is_taken[group]) take_group(function, each.order, each.kind, group);
-    for (std::vector<RematPlan>& close : each.close) {
-      std::vector<RematCandidate> levels;
-      for (RematPlan& plan : close)
-        if (!is_there(each.order, plan)) levels.push_back(candidate(each.order.sequence.problem, std::move(plan)));
-      each.order.levels.push_back(std::move(levels));
-    }
+      if (!each.order.grouped[each.kind].is_taken[group])
+        take_group(function, each.order, each.kind, group, 1);
+      else if (levels_apart_of(each.order.sequence.problem) > 1)
+        add_missing(each.order, each.searched().plans(group));
+    for (const std::vector<RematPlan>& close : each.close) add_missing(each.order, close);
   }
 }
 

@@ -92,10 +92,12 @@ class OffloadLevelSearch {
   static bool is_long(const OrderVariant& order) { return order.sequence.problem.op_count() >= long_ops; }
   void group_levels(OrderVariant& order, double seconds) const;
   static void take_levels(OrderVariant& order, const OrderVariant& source);
+  static size_t levels_apart_of(const RematProblem& problem);
   static std::vector<RematCandidate> every_third(const OrderVariant& order, llvm::ArrayRef<RematPlan> plans);
   void search_all_groups(FunctionSearch& function) const;
   std::vector<RematCandidate>& take_group(FunctionSearch& function, const OrderVariant& order, size_t kind,
-                                          size_t group) const;
+                                          size_t group, size_t apart) const;
+  static void add_missing(OrderVariant& order, llvm::ArrayRef<RematPlan> plans);
 
   // The queue of trials, fastest first.
   void start(FunctionSearch& function);

@@ -74,7 +74,8 @@ void OffloadLevelSearch::search_groups(FunctionSearch& function, double too_long
   const auto groups_of = [](const Trial& trial) -> SearchedGroups& { return *trial.order->grouped[trial.kind].groups; };
   parallel_for(next.size(), [&](size_t i) { groups_of(next[i]).plans(next[i].group); });
   for (const Trial& trial : next) {
-    push_candidates(function, *trial.order, take_group(function, *trial.order, trial.kind, trial.group));
+    const size_t apart = levels_apart_of(trial.order->sequence.problem);
+    push_candidates(function, *trial.order, take_group(function, *trial.order, trial.kind, trial.group, apart));
     push_group(function, *trial.order, trial.kind);
   }
 }
