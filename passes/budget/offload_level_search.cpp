@@ -40,6 +40,9 @@ OffloadLevelSearch::OffloadLevelSearch(const LoweringInput& input, const FitOpti
       search_seconds_(search_seconds),
       is_last_(is_last),
       source_(source),
+      offered_(source    ? source->offered_
+               : is_last ? Offered::AlsoOfBackward
+                         : Offered::SavedAlone),
       functions_(input.draft.functions.size()),
       cut_(on_host.empty() || llvm::any_of(input.draft.program.functions, meets_stages)
                ? UpdateCut()
@@ -69,7 +72,7 @@ OrderVariant OffloadLevelSearch::make_order(Graph graph, size_t function, const 
   if (options_.recompute) delay_free_updates(order.graph, order.writers);
   order.host_room = room_on_host(order.graph);
   order.sequence = graph_remat_problem(order.graph, order.writers, in_.draft.device, *in_.draft.catalog,
-                                       options_.offload && options_.recompute ? order.host_room : 0);
+                                       options_.offload && options_.recompute ? order.host_room : 0, offered_);
   order.levels.emplace_back().push_back(candidate(order.sequence.problem, measure_remats(order.sequence.problem, {})));
   order.min_us = order.levels[0][0].min_us;
   return order;

@@ -154,6 +154,7 @@ class OffloadLevelSearch {
   double search_seconds_;
   bool is_last_;
   OffloadLevelSearch* source_;
+  Offered offered_;                        // values of backward may wait on the host where most states do
   std::vector<FunctionSearch> functions_;  // by function
   UpdateCut cut_;                          // without whole bytes all updates come whole
   std::optional<PlanDraft> draft_;         // of the plan laid out last

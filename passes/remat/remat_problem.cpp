@@ -12,6 +12,11 @@
 namespace plimsoll {
 namespace {
 
+// Values that backward makes are offered only where the instructions up to the next reader are so many, and where all
+// of these values together are at some place such a share of what the largest instruction holds.
+constexpr int32_t min_instructions_between = 32;
+constexpr double min_kept_share = 0.25;
+
 // The problem's values are the root values with bytes of their own in the arena's transient part.
 class ProblemBuilder {
  public:
@@ -20,6 +25,7 @@ class ProblemBuilder {
       : graph_(graph),
         device_(device),
         catalog_(catalog),
+        position_(graph.node_slots(), -1),
         value_of_(graph.value_count(), -1),
         written_(graph.value_count()) {
     instructions_ = instructions_of(graph);
@@ -29,16 +35,15 @@ class ProblemBuilder {
     problem_.collective_shares = device.collective_shares();
     for (ValueId input : graph.inputs) add_value(input, graph.type(input).bytes());
     for (const Update& update : graph.updates) add_value(update.value, 0);
-    std::vector<int32_t> position(graph.node_slots(), -1);
-    for (size_t i = 0; i < instructions_.size(); ++i) position[index_of(instructions_[i])] = static_cast<int32_t>(i);
+    for (size_t i = 0; i < instructions_.size(); ++i) position_[index_of(instructions_[i])] = static_cast<int32_t>(i);
     for (size_t i = 0; i < writers.size(); ++i)
       written_[index_of(graph.updates[i].state)].push_back(
-          {elements_of(graph.node(writers[i]), graph.updates[i].value), position[index_of(writers[i])]});
+          {elements_of(graph.node(writers[i]), graph.updates[i].value), position_[index_of(writers[i])]});
     for (NodeId id : instructions_) add_op(id);
     for (NodeId writer : writers) {
-      RematOp& op = problem_.ops[position[index_of(writer)]];
+      RematOp& op = problem_.ops[position_[index_of(writer)]];
       op.repeatable = false;
-      op.not_before = position[index_of(writer)];
+      op.not_before = position_[index_of(writer)];
     }
     for (const Output& output : graph.outputs)
       if (int32_t v = value(output.value); v >= 0) problem_.live_out[v] = 1;
@@ -48,26 +53,20 @@ class ProblemBuilder {
     return {std::move(problem_), std::move(values_), std::move(largest_), std::move(dearest_)};
   }
 
-  // Offers the values that forward saves for backward.
-  void add_offloads(int64_t host_bytes) {
+  // Offers the values that forward saves for backward, and those of backward where these are asked for.
+  void add_offloads(int64_t host_bytes, Offered offered) {
     if (device_.to_host_gb_per_s <= 0 || device_.from_host_gb_per_s <= 0) return;
-    std::vector<Offload> offloads;
-    for (size_t i = 0; i < instructions_.size(); ++i)
-      for (ValueId result : graph_.node(instructions_[i]).results) {
-        const int64_t bytes = graph_.type(result).bytes();
-        const double to_host = 1e-3 * static_cast<double>(bytes) / device_.to_host_gb_per_s;
-        const double to_device = 1e-3 * static_cast<double>(bytes) / device_.from_host_gb_per_s;
-        if (is_saved(instructions_[i], result) && std::min(to_host, to_device) >= device_.min_copy_us())
-          offloads.push_back({rounded(bytes),
-                              problem_.ops[i].cost_us,
-                              {value(result), to_host + device_.launch_us, to_device + device_.launch_us}});
-      }
+    std::vector<Offload> offloads = offloads_of([&](size_t i, ValueId result) { return is_saved(i, result); });
+    std::vector<Offload> of_backward;
+    if (offered == Offered::AlsoOfBackward && !has_collectives_ && backward_keeps_much())
+      of_backward = offloads_of([&](size_t i, ValueId result) { return kept_in_backward(i, result) > 0; });
     // Of many values of several ranks' programs those that take longest to make are offered: forward is as long as
     // copies take, and what costs less to make again is no better on the host.
     if (has_collectives_ && offloads.size() > max_offloads) keep_most_gain(offloads);
-    const bool host_is_full = take_largest(offloads, largest_) > host_bytes;
+    const int64_t saved_bytes = take_largest(offloads, largest_), kept_bytes = take_largest(of_backward, largest_);
     problem_.offloads = largest_;
-    if (!host_is_full) return;
+    if (saved_bytes + kept_bytes <= host_bytes) return;
+    llvm::append_range(offloads, of_backward);
     keep_dearest(offloads, host_bytes);
     take_largest(offloads, dearest_);
     for (const OffloadOption& option : dearest_)
@@ -81,6 +80,23 @@ class ProblemBuilder {
     double made_us;
     OffloadOption option;
   };
+
+  // Of results for which `is_offered` and whose copies take longer than a few launches.
+  template <typename IsOffered>
+  std::vector<Offload> offloads_of(IsOffered is_offered) const {
+    std::vector<Offload> offloads;
+    for (size_t i = 0; i < instructions_.size(); ++i)
+      for (ValueId result : graph_.node(instructions_[i]).results) {
+        const int64_t bytes = graph_.type(result).bytes();
+        const double to_host = 1e-3 * static_cast<double>(bytes) / device_.to_host_gb_per_s;
+        const double to_device = 1e-3 * static_cast<double>(bytes) / device_.from_host_gb_per_s;
+        if (std::min(to_host, to_device) >= device_.min_copy_us() && is_offered(i, result))
+          offloads.push_back({rounded(bytes),
+                              problem_.ops[i].cost_us,
+                              {value(result), to_host + device_.launch_us, to_device + device_.launch_us}});
+      }
+    return offloads;
+  }
 
   // Returns the bytes of the options it added.
   static int64_t take_largest(llvm::ArrayRef<Offload> offloads, std::vector<OffloadOption>& options) {
@@ -122,12 +138,50 @@ class ProblemBuilder {
 
   static constexpr size_t max_offloads = 200;  // each one makes every change of the search slower
 
-  bool is_saved(NodeId producer, ValueId result) const {
-    const Node& node = graph_.node(producer);
-    if (node.phase != Phase::Forward || node.op->engine != Engine::Compute || problem_.value_bytes[value(result)] == 0)
-      return false;
-    return llvm::any_of(readers_of(graph_, result),
+  // Whether the instruction computes the result, which has bytes of the arena.
+  bool computes_in(Phase phase, size_t instruction, ValueId result) const {
+    const Node& node = graph_.node(instructions_[instruction]);
+    return node.phase == phase && node.op->engine == Engine::Compute && problem_.value_bytes[value(result)] > 0;
+  }
+
+  bool is_saved(size_t producer, ValueId result) const {
+    return computes_in(Phase::Forward, producer, result) &&
+           llvm::any_of(readers_of(graph_, result),
                         [&](NodeId reader) { return graph_.node(reader).phase != Phase::Forward; });
+  }
+
+  // Instructions between the one of backward that makes the value and the next that reads it, or 0 where these are few.
+  int32_t kept_in_backward(size_t producer, ValueId result) const {
+    if (!computes_in(Phase::Backward, producer, result)) return 0;
+    int32_t next = 0;
+    for (NodeId reader : readers_of(graph_, result)) {
+      const int32_t at = position_[index_of(reader)];
+      next = next == 0 ? at : std::min(next, at);
+    }
+    const int32_t between = next - static_cast<int32_t>(producer) - 1;
+    return between >= min_instructions_between ? between : 0;
+  }
+
+  // Such as the gradient of a table that the head and the lookups share, or all gradients where a norm of all of them
+  // comes before the first update.
+  bool backward_keeps_much() const {
+    std::vector<int64_t> change(instructions_.size() + 1, 0);  // of kept bytes, by instruction
+    int64_t largest = 0, kept = 0, most_kept = 0;
+    for (size_t i = 0; i < instructions_.size(); ++i) {
+      const RematOp& op = problem_.ops[i];
+      int64_t bytes = op.workspace_bytes;
+      for (int32_t v : op.reads) bytes += problem_.value_bytes[v];
+      for (int32_t v : op.writes) bytes += problem_.value_bytes[v];
+      for (const InPlaceReuse& pair : op.in_place) bytes -= problem_.value_bytes[pair.written];
+      largest = std::max(largest, bytes);
+      for (ValueId result : graph_.node(instructions_[i]).results)
+        if (const int32_t between = kept_in_backward(i, result); between > 0) {
+          change[i + 1] += problem_.value_bytes[value(result)];
+          change[i + 1 + static_cast<size_t>(between)] -= problem_.value_bytes[value(result)];
+        }
+    }
+    for (int64_t bytes : change) most_kept = std::max(most_kept, kept += bytes);
+    return static_cast<double>(most_kept) >= min_kept_share * static_cast<double>(largest);
   }
 
   int32_t value(ValueId id) const { return value_of_[index_of(root_of(graph_, id))]; }
@@ -228,7 +282,8 @@ class ProblemBuilder {
   std::vector<ValueId> values_;
   std::vector<OffloadOption> largest_, dearest_;
   std::vector<NodeId> instructions_;
-  std::set<NodeId> in_flight_;  // sends and receives beside computing
+  std::vector<int32_t> position_;  // by node
+  std::set<NodeId> in_flight_;     // sends and receives beside computing
   bool has_collectives_ = false;
   llvm::SmallVector<const OpDef*, 4> collectives_;  // by kind
   std::vector<int32_t> value_of_;                   // by value of the graph; -1: a view, or persistent
@@ -239,10 +294,10 @@ class ProblemBuilder {
 }  // namespace
 
 GraphRematProblem graph_remat_problem(const Graph& graph, llvm::ArrayRef<NodeId> writers,
-                                      const DeviceDescription& device, const KernelCatalog& catalog,
-                                      int64_t host_bytes) {
+                                      const DeviceDescription& device, const KernelCatalog& catalog, int64_t host_bytes,
+                                      Offered offered) {
   ProblemBuilder builder(graph, writers, device, catalog);
-  if (host_bytes > 0) builder.add_offloads(host_bytes);
+  if (host_bytes > 0) builder.add_offloads(host_bytes, offered);
   return builder.take();
 }
 

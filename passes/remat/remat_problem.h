@@ -19,10 +19,12 @@ struct GraphRematProblem {
 // Ops have the bytes and times that lay-out will give them; values in host memory have no bytes. An op is repeatable
 // unless its record forbids it or it writes a state; an op that reads a state may run again until the state is written.
 // A value that forward makes is offered for offload if `host_bytes` is above 0, the device has a link to the host and
-// its copy takes longer than a few launches.
+// its copy takes longer than a few launches. So are, if they are asked for, values that backward makes long before they
+// are read, where these are much of what is alive.
+enum class Offered : uint8_t { SavedAlone, AlsoOfBackward };
 GraphRematProblem graph_remat_problem(const Graph& graph, llvm::ArrayRef<NodeId> writers,
                                       const DeviceDescription& device, const KernelCatalog& catalog,
-                                      int64_t host_bytes = 0);
+                                      int64_t host_bytes = 0, Offered offered = Offered::SavedAlone);
 
 // Moves updates that read nothing a step computes, such as the advance of the random counter, to the end, so that
 // whatever reads the old value may be rematerialised until then.
