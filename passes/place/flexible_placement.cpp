@@ -427,6 +427,22 @@ void FlexiblePlacer::forget_failures() {
   for (State& state : states_) state.failures = 0;
 }
 
+void FlexiblePlacer::start_from(llvm::ArrayRef<int64_t> offsets) {
+  for (std::vector<std::vector<Key>>* lists : {&placed_in_, &begun_in_})
+    for (std::vector<Key>& keys : *lists) keys.clear();
+  std::fill(bottom_.begin(), bottom_.end(), 0);
+  waiting_.clear();
+  for (size_t i = 0; i < intervals_.size(); ++i) {
+    State& state = states_[i];
+    state.is_at_bottom = false;
+    state.life = intervals_[i].wanted;
+    if (offsets[i] + state.bytes <= capacity_)
+      put(i, offsets[i]);
+    else
+      waiting_.push_back(static_cast<int32_t>(i));
+  }
+}
+
 void FlexiblePlacer::press(int64_t capacity_bytes, llvm::ArrayRef<Life> wanted) {
   capacity_ = capacity_bytes;
   for (size_t i = 0; i < intervals_.size(); ++i) {

@@ -54,6 +54,9 @@ class FlexiblePlacer {
   // From now on all are below another capacity and want these lives. What was hard to place stays so.
   void press(int64_t capacity_bytes, llvm::ArrayRef<Life> wanted);
   void forget_failures();
+  // All get the offsets of a layout in which no two share a byte while they live as wanted; those that it has above the
+  // capacity wait to be placed.
+  void start_from(llvm::ArrayRef<int64_t> offsets);
 
  private:
   // Within a cache line, which is all that a search for a place reads of an interval in its way.

@@ -58,6 +58,9 @@ void search_by_conflicts(const Piece& piece, int64_t target, Effort& effort, Pac
 // Halves the way from `best`, which must hold a packing, to `target` where that is found. For any number of buffers.
 void search_by_ejection(const Piece& piece, int64_t target, Effort& effort, Packing& best);
 
+// The same from `best` itself: what is above a lower capacity looks for a place among all others.
+void press_together(const Piece& piece, int64_t target, Effort& effort, Packing& best);
+
 // Lowers `best`, which must hold a packing, towards `target` while effort lasts.
 void search_exactly(const Piece& piece, int64_t target, Effort& effort, Packing& best);
 

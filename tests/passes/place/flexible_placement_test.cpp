@@ -85,6 +85,21 @@ TEST_SUITE("unit") {
 
   // Of 4,000 bytes a small buffer takes at most 2. Those that live for 64 steps or more lie below all others, the
   // longest at 0, and the widest fits above them. One that may live longer lies where there is room.
+  // Below 9, the third finds 3 bytes above the second and 1 below it, so that the second has to move.
+  TEST_CASE("flexible placement: starts from another layout, and what is above the capacity finds a place") {
+    const std::vector<FlexibleInterval> intervals = {fixed(2, {0, 4}), fixed(3, {2, 8}), fixed(4, {3, 9})};
+    const int64_t offsets[] = {0, 3, 6};
+    FlexiblePlacer placer(intervals, {}, 9);
+    placer.start_from(offsets);
+    REQUIRE(placer.place(steps));
+    check_placement(intervals, 9, placer.placement());
+    // Where all are below the capacity, all stay.
+    FlexiblePlacer same(intervals, {}, 10);
+    same.start_from(offsets);
+    REQUIRE(same.place(steps));
+    for (size_t i = 0; i < intervals.size(); ++i) CHECK(same.offset(i) == offsets[i]);
+  }
+
   TEST_CASE("flexible placement: small buffers with long lives lie at the bottom and stay there") {
     const std::vector<FlexibleInterval> intervals = {fixed(3996, {20, 30}),
                                                      fixed(1, {10, 89}),
