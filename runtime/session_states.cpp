@@ -1,4 +1,7 @@
 #include "ir/adapter_names.h"
+#include "ir/channels_last_weight.h"
+#include "ir/kept_copies.h"
+#include "ir/plan/update_orders.h"
 #include "ir/support/philox.h"
 #include "ir/support/strings.h"
 #include "runtime/cpu/transpose.h"
@@ -249,8 +252,11 @@ Status Session::copy_derived_state(const PlanState& state) {
   const llvm::ArrayRef<Division> divisions = state.divisions;
   source = piece_of(std::move(source), divisions.drop_front(original.divisions.size()), plan_.mesh, rank_,
                     plan_.slots[static_cast<size_t>(state.slot)].type.shape);
+  const bool channels_last =
+      is_kept_copy(state.role, state.init) && update_orders_of(plan_, state.init.source).copy_channels_last;
+  const WeightOrder order(source.type().shape, channels_last);
   return executor_->write(state.slot, [&](const TensorView& view) {
-    for_each_element(view.elements(), [&](int64_t i) { view.set(i, source.get(i)); });
+    for_each_element(view.elements(), [&](int64_t i) { view.set(order.place_of(i), source.get(i)); });
     return Status::success();
   });
 }

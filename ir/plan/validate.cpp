@@ -1,7 +1,8 @@
 #include "ir/plan/validate.h"
 
+#include "ir/channels_last_weight.h"
 #include "ir/kept_copies.h"
-
+#include "ir/plan/update_orders.h"
 #include "ir/verify.h"
 
 #include "llvm/ADT/StringMap.h"
@@ -181,9 +182,11 @@ Status Validator::states() {
 // What changes one of the two changes the other.
 Status Validator::copy(const PlanState& state, const PlanState& source) {
   const Slot &own = plan_.slots[state.slot], &other = plan_.slots[source.slot];
-  if (own.type.shape != other.type.shape || !is_16_bit_float(own.type.dtype))
+  const bool channels_last = update_orders_of(plan_, other.name).copy_channels_last;
+  if (own.type.shape != (channels_last ? with_channels_last(other.type.shape) : other.type.shape) ||
+      !is_16_bit_float(own.type.dtype))
     return broken(own.name + " is " + to_string(own.type) + " but a 16-bit copy of " + other.name + ", " +
-                  to_string(other.type));
+                  to_string(other.type) + (channels_last ? ", with channels last" : ""));
   for (const PlanFunction& function : plan_.functions) {
     const auto changes = [&](const PlanState& each) {
       return llvm::any_of(function.updates, [&](const PlanUpdate& update) { return update.state == each.slot; });

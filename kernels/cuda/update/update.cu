@@ -90,14 +90,63 @@ __device__ void keep_lanes(T* to, const T* from, int64_t at, int64_t elements) {
     if (at + i < elements) to[at + i] = from[at + i];
 }
 
-// The 16-bit copy of an f32 parameter; other parameters have none.
-template <typename P>
-__device__ void store_copy(Scalar type, void* copy, const float (&param)[lanes], int64_t at, int64_t elements) {
-  if (!std::is_same_v<P, float> || !copy) return;
+// visit(element of the block, its place in a turned tensor), for all elements of the block that begins at `first`.
+// Neighbouring threads take neighbouring channels, which are neighbours in the turned tensor.
+template <typename Visit>
+__device__ void for_turned(const TurnedWeight& weight, int64_t first, int64_t elements, Visit visit) {
+  const auto begin = static_cast<uint32_t>(first), end = static_cast<uint32_t>(min(first + norm_block, elements));
+  const uint32_t channels = weight.channels, taps = weight.taps;
+  const uint32_t first_channel = begin / taps, count = (end - 1) / taps + 1 - first_channel;  // of all rows together
+  for (uint32_t i = threadIdx.x; i < count * taps; i += block_threads) {
+    const uint32_t tap = i / count, channel = first_channel + i - tap * count, at = channel * taps + tap;
+    if (at < begin || at >= end) continue;
+    const uint32_t row = channel / channels;
+    visit(at - begin, (row * taps + tap) * channels + channel - row * channels);
+  }
+}
+
+// The thread's lanes of the gradient; those past the end are 0. All threads of a block call it.
+template <typename G, typename Tensor>
+__device__ void load_gradient(float (&to)[lanes], const Work<Tensor>& work, float* staged) {
+  const Tensor& tensor = work.tensor;
+  const G* grad = static_cast<const G*>(tensor.grad);
+  const int64_t at = work.place();
+  if (!tensor.turned.grad) {
+    if (at < tensor.elements) load_lanes(to, grad, at, tensor.elements);
+    return;
+  }
+  for_turned(tensor.turned, work.block * norm_block, tensor.elements,
+             [&](uint32_t element, uint32_t place) { staged[element] = widen(grad[place]); });
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < lanes; ++i) to[i] = at + i < tensor.elements ? staged[threadIdx.x * lanes + i] : 0.0f;
+}
+
+template <typename C, typename Tensor>
+__device__ void store_copy_as(const Work<Tensor>& work, const float (&param)[lanes], float* staged) {
+  const Tensor& tensor = work.tensor;
+  C* copy = static_cast<C*>(tensor.copy);
+  const int64_t at = work.place();
+  if (!tensor.turned.copy) {
+    if (at < tensor.elements) store_lanes(copy, param, at, tensor.elements);
+    return;
+  }
+  // A thread wrote and read the same elements before.
+#pragma unroll
+  for (int i = 0; i < lanes; ++i) staged[threadIdx.x * lanes + i] = param[i];
+  __syncthreads();
+  for_turned(tensor.turned, work.block * norm_block, tensor.elements,
+             [&](uint32_t element, uint32_t place) { copy[place] = narrow<C>(staged[element]); });
+}
+
+// The 16-bit copy of an f32 parameter; other parameters have none. All threads of a block call it.
+template <typename P, typename Tensor>
+__device__ void store_copy(Scalar type, const Work<Tensor>& work, const float (&param)[lanes], float* staged) {
+  if (!std::is_same_v<P, float> || !work.tensor.copy) return;
   if (type == Scalar::F16)
-    store_lanes(static_cast<f16*>(copy), param, at, elements);
+    store_copy_as<f16>(work, param, staged);
   else
-    store_lanes(static_cast<bf16*>(copy), param, at, elements);
+    store_copy_as<bf16>(work, param, staged);
 }
 
 // The norm of a block's part of the gradient, of which every thread has its lanes.
@@ -109,20 +158,20 @@ __device__ void store_norm(float* norm, const float (&gradient)[lanes]) {
   if (threadIdx.x == 0) *norm = sqrtf(squares);
 }
 
+// `p` becomes the new parameter.
 template <typename P, typename M>
-__device__ void adam_lanes(const AdamFactors& f, const AdamCall& call, const AdamTensor& tensor,
+__device__ void adam_lanes(const AdamFactors& f, const AdamCall& call, const AdamTensor& tensor, float (&p)[lanes],
                            const float (&g)[lanes], int64_t at) {
   const P* param = static_cast<const P*>(tensor.param);
   const M *m = static_cast<const M*>(tensor.m), *v = static_cast<const M*>(tensor.v);
   P* new_param = static_cast<P*>(tensor.new_param);
   M *new_m = static_cast<M*>(tensor.new_m), *new_v = static_cast<M*>(tensor.new_v);
-  float p[lanes], mean[lanes], square[lanes];
+  float mean[lanes], square[lanes];
   load_lanes(p, param, at, tensor.elements);
   if (call.skip && *call.skip) {
     keep_lanes(new_param, param, at, tensor.elements);
     keep_lanes(new_m, m, at, tensor.elements);
     keep_lanes(new_v, v, at, tensor.elements);
-    store_copy<P>(call.copy_type, tensor.copy, p, at, tensor.elements);
     return;
   }
   load_lanes(mean, m, at, tensor.elements);
@@ -139,33 +188,33 @@ __device__ void adam_lanes(const AdamFactors& f, const AdamCall& call, const Ada
   store_lanes(new_param, p, at, tensor.elements);
   store_lanes(new_m, mean, at, tensor.elements);
   store_lanes(new_v, square, at, tensor.elements);
-  store_copy<P>(call.copy_type, tensor.copy, p, at, tensor.elements);
 }
 
 template <typename P, typename G, typename M, int capacity>
 __global__ void __launch_bounds__(block_threads)
     adam_kernel(AdamFactors f, AdamCall call, const __grid_constant__ UpdateTable<AdamTensor, capacity> table) {
+  __shared__ float staged[norm_block];
   const Work work = find_work(table);
   const int64_t at = work.place();
   const auto& tensor = work.tensor;
-  float g[lanes] = {};
-  if (at < tensor.elements) {
-    load_lanes(g, static_cast<const G*>(tensor.grad), at, tensor.elements);
-    adam_lanes<P, M>(f, call, tensor, g, at);
-  }
+  float g[lanes] = {}, p[lanes] = {};
+  load_gradient<G>(g, work, staged);
+  if (at < tensor.elements) adam_lanes<P, M>(f, call, tensor, p, g, at);
+  store_copy<P>(call.copy_type, work, p, staged);
   if (tensor.norms) store_norm(tensor.norms + work.block, g);
 }
 
+// As adam_lanes.
 template <typename P>
-__device__ void sgd_lanes(const SgdCall& call, const SgdTensor& tensor, const float (&g)[lanes], int64_t at) {
+__device__ void sgd_lanes(const SgdCall& call, const SgdTensor& tensor, float (&p)[lanes], const float (&g)[lanes],
+                          int64_t at) {
   const P *param = static_cast<const P*>(tensor.param), *momentum = static_cast<const P*>(tensor.momentum);
   P *new_param = static_cast<P*>(tensor.new_param), *new_momentum = static_cast<P*>(tensor.new_momentum);
-  float p[lanes], buffer[lanes] = {};
+  float buffer[lanes] = {};
   load_lanes(p, param, at, tensor.elements);
   if (call.skip && *call.skip) {
     keep_lanes(new_param, param, at, tensor.elements);
     if (momentum) keep_lanes(new_momentum, momentum, at, tensor.elements);
-    store_copy<P>(call.copy_type, tensor.copy, p, at, tensor.elements);
     return;
   }
   if (momentum) load_lanes(buffer, momentum, at, tensor.elements);
@@ -181,20 +230,19 @@ __device__ void sgd_lanes(const SgdCall& call, const SgdTensor& tensor, const fl
   }
   store_lanes(new_param, p, at, tensor.elements);
   if (momentum) store_lanes(new_momentum, buffer, at, tensor.elements);
-  store_copy<P>(call.copy_type, tensor.copy, p, at, tensor.elements);
 }
 
 template <typename P, typename G, int capacity>
 __global__ void __launch_bounds__(block_threads)
     sgd_kernel(SgdCall call, const __grid_constant__ UpdateTable<SgdTensor, capacity> table) {
+  __shared__ float staged[norm_block];
   const Work work = find_work(table);
   const int64_t at = work.place();
   const auto& tensor = work.tensor;
-  float g[lanes] = {};
-  if (at < tensor.elements) {
-    load_lanes(g, static_cast<const G*>(tensor.grad), at, tensor.elements);
-    sgd_lanes<P>(call, tensor, g, at);
-  }
+  float g[lanes] = {}, p[lanes] = {};
+  load_gradient<G>(g, work, staged);
+  if (at < tensor.elements) sgd_lanes<P>(call, tensor, p, g, at);
+  store_copy<P>(call.copy_type, work, p, staged);
   if (tensor.norms) store_norm(tensor.norms + work.block, g);
 }
 

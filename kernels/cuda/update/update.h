@@ -7,6 +7,7 @@
 #include "kernels/scalar.h"
 
 #include <cuda_runtime_api.h>
+#include <cstdint>
 
 namespace plimsoll::cuda {
 
@@ -19,14 +20,22 @@ struct Rounding {
   int64_t first_block = 0;
 };
 
+// A parameter [rows, channels, taps] of which the gradient or the copy is stored as [rows, taps, channels].
+struct TurnedWeight {
+  uint32_t channels = 0;
+  uint16_t taps = 0;
+  bool grad = false, copy = false;
+};
+
 // A parameter with what its update reads and writes.
 struct AdamTensor {
   void *new_param, *new_m, *new_v;
   const void *param, *grad, *m, *v;
   float* norms;
-  void* copy;  // takes the new parameter rounded to AdamCall::copy_type; may be null
-  int64_t elements;
+  void* copy;        // takes the new parameter rounded to AdamCall::copy_type; may be null
+  int64_t elements;  // below 2^31 where the gradient or the copy is turned
   Rounding rounding;
+  TurnedWeight turned;
 };
 
 // param f32 and grad f32, bf16 or f16; or param bf16 and grad bf16 or f32. The moments are f32 or bf16. Copies, bf16 or
@@ -67,8 +76,9 @@ struct SgdTensor {
   void *new_param, *new_momentum;
   const void *param, *grad, *momentum;  // no momentum: null
   float* norms;
-  void* copy;  // as AdamTensor's
+  void* copy;  // as AdamTensor's, like all below
   int64_t elements;
+  TurnedWeight turned;
 };
 
 // param and momentum f32 and grad f32, bf16 or f16; or all bf16.

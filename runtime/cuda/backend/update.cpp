@@ -37,6 +37,13 @@ cuda::Rounding rounding_of(const CudaCall& k) {
   return {rounding.id, rounding.first_block};
 }
 
+cuda::TurnedWeight turned_of(const CudaCall& k) {
+  const bool grad = k.call.get_int("grad_channels_last") != 0, copy = k.call.get_int("copy_channels_last") != 0;
+  if (!grad && !copy) return {};
+  const llvm::ArrayRef<int64_t> shape = k.in_shape("param");
+  return {static_cast<uint32_t>(shape[1]), static_cast<uint16_t>(element_count(shape.drop_front(2))), grad, copy};
+}
+
 Status launch_adamw(llvm::ArrayRef<CudaCall> calls) {
   llvm::SmallVector<cuda::AdamTensor, 8> tensors;
   for (const CudaCall& each : calls)
@@ -50,7 +57,8 @@ Status launch_adamw(llvm::ArrayRef<CudaCall> calls) {
                        .norms = each.out_if_given<float>("norms"),
                        .copy = each.out_if_given("copy"),
                        .elements = each.elements(),
-                       .rounding = rounding_of(each)});
+                       .rounding = rounding_of(each),
+                       .turned = turned_of(each)});
   const CudaCall& k = calls.front();
   cuda::AdamCall call = adam_call_of(k);
   call.copy_type = copy_type_of(k);
@@ -104,7 +112,8 @@ Status launch_sgd(llvm::ArrayRef<CudaCall> calls) {
                        .momentum = each.in("momentum"),
                        .norms = each.out_if_given<float>("norms"),
                        .copy = each.out_if_given("copy"),
-                       .elements = each.elements()});
+                       .elements = each.elements(),
+                       .turned = turned_of(each)});
   return launched(k, cuda::sgd(call, tensors.data(), static_cast<int>(tensors.size()), k.stream));
 }
 
@@ -122,16 +131,17 @@ Status launch_running_update(llvm::ArrayRef<CudaCall> calls) {
   return launched(k, cuda::running_update(tensors.data(), static_cast<int>(tensors.size()), k.stream));
 }
 
-// Numbers of a parameter alone, which may differ within a launch.
-Attrs without_draws(Attrs attrs) {
-  for (llvm::StringRef name : {"rounding_id", "first_draw", "draws_per_rank", "draws_per_part"}) attrs.erase(name);
+// What is said of a parameter alone may differ within a launch.
+Attrs without_own(Attrs attrs) {
+  for (llvm::StringRef name :
+       {"rounding_id", "first_draw", "draws_per_rank", "draws_per_part", "grad_channels_last", "copy_channels_last"})
+    attrs.erase(name);
   return attrs;
 }
 
 // The same update of another parameter, with the same scalars.
 bool joins(const CudaCall& first, const CudaCall& next, std::initializer_list<llvm::StringRef> scalars) {
-  if (!(without_draws(first.call.attrs) == without_draws(next.call.attrs)) ||
-      first.operands.size() != next.operands.size())
+  if (!(without_own(first.call.attrs) == without_own(next.call.attrs)) || first.operands.size() != next.operands.size())
     return false;
   for (size_t i = 0; i < first.operands.size(); ++i)
     if (first.has(i) != next.has(i) || (first.has(i) && first.operands[i].type.dtype != next.operands[i].type.dtype))
