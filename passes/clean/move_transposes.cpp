@@ -198,33 +198,54 @@ bool slice_above_transpose(Graph& graph, NodeId id) {
   return true;
 }
 
-// slice(reshape(x)) -> reshape(slice(x)) for a slice of one dim that leads the dims its source dim was split into: the
-// slice then cuts the source dim.
+// Neighbouring dims of a reshape's operand, and those of its result that have the same elements.
+struct DimBlock {
+  size_t in_begin, in_end, out_begin, out_end;
+};
+
+// The smallest such blocks, in order; dims of size 1 join the block at hand. None where there are no elements.
+llvm::SmallVector<DimBlock, 6> blocks_of_reshape(const Shape& in, const Shape& out) {
+  llvm::SmallVector<DimBlock, 6> blocks;
+  if (in.empty() || out.empty() || element_count(in) == 0) return blocks;
+  for (size_t i = 0, o = 0; i < in.size() && o < out.size();) {
+    DimBlock block{i, i + 1, o, o + 1};
+    for (int64_t of_in = in [i++], of_out = out[o++]; of_in != of_out;)
+      of_in < of_out ? of_in *= in[i++] : of_out *= out[o++];
+    block.in_end = i, block.out_end = o;
+    blocks.push_back(block);
+  }
+  blocks.back().in_end = in.size(), blocks.back().out_end = out.size();
+  return blocks;
+}
+
+// slice(reshape(x)) -> reshape(slice(x)) where a dim that is cut leads the dims that one of x's was split into: the
+// slice then cuts that one. Other dims may be merged.
 bool slice_above_split(Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
   const ValueId below = value_below(graph, node.operands[0], "reshape");
   if (below == ValueId::None) return false;
   const Shape in = graph.type(below).shape, out = graph.type(node.operands[0]).shape;
   if (in.size() >= out.size()) return false;
-  auto groups = merged_dims(out, in);  // the reshape read backwards merges
-  if (!groups) return false;
   llvm::ArrayRef<int64_t> starts = node.attrs.get_ints("starts"), steps = node.attrs.get_ints("steps"),
                           sizes = node.attrs.get_ints("sizes");
   Ints new_starts(in.size(), 0), new_steps(in.size(), 1), new_sizes(in.begin(), in.end());
-  for (size_t g = 0; g < groups->size(); ++g) {
+  const llvm::SmallVector<DimBlock, 6> blocks = blocks_of_reshape(in, out);
+  if (blocks.empty()) return false;
+  for (const DimBlock& block : blocks) {
+    const auto is_one = [&](int64_t size) { return size == 1; };
+    size_t source = block.in_begin;
+    while (source + 1 < block.in_end && in[source] == 1) ++source;
     int64_t inner = 1;
-    const Perm& group = (*groups)[g];
-    for (size_t k = group.size(); k-- > 0;) {
-      auto dim = static_cast<size_t>(group[k]);
+    for (size_t dim = block.out_end; dim-- > block.out_begin;) {
       if (sizes[dim] == out[dim] && steps[dim] == 1) {
         inner *= out[dim];
         continue;
       }
-      bool leads = std::all_of(group.begin(), group.begin() + static_cast<int64_t>(k),
-                               [&](int64_t before) { return out[before] == 1; });
-      if (!leads || steps[dim] != 1) return false;
-      new_starts[g] = starts[dim] * inner;
-      new_sizes[g] = sizes[dim] * inner;
+      const bool is_split = std::all_of(in.begin() + source + 1, in.begin() + block.in_end, is_one),
+                 leads = std::all_of(out.begin() + block.out_begin, out.begin() + dim, is_one);
+      if (!is_split || !leads || steps[dim] != 1) return false;
+      new_starts[source] = starts[dim] * inner;
+      new_sizes[source] = sizes[dim] * inner;
       inner *= out[dim];
     }
   }
