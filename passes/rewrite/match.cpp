@@ -86,8 +86,10 @@ std::optional<Types> try_infer(const OpDef& op, const Attrs& attrs, llvm::ArrayR
   return std::nullopt;
 }
 
+// Bodies draw in the order of memory.
 bool fits_fused_body(const Graph& graph, const Node& node) {
-  return fits_fused_body(*node.op, operand_types(graph, node), result_types(graph, node));
+  const bool draws_in_other_order = node.op->name == "dropout" && node.attrs.get_int("channels_last") != 0;
+  return !draws_in_other_order && fits_fused_body(*node.op, operand_types(graph, node), result_types(graph, node));
 }
 
 bool is_elementwise_for_one_reader(const Graph& graph, ValueId value) {

@@ -12,8 +12,9 @@
 // convolutions alone. So are images in a graph whose convolutions have none.
 //
 // Each rewritten node is the same function of permuted tensors, with the dimensions in its attributes renumbered.
-// Dropout does not follow: it draws by position, and the same numbers must fall on the same elements. Ops that give
-// classes or indices in ONNX's order do not follow either; a transpose stays around them.
+// Dropout draws by position, and the same numbers must fall on the same elements: its form draws in the order that the
+// channels-first one has. Ops that give classes or indices in ONNX's order do not follow; a transpose stays around
+// them.
 
 namespace plimsoll {
 namespace {

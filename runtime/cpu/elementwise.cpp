@@ -116,7 +116,30 @@ Status launch_add_n(const CpuCall& k) {
   return Status::success();
 }
 
+bool draws_by_planes(const OpCall& call) { return call.get_int("channels_last") != 0 && call["x"].rank() > 2; }
+
+// Elements with channels first, in whose order they draw.
+int64_t planes_bytes(const OpCall& call, llvm::ArrayRef<Type>) {
+  return draws_by_planes(call) ? call["x"].elements() * static_cast<int64_t>(sizeof(float)) : 0;
+}
+
 Status launch_dropout(const CpuCall& k) {
+  if (draws_by_planes(k.call)) {
+    const llvm::ArrayRef<int64_t> shape = k.in_shape("x");
+    const int64_t positions = element_count(shape.drop_front().drop_back()), channels = shape.back();
+    const auto nest = [&](std::array<int64_t, 2> channel_steps, std::array<int64_t, 2> position_steps) {
+      LoopNest<2> nest;
+      nest.add_dimension(shape[0], {positions * channels, positions * channels});
+      nest.add_dimension(channels, channel_steps);
+      nest.add_dimension(positions, position_steps);
+      return nest;
+    };
+    auto* planes = k.scratch<float>();
+    cpu::copy_strided(nest({positions, 1}, {1, channels}), planes, k.in("x"), sizeof(float));
+    cpu::dropout(random_stream(k), element_dropout(k.attrs()), planes, planes, k.elements());
+    cpu::copy_strided(nest({1, positions}, {channels, 1}), k.out("y"), planes, sizeof(float));
+    return Status::success();
+  }
   cpu::dropout(random_stream(k), element_dropout(k.attrs()), k.out<float>("y"), k.in<float>("x"), k.elements());
   return Status::success();
 }
@@ -214,7 +237,7 @@ constexpr CpuKernel kernels[] = {
     {op_mod, "vectorised", accepts_pair<float>, launch_mod},
     {op_where, "vectorised", accepts_where, launch_where},
     {op_add_n, "vectorised", all_f32, launch_add_n, nullptr, prepare_add_n},
-    {op_dropout, "vectorised", floats_are_f32, launch_dropout},
+    {op_dropout, "vectorised", floats_are_f32, launch_dropout, planes_bytes},
     {op_fused, "blocks", accepts_fused, launch_fused, fused_workspace, prepare_fused},
     {op_dequantize, "blocks", accepts_everything, launch_dequantize},
     {op_dequantize_linear, "columns", accepts_everything, launch_dequantize_linear},

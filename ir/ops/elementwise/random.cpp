@@ -2,6 +2,7 @@
 // so that the same step gives the same numbers however often and in whatever order nodes run.
 
 #include "ir/ops/common/divide.h"
+#include "ir/ops/common/layout.h"
 #include "ir/ops/elementwise/elementwise.h"
 #include "ir/support/philox.h"
 
@@ -27,11 +28,33 @@ Result<Types> infer_dropout(const OpCall& call) {
   return Types{call["x"]};
 }
 
+// Where the element of a draw is: [N, C, spatial...] draw in order, however they are stored.
+class Places {
+ public:
+  explicit Places(const OpCall& call) {
+    const Shape& shape = call["x"].shape;
+    if (!is_channels_last(call.attrs) || shape.size() < 3) return;
+    channels_ = shape.back();
+    positions_ = element_count(llvm::ArrayRef<int64_t>(shape).drop_front().drop_back());
+  }
+  int64_t of_draw(int64_t draw) const {
+    const int64_t size = channels_ * positions_, in_sample = draw % size;
+    return draw - in_sample + in_sample % positions_ * channels_ + in_sample / positions_;
+  }
+
+ private:
+  int64_t channels_ = 1, positions_ = 1;
+};
+
 void dropout_reference(const ReferenceCall& call) {
   const TensorView &x = call.in("x"), &y = call.out("y");
   const RandomStream stream = stream_of(call);
   const DropoutRule rule = DropoutRule::of_elements(call.get_float("ratio"));
-  for (int64_t i = 0; i < y.elements(); ++i) y.set(i, stream.keeps(rule, i) ? x.get(i) * rule.factor() : 0);
+  const Places places(call);
+  for (int64_t i = 0; i < y.elements(); ++i) {
+    const int64_t at = places.of_draw(i);
+    y.set(at, stream.keeps(rule, i) ? x.get(at) * rule.factor() : 0);
+  }
 }
 
 // Linear in x: the same elements of dy are dropped.
@@ -47,6 +70,7 @@ std::optional<DividedCall> dropout_divide(const OpCall& call, llvm::ArrayRef<Typ
   const bool is_x = known.side == CutAt::Side::Result || known.index == 0;
   if (!is_x || known.cut.blocks.size() > 1 || x.elements() == 0) return std::nullopt;
   if (element_count(llvm::ArrayRef<int64_t>(x.shape).take_front(known.cut.dim)) > 1) return std::nullopt;
+  if (is_channels_last(call.attrs) && known.cut.dim > 0) return std::nullopt;
   const auto dim = static_cast<size_t>(known.cut.dim);
   const int64_t own = x.elements() / x.shape[dim] * part_size(known.cut, ranks);
   std::optional<DividedCall> made = with_draws_of_part({{known.cut, std::nullopt}, {known.cut}, call.attrs}, own);
@@ -63,7 +87,11 @@ std::vector<Sample> dropout_samples() {
   return {{{normal({3, 5}), rng_sample(0)}, {{"ratio", 0.4}, {"id", 3}}},
           {{normal({4}), rng_sample(7)}, {{"ratio", 0.0}, {"id", 0}}},
           {{normal({4, 6}), rng_sample(2)}, {{"ratio", 0.5}, {"id", 3}, {"first_draw", 12}}},
-          {{normal({2, 2}), rng_sample(7)}, {{"ratio", 1.0}, {"id", 1}}}};
+          {{normal({2, 2}), rng_sample(7)}, {{"ratio", 1.0}, {"id", 1}}},
+          {{normal({2, 4, 4, 16}), rng_sample(3)}, {{"ratio", 0.3}, {"id", 5}, {"channels_last", 1}}},
+          {{normal({3, 2, 8, 8}, DType::BF16), rng_sample(3)},
+           {{"ratio", 0.5}, {"id", 5}, {"channels_last", 1}, {"first_draw", 8}}},
+          {{normal({2, 3, 5}), rng_sample(3)}, {{"ratio", 0.5}, {"id", 2}, {"channels_last", 1}, {"first_draw", 4}}}};
 }
 
 // A round of Philox for each element counts as one.
@@ -128,12 +156,18 @@ constinit const OpDef op_dropout{
     .name = "dropout",
     .summary =
         "x / (1 - ratio) where the random number of {id} is at least {ratio}, rounded to 16 bits, else 0; "
-        "rng = (seed, step); of the node's numbers those from {first_draw} on",
+        "rng = (seed, step); of the node's numbers those from {first_draw} on; with {channels_last} elements "
+        "[N, spatial..., C] draw in the order of [N, C, spatial...]",
     .operands = {"x", "rng"},
-    .attrs =
-        {{"ratio", AttrKind::Float}, {"id", AttrKind::Int}, first_draw_attr, draws_per_rank_attr, draws_per_part_attr},
+    .attrs = {{"ratio", AttrKind::Float},
+              {"id", AttrKind::Int},
+              first_draw_attr,
+              draws_per_rank_attr,
+              draws_per_part_attr,
+              channels_last_attr},
     .infer = infer_dropout,
     .gradient = Gradient::rule(dropout_gradient),
+    .dim_order = DimOrder::ChannelsLast,
     .in_place = {{"y", "x"}},
     .flops = dropout_flops,
     .chunk = dropout_chunk,

@@ -26,6 +26,31 @@ __global__ void __launch_bounds__(block_threads)
   store_run(y + at, values, count);
 }
 
+// A thread has n channels at `run` positions, whose numbers are neighbours. Blocks of Philox are made once for all of
+// them where runs begin at blocks.
+template <typename T, int n, int run>
+__global__ void __launch_bounds__(block_threads)
+    dropout_channels_last_kernel(RandomStream stream, int64_t first_draw, uint32_t dropped, Compute<T> factor, T* y,
+                                 const T* x, ChannelsLastShape shape) {
+  const int64_t index = int64_t{blockIdx.x} * block_threads + threadIdx.x;
+  const int64_t across = shape.channels / n, down = shape.positions / run;
+  if (index >= shape.batch * across * down) return;
+  const int64_t row = index / across, channel = (index - row * across) * n;
+  const int64_t sample = row / down, position = (row - sample * down) * run;
+  const int64_t start = (sample * shape.positions + position) * shape.channels + channel;
+  Vector<T, n> values[run];
+#pragma unroll
+  for (int k = 0; k < run; ++k) values[k] = load_vector<n>(x + start + k * shape.channels);
+#pragma unroll
+  for (int i = 0; i < n; ++i) {
+    const Draws<run> draws(stream, first_draw + (sample * shape.channels + channel + i) * shape.positions + position);
+#pragma unroll
+    for (int k = 0; k < run; ++k) values[k].at[i] = narrow<T>(draws.keep(k, widen(values[k].at[i]), dropped, factor));
+  }
+#pragma unroll
+  for (int k = 0; k < run; ++k) store_vector(y + start + k * shape.channels, values[k]);
+}
+
 // Without fused operations, so that the numbers are those of the host.
 struct Uniform {
   double low, range;
@@ -74,6 +99,26 @@ cudaError_t dropout(const RandomStream& stream, const ElementDropout& dropout, S
     dropout_kernel<<<blocks_for(n, int64_t{block_threads} * length), block_threads, 0, on>>>(
         stream, dropout.first_draw, dropout.dropped, static_cast<Compute<T>>(dropout.factor), static_cast<T*>(y),
         static_cast<const T*>(x), n);
+  });
+}
+
+cudaError_t dropout_channels_last(const RandomStream& stream, const ElementDropout& dropout, Scalar type, void* y,
+                                  const void* x, const ChannelsLastShape& shape, cudaStream_t on) {
+  const int64_t elements = shape.batch * shape.positions * shape.channels;
+  if (elements == 0) return cudaSuccess;
+  return with_float(type, [&]<typename T>(T*) {
+    const auto launch = [&](auto n, auto run) {
+      dropout_channels_last_kernel<T, n, run><<<blocks_for(elements / (n * run)), block_threads, 0, on>>>(
+          stream, dropout.first_draw, dropout.dropped, static_cast<Compute<T>>(dropout.factor), static_cast<T*>(y),
+          static_cast<const T*>(x), shape);
+    };
+    constexpr int run = ElementDropout::elements_per_block, words = 16 / static_cast<int>(sizeof(T)),
+                  n = words < 4 ? words : 4;
+    using One = std::integral_constant<int, 1>;
+    if (shape.positions % run == 0 && dropout.first_draw % run == 0 && shape.channels % n == 0)
+      launch(std::integral_constant<int, n>(), std::integral_constant<int, run>());
+    else
+      launch(One(), One());
   });
 }
 

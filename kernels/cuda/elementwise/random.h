@@ -21,6 +21,14 @@ struct RandomStream {
 [[nodiscard]] cudaError_t dropout(const RandomStream& stream, const ElementDropout& dropout, Scalar type, void* y,
                                   const void* x, int64_t n, cudaStream_t on);
 
+// The same of x [batch, positions, channels], whose elements draw in the order of [batch, channels, positions].
+struct ChannelsLastShape {
+  int64_t batch, positions, channels;
+};
+[[nodiscard]] cudaError_t dropout_channels_last(const RandomStream& stream, const ElementDropout& dropout, Scalar type,
+                                                void* y, const void* x, const ChannelsLastShape& shape,
+                                                cudaStream_t on);
+
 // Uniform in [low, high).
 [[nodiscard]] cudaError_t random_uniform(const RandomStream& stream, double low, double high, Scalar type, void* y,
                                          int64_t n, cudaStream_t on);

@@ -199,6 +199,11 @@ cuda::RandomStream stream_of(const CudaCall& k) {
 }
 
 Status launch_dropout(const CudaCall& k) {
+  const llvm::ArrayRef<int64_t> shape = k.in_shape("x");
+  if (k.call.get_int("channels_last") && shape.size() > 2)
+    return launched(k, cuda::dropout_channels_last(
+                           stream_of(k), element_dropout(k.attrs()), k.out_scalar("y"), k.out("y"), k.in("x"),
+                           {shape[0], element_count(shape.drop_front().drop_back()), shape.back()}, k.stream));
   return launched(k, cuda::dropout(stream_of(k), element_dropout(k.attrs()), k.out_scalar("y"), k.out("y"), k.in("x"),
                                    k.elements(), k.stream));
 }
