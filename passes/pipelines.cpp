@@ -20,7 +20,8 @@ const llvm::StringLiteral finish_pipeline =
 
 const llvm::StringLiteral inference_pipeline = "inference-mode, dce";
 
-const llvm::StringLiteral layout_pipeline = "channels-last, dce, move-transposes, fold-constants, simplify, cse, dce";
+const llvm::StringLiteral layout_pipeline =
+    "channels-last, dce, move-transposes, fold-constants, simplify, dce, pack-attention, cse, dce";
 
 std::string adapter_pipeline(const AdapterRequest& adapters) {
   const auto number = [](double value) { return option_text(llvm::to_string(llvm::format("%.17g", value))); };

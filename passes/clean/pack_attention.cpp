@@ -4,23 +4,38 @@
 // gradient. No split runs before it and no concatenation behind its gradient.
 //
 // It applies where the pieces lie in this order along the last dimension, have heads of one size and no other reader.
+// The positions of an image may be rows that are in several dimensions before.
 
 namespace plimsoll {
 namespace {
 
+// The value whose columns the operand has, perhaps as rows of fewer dimensions; None where another node reads it too.
+ValueId columns_behind(const Graph& graph, ValueId operand) {
+  if (operand == ValueId::None || !has_one_reader(graph, operand)) return ValueId::None;
+  const ValueId below = value_below(graph, operand, "reshape");
+  if (below == ValueId::None || graph.type(below).shape.empty()) return operand;
+  const bool keeps_columns = graph.type(below).shape.back() == graph.type(operand).shape.back();
+  return keeps_columns && has_one_reader(graph, below) ? below : operand;
+}
+
 bool try_pack(Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
   if (node.attrs.get_int("packed") != 0) return false;
-  const Node* split = producer_of(graph, operand_of(node, "q"), "split");
-  if (!split || split->attrs.get_int("axis") != 2 || split->results.size() != 3) return false;
+  const ValueId first = columns_behind(graph, operand_of(node, "q"));
+  const Node* split = first == ValueId::None ? nullptr : producer_of(graph, first, "split");
+  if (!split || split->results.size() != 3) return false;
+  const Type whole = graph.type(split->operands[0]);
+  if (split->attrs.get_int("axis") + 1 != whole.rank()) return false;
   for (size_t i = 0; i < 3; ++i)
-    if (node.operands[i] != split->results[i] || !has_one_reader(graph, split->results[i])) return false;
+    if (columns_behind(graph, node.operands[i]) != split->results[i]) return false;
   const int64_t heads = node.attrs.get_int("heads"), kv_heads = node.attrs.get_int("kv_heads");
   const int64_t depth = graph.type(operand_of(node, "q")).shape[2] / heads;
   if (graph.type(operand_of(node, "v")).shape[2] != kv_heads * depth) return false;
 
+  const Shape& rows = graph.type(operand_of(node, "q")).shape;
+  const ValueId packed = builder_at(graph, id).reshape(split->operands[0], {rows[0], rows[1], whole.shape.back()});
   graph.node(id).attrs.set("packed", int64_t{1});
-  graph.set_operand(id, 0, split->operands[0]);
+  graph.set_operand(id, 0, packed);
   graph.set_operand(id, 1, ValueId::None);
   graph.set_operand(id, 2, ValueId::None);
   return true;
