@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(1024) group_norm_kernel(GroupNormCall call) {
     const float factor = rstd * parameter_at(call.scale, call.parameter_type, first_channel + c, 1.0f);
     const float offset = parameter_at(call.bias, call.parameter_type, first_channel + c, 0.0f);
     for_row(x + c * shape.inner, shape.inner, t, threads, [&](int64_t at, auto values) {
-      for (T& value : values.at) value = narrow<T>((widen(value) - mean) * factor + offset);
+      for (T& value : values.at) value = narrow<T>(activated((widen(value) - mean) * factor + offset, call.activation));
       store_vector(y + c * shape.inner + at, values);
     });
   }
@@ -40,6 +40,7 @@ __global__ void __launch_bounds__(256) plane_sums_kernel(GroupNormGradCall call,
   const GroupShape& shape = call.shape;
   const int64_t plane = blockIdx.x, group = plane / shape.channels_per_group();
   const float mean = call.mean[group], rstd = call.rstd[group];
+  const NormChannel channel(call, plane % shape.channels, rstd);
   const T* dy = static_cast<const T*>(call.dy) + plane * shape.inner;
   const auto t = static_cast<int>(threadIdx.x);
   GradSums sums{0, 0};
@@ -47,8 +48,11 @@ __global__ void __launch_bounds__(256) plane_sums_kernel(GroupNormGradCall call,
           [&](int64_t at, const auto& values) {
             constexpr int n = sizeof(values) / sizeof(T);
             const Vector<T, n> grads = load_vector<n>(dy + at);
-            for (int i = 0; i < n; ++i)
-              sums = sums + GradSums{widen(grads.at[i]), widen(grads.at[i]) * (widen(values.at[i]) - mean) * rstd};
+            for (int i = 0; i < n; ++i) {
+              const float difference = widen(values.at[i]) - mean;
+              const float grad = channel.grad(widen(grads.at[i]), difference, call.activation);
+              sums = sums + GradSums{grad, grad * difference * rstd};
+            }
           });
   sums = block_reduce(sums, Add(), GradSums{0, 0});
   if (t == 0) planes[plane] = sums;
@@ -63,7 +67,7 @@ __global__ void __launch_bounds__(1024) group_dx_kernel(GroupNormGradCall call, 
   const GroupAverages average(call, planes, row);
   const float mean = call.mean[row], rstd = call.rstd[row];
   for (int64_t c = 0; c < channels; ++c) {
-    const float scale = parameter_at(call.scale, call.parameter_type, first_channel + c, 1.0f);
+    const NormChannel channel(call, first_channel + c, rstd);
     const int64_t start = (row * channels + c) * shape.inner;
     const T* dy = static_cast<const T*>(call.dy) + start;
     T* dx = static_cast<T*>(call.dx) + start;
@@ -71,8 +75,9 @@ __global__ void __launch_bounds__(1024) group_dx_kernel(GroupNormGradCall call, 
       constexpr int n = sizeof(values) / sizeof(T);
       const Vector<T, n> grads = load_vector<n>(dy + at);
       for (int i = 0; i < n; ++i) {
-        const float xhat = (widen(values.at[i]) - mean) * rstd, g = widen(grads.at[i]) * scale;
-        values.at[i] = narrow<T>(rstd * (g - average.g - xhat * average.g_xhat));
+        const float difference = widen(values.at[i]) - mean, xhat = difference * rstd;
+        const float grad = channel.grad(widen(grads.at[i]), difference, call.activation);
+        values.at[i] = narrow<T>(grad * channel.factor - rstd * (average.g + xhat * average.g_xhat));
       }
       store_vector(dx + at, values);
     });

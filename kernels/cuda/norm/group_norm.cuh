@@ -4,6 +4,7 @@
 // else, and the kernel that adds them up over samples.
 
 #include "kernels/cuda/common/rows.cuh"
+#include "kernels/cuda/elementwise/formulas.cuh"
 #include "kernels/cuda/norm/group_norm.h"
 
 namespace plimsoll::cuda {
@@ -12,6 +13,37 @@ inline __device__ float parameter_at(const void* parameters, Scalar type, int64_
   return parameters ? load_any<float>(AnyTensor{parameters, type}, i) : otherwise;
 }
 
+inline __device__ float activated(float z, NormActivation activation) {
+  switch (activation) {
+    case NormActivation::Relu: return relu(z);
+    case NormActivation::Silu: return z * sigmoid(z);
+    default: return z;
+  }
+}
+
+// The gradient in front of the activation, of the one behind it.
+inline __device__ float activation_grad(float dy, float z, NormActivation activation) {
+  switch (activation) {
+    case NormActivation::Relu: return z > 0 ? dy : 0.0f;
+    case NormActivation::Silu: return dy * silu_slope(z);
+    default: return dy;
+  }
+}
+
+// What a channel of a group is normalised with, and its gradient in front of the activation: x is how far an element is
+// from the mean.
+struct NormChannel {
+  float factor, offset;
+
+  __device__ NormChannel(const GroupNormGradCall& call, int64_t channel, float rstd)
+      : factor(rstd * parameter_at(call.scale, call.parameter_type, channel, 1.0f)),
+        offset(parameter_at(call.bias, call.parameter_type, channel, 0.0f)) {}
+  __device__ float grad(float dy, float x, NormActivation activation) const {
+    return activation_grad(dy, x * factor + offset, activation);
+  }
+};
+
+// Sums over elements of the gradient in front of the activation.
 struct GradSums {
   float dy, dy_xhat;
   __device__ GradSums operator+(const GradSums& other) const { return {dy + other.dy, dy_xhat + other.dy_xhat}; }

@@ -4,6 +4,7 @@
 // channels in each sample, a pair of statistics each, mean and rstd [batch, groups] in f32. Tensors are of x_type;
 // scale, bias and their gradients [channels] of any float type. Null pointers are absent.
 
+#include "kernels/norm_activation.h"
 #include "kernels/scalar.h"
 
 #include <cuda_runtime_api.h>
@@ -20,6 +21,7 @@ struct GroupShape {
 
 struct GroupNormCall {
   GroupShape shape;
+  NormActivation activation;
   void* y;
   float *mean, *rstd;
   const void *x, *scale, *bias;
@@ -30,8 +32,9 @@ struct GroupNormCall {
 
 struct GroupNormGradCall {
   GroupShape shape;
+  NormActivation activation;
   void *dx, *dscale, *dbias;
-  const void *x, *dy, *scale;
+  const void *x, *dy, *scale, *bias;  // the bias is that of a norm with an activation
   const float *mean, *rstd;
   Scalar x_type, parameter_type;
   float* workspace;  // 2 * batch * channels floats

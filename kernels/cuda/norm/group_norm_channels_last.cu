@@ -55,7 +55,8 @@ __global__ void __launch_bounds__(1024) group_norm_kernel(GroupNormCall call) {
     Vector<T, n> values = load_vector<n>(x + at);
 #pragma unroll
     for (int i = 0; i < n; ++i)
-      values.at[i] = narrow<T>((widen(values.at[i]) - mean) * rstd * scale[channel + i] + bias[channel + i]);
+      values.at[i] = narrow<T>(
+          activated((widen(values.at[i]) - mean) * rstd * scale[channel + i] + bias[channel + i], call.activation));
     store_vector(y + at, values);
   });
 }
@@ -75,11 +76,13 @@ __global__ void __launch_bounds__(warp_threads* tile_rows)
     const int64_t group = sample * shape.groups + channel / shape.channels_per_group();
     const int64_t start = sample * shape.inner * shape.channels + channel;
     const float mean = call.mean[group], rstd = call.rstd[group];
+    const NormChannel parameters(call, channel, rstd);
     const T *x = static_cast<const T*>(call.x) + start, *dy = static_cast<const T*>(call.dy) + start;
 #pragma unroll 4
     for (int64_t p = threadIdx.y; p < shape.inner; p += tile_rows) {
-      const float grad = widen(dy[p * shape.channels]);
-      sums = sums + GradSums{grad, grad * (widen(x[p * shape.channels]) - mean) * rstd};
+      const float difference = widen(x[p * shape.channels]) - mean;
+      const float grad = parameters.grad(widen(dy[p * shape.channels]), difference, call.activation);
+      sums = sums + GradSums{grad, grad * difference * rstd};
     }
   }
   of_rows[threadIdx.y][threadIdx.x] = sums;
@@ -93,9 +96,11 @@ __global__ void __launch_bounds__(warp_threads* tile_rows)
 template <typename T, int n>
 __global__ void __launch_bounds__(1024) group_dx_kernel(GroupNormGradCall call, const GradSums* planes) {
   const GroupShape& shape = call.shape;
-  extern __shared__ float scale[];
+  extern __shared__ float scale[];  // then bias
   const int64_t row = blockIdx.x;
+  float* bias = scale + shape.channels_per_group();
   stage(scale, shape, row, call.scale, call.parameter_type, 1.0f);
+  stage(bias, shape, row, call.bias, call.parameter_type, 0.0f);
   const GroupAverages average(call, planes, row);
   const float mean = call.mean[row], rstd = call.rstd[row];
   const int64_t start = group_start(shape, row);
@@ -106,7 +111,8 @@ __global__ void __launch_bounds__(1024) group_dx_kernel(GroupNormGradCall call, 
     const Vector<T, n> grads = load_vector<n>(dy + at);
 #pragma unroll
     for (int i = 0; i < n; ++i) {
-      const float xhat = (widen(values.at[i]) - mean) * rstd, g = widen(grads.at[i]) * scale[channel + i];
+      const float xhat = (widen(values.at[i]) - mean) * rstd, factor = scale[channel + i];
+      const float g = factor * activation_grad(widen(grads.at[i]), xhat * factor + bias[channel + i], call.activation);
       values.at[i] = narrow<T>(rstd * (g - average.g - xhat * average.g_xhat));
     }
     store_vector(dx + at, values);
@@ -144,7 +150,7 @@ cudaError_t group_dx_channels_last(const GroupNormGradCall& call, GradSums* plan
     channel_sums_kernel<T><<<tiles, dim3(warp_threads, tile_rows), 0, stream>>>(call, planes);
     with_access<T>(shape, [&](auto n) {
       const int threads = threads_for_row(shape.channels_per_group() * shape.inner / n);
-      const size_t shared_bytes = static_cast<size_t>(shape.channels_per_group()) * sizeof(float);
+      const size_t shared_bytes = 2 * static_cast<size_t>(shape.channels_per_group()) * sizeof(float);
       group_dx_kernel<T, n><<<static_cast<unsigned>(shape.rows()), threads, shared_bytes, stream>>>(call, planes);
     });
   });

@@ -2,7 +2,8 @@
 #include "tests/cuda/on_card/case_on_card.h"
 
 // Group norms with channels last of enough samples that blocks make slabs of them, for which the op's samples are too
-// few: slabs of one group and of several, groups that begin within an access, and slabs that do not fit shared memory.
+// few: slabs of one group and of several, groups that begin within an access, slabs that do not fit shared memory, and
+// slabs that clusters of blocks share, of parts without positions as well.
 
 using namespace plimsoll;
 using namespace plimsoll::testing;
@@ -38,7 +39,11 @@ TEST_CASE("group norms in slabs: near the reference's, with the same bits again"
                                {110, 300, 512, 1},
                                {120, 2, 16, 2},
                                {101, 1, 64, 16},
-                               {200, 33, 60, 5}})
+                               {200, 33, 60, 5},
+                               {3, 1500, 320, 32},
+                               {13, 21, 64, 8},
+                               {16, 5, 64, 4},
+                               {50, 3000, 64, 4}})
     for (DType dtype : {DType::BF16, DType::F16, DType::F32})
       for (bool has_own_type : {false, true})
         for (const KernelCase& c : cases_of(images, dtype, has_own_type ? dtype : DType::F32)) {
