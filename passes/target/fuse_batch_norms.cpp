@@ -7,6 +7,9 @@
 // A sum or ReLU is taken over where nothing else reads its operand and the other summand is computed before the norm.
 // Where two norms are summed, as at a downsampling branch, the later one takes the sum.
 //
+// A group norm takes over a ReLU or SiLU that alone reads its result; backward makes the activation's operand of x
+// again.
+//
 // It is right because the fused op means the same, without the roundings in between.
 
 namespace plimsoll {
@@ -38,6 +41,21 @@ class Fuser {
     replace(id, residual == ValueId::None ? norm.operands : operands_with(norm, "residual", residual), attrs,
             {y, norm.results[1], norm.results[2]});
     for (NodeId node : llvm::reverse(taken)) graph_.erase_node(node);
+    graph_.erase_node(id);
+    return true;
+  }
+
+  bool fuse_activation(NodeId id) {
+    const Node& norm = graph_.node(id);
+    const ValueId y = norm.results[0];
+    if (norm.attrs.get_string("activation", "none") != "none" || !has_one_reader(graph_, y)) return false;
+    const NodeId reader = graph_.value(y).users.front();
+    const llvm::StringRef name = graph_.node(reader).op->name;
+    if (name != "relu" && name != "silu") return false;
+    Attrs attrs = norm.attrs;
+    attrs.set("activation", name.str());
+    replace(id, norm.operands, attrs, {graph_.node(reader).results[0], norm.results[1], norm.results[2]});
+    graph_.erase_node(reader);
     graph_.erase_node(id);
     return true;
   }
@@ -84,6 +102,7 @@ Result<bool> run(Graph& graph, PassContext& context) {
   Fuser fuser(graph);
   return apply_patterns(graph, context,
                         {{"batch_norm", "norms", [&](Graph&, NodeId id) { return fuser.fuse_norm(id); }},
+                         {"group_norm", "group norms", [&](Graph&, NodeId id) { return fuser.fuse_activation(id); }},
                          {"batch_norm_grad", "gradients", [&](Graph&, NodeId id) { return fuser.fuse_gradient(id); }},
                          {"batch_norm_sums", "gradients", [&](Graph&, NodeId id) { return fuser.fuse_gradient(id); }}});
 }
@@ -92,7 +111,10 @@ Result<bool> run(Graph& graph, PassContext& context) {
 
 constinit const PassInfo pass_fuse_batch_norms{
     .name = "fuse-batch-norms",
-    .summary = "fuse batch norms with the sum and the ReLU behind them, and their gradients with the sum in front",
+    .summary =
+        "fuse batch norms with the sum and the ReLU behind them, and their gradients with the sum in front; group "
+        "norms "
+        "with a ReLU or SiLU",
     .run = run,
 };
 

@@ -135,15 +135,17 @@ Status launch_batch_norm_dx(const CpuCall& k) {
 }
 
 Status launch_group_norm(const CpuCall& k) {
-  cpu::group_norm(channel_shape(k), k.call.get_int("groups"), eps_of(k.call), k.out<float>("y"), k.out<float>("mean"),
-                  k.out<float>("rstd"), k.in<float>("x"), k.in<float>("scale"), k.in<float>("bias"));
+  cpu::group_norm(channel_shape(k), k.call.get_int("groups"), activation_of(k.call), eps_of(k.call), k.out<float>("y"),
+                  k.out<float>("mean"), k.out<float>("rstd"), k.in<float>("x"), k.in<float>("scale"),
+                  k.in<float>("bias"));
   return Status::success();
 }
 
 Status launch_group_norm_grad(const CpuCall& k) {
-  cpu::group_norm_grad(channel_shape(k), k.call.get_int("groups"), k.out<float>("dx"), k.out_if_given<float>("dscale"),
-                       k.out_if_given<float>("dbias"), k.in<float>("x"), k.in<float>("dy"), k.in<float>("mean"),
-                       k.in<float>("rstd"), k.in<float>("scale"));
+  cpu::group_norm_grad(channel_shape(k), k.call.get_int("groups"), activation_of(k.call), k.out<float>("dx"),
+                       k.out_if_given<float>("dscale"), k.out_if_given<float>("dbias"), k.in<float>("x"),
+                       k.in<float>("dy"), k.in<float>("mean"), k.in<float>("rstd"), k.in<float>("scale"),
+                       k.in<float>("bias"));
   return Status::success();
 }
 

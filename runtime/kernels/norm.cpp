@@ -19,6 +19,13 @@ cuda::ChannelShape channels_of(const OpCall& call) {
   return channels_of(call["x"], call.get_int("channels_last") != 0);
 }
 
+NormActivation activation_of(const OpCall& call) {
+  const llvm::StringRef activation = call.attrs.get_string("activation", "none");
+  return activation == "relu"   ? NormActivation::Relu
+         : activation == "silu" ? NormActivation::Silu
+                                : NormActivation::None;
+}
+
 namespace {
 
 constexpr int64_t float_bytes = sizeof(float);

@@ -36,6 +36,10 @@ STACK = {
     # Three blocks; the most where each thread has the sums of its scores over the windows, too.
     r"\d+attention_grad_windows_kernelI": 48,
     r"\d+attention_grad_window_boxes_kernelI": 40,  # three or four blocks
+    # 1024 threads leave 64 registers each, which the activation behind a norm and its derivative do not quite fit.
+    r"\d+group_norm_kernelIf": 16,
+    r"\d+group_dx_kernelI": 16,
+    r"\d+slab_dx_kernelI": 32,  # two blocks of 512
     r"\dsoftmax_rows_kernelI.*RowTeamE1E": 16,
     r"\dreduce_any_kernel": 96,             # dimensions indexed at run time, as in the next
     r"\dpad_grad_kernel": 480,

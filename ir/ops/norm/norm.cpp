@@ -108,10 +108,12 @@ void store_norm_gradients(const ReferenceCall& call, const NormGradients& gradie
   if (call.attrs.get_int("has_bias")) call.store(gradients.dbias, "dbias");
 }
 
-void add_norm_gradients(GradContext& g, llvm::StringRef op, llvm::ArrayRef<ValueId> statistics, Attrs attrs) {
-  llvm::SmallVector<ValueId, 5> operands{g["x"], g.out_grad()};
+void add_norm_gradients(GradContext& g, llvm::StringRef op, llvm::ArrayRef<ValueId> statistics, Attrs attrs,
+                        llvm::ArrayRef<ValueId> others) {
+  llvm::SmallVector<ValueId, 6> operands{g["x"], g.out_grad()};
   operands.append(statistics.begin(), statistics.end());
-  if (g.has("scale")) operands.push_back(g["scale"]);
+  if (g.has("scale") || !others.empty()) operands.push_back(g.has("scale") ? g["scale"] : ValueId::None);
+  operands.append(others.begin(), others.end());
   if (g.wants("scale")) attrs.set("has_scale", 1);
   if (g.wants(2)) attrs.set("has_bias", 1);
   llvm::SmallVector<ValueId, 4> gradients = g.b.emit_all(op, operands, std::move(attrs));

@@ -40,8 +40,10 @@ Status need_norm_parameters(const OpCall& call, llvm::ArrayRef<int64_t> shape);
 // The types of dx, of dscale with {has_scale} and of dbias with {has_bias}.
 Result<Types> norm_gradient_types(const OpCall& call, llvm::ArrayRef<int64_t> shape);
 void store_norm_gradients(const ReferenceCall& call, const NormGradients& gradients);
-// Emits the gradient op for a norm of x, scale and bias (operands 0 to 2) and hands out its results.
-void add_norm_gradients(GradContext& g, llvm::StringRef op, llvm::ArrayRef<ValueId> statistics, Attrs attrs);
+// Emits the gradient op for a norm of x, scale and bias (operands 0 to 2) and hands out its results. It has `others`
+// behind scale.
+void add_norm_gradients(GradContext& g, llvm::StringRef op, llvm::ArrayRef<ValueId> statistics, Attrs attrs,
+                        llvm::ArrayRef<ValueId> others = {});
 
 inline constexpr AttrSpec eps_attr{"eps", AttrKind::Float}, has_scale_attr{"has_scale", 0},
     has_bias_attr{"has_bias", 0};

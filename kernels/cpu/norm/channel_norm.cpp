@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/common/parallel.h"
 #include "kernels/cpu/common/row_math.h"
+#include "kernels/cpu/common/vector_math.h"
 #include "kernels/cpu/common/vectorised.h"
 
 #include <algorithm>
@@ -220,8 +221,34 @@ void running_update(double momentum, double share, float* y, const float* runnin
   });
 }
 
-void group_norm(const ChannelShape& shape, int64_t groups, float eps, float* y, float* mean, float* rstd,
-                const float* x, const float* scale, const float* bias) {
+// y becomes its activation.
+PLIMSOLL_VECTORISED static void activate_run(NormActivation activation, float* y, int64_t n) {
+  if (activation == NormActivation::Silu) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) y[i] = y[i] * vector_sigmoid(y[i]);
+  } else if (activation == NormActivation::Relu) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) y[i] = y[i] < 0 ? 0.0f : y[i];
+  }
+}
+
+// dz = dy times the activation's slope at z; dz may be z.
+PLIMSOLL_VECTORISED static void pass_back_run(NormActivation activation, float* dz, const float* z, const float* dy,
+                                              int64_t n) {
+  if (activation == NormActivation::Silu) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) {
+      const float x = z[i], s = vector_sigmoid(x);
+      dz[i] = dy[i] * (s * (1.0f + x * (1.0f - s)));
+    }
+  } else {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) dz[i] = z[i] > 0 ? dy[i] : 0.0f;
+  }
+}
+
+void group_norm(const ChannelShape& shape, int64_t groups, NormActivation activation, float eps, float* y, float* mean,
+                float* rstd, const float* x, const float* scale, const float* bias) {
   const int64_t members = shape.channels / groups, width = members * shape.inner;
   parallel_tasks(shape.batch * groups, 4 * element_count(shape), [&](int64_t group) {
     const float* row = x + group * width;
@@ -233,7 +260,20 @@ void group_norm(const ChannelShape& shape, int64_t groups, float eps, float* y, 
       const int64_t c = group % groups * members + m, at = group * width + m * shape.inner;
       affine_run(y + at, x + at, center, scale ? rstd[group] * scale[c] : rstd[group], bias ? bias[c] : 0.0f,
                  shape.inner);
+      activate_run(activation, y + at, shape.inner);
     }
+  });
+}
+
+// The gradient in front of the activation.
+static void pass_back(const ChannelShape& shape, int64_t groups, NormActivation activation, float* dz, const float* x,
+                      const float* dy, const float* mean, const float* rstd, const float* scale, const float* bias) {
+  const int64_t members = shape.channels / groups;
+  parallel_tasks(shape.batch * shape.channels, 8 * element_count(shape), [&](int64_t plane) {
+    const int64_t c = plane % shape.channels, group = plane / members, at = plane * shape.inner;
+    affine_run(dz + at, x + at, mean[group], scale ? rstd[group] * scale[c] : rstd[group], bias ? bias[c] : 0.0f,
+               shape.inner);
+    pass_back_run(activation, dz + at, dz + at, dy + at, shape.inner);
   });
 }
 
@@ -254,8 +294,14 @@ static void group_parameter_grads(const ChannelShape& shape, int64_t groups, flo
   });
 }
 
-void group_norm_grad(const ChannelShape& shape, int64_t groups, float* dx, float* dscale, float* dbias, const float* x,
-                     const float* dy, const float* mean, const float* rstd, const float* scale) {
+void group_norm_grad(const ChannelShape& shape, int64_t groups, NormActivation activation, float* dx, float* dscale,
+                     float* dbias, const float* x, const float* dy, const float* mean, const float* rstd,
+                     const float* scale, const float* bias) {
+  // It waits where dx comes.
+  if (activation != NormActivation::None) {
+    pass_back(shape, groups, activation, dx, x, dy, mean, rstd, scale, bias);
+    dy = dx;
+  }
   if (dscale || dbias) group_parameter_grads(shape, groups, dscale, dbias, x, dy, mean, rstd);
   const int64_t members = shape.channels / groups, width = members * shape.inner;
   parallel_tasks(shape.batch * groups, 4 * element_count(shape), [&](int64_t group) {

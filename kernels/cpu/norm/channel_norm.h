@@ -2,6 +2,8 @@
 
 // Norms whose scale and bias belong to channels: batch and group normalisation of x [batch, channels, inner].
 
+#include "kernels/norm_activation.h"
+
 #include <cstdint>
 
 namespace plimsoll::cpu {
@@ -49,10 +51,11 @@ void running_update(double momentum, double share, float* y, const float* runnin
                     int64_t channels);
 
 // Statistics of each of `groups` runs of channels in each sample: mean and rstd [batch, groups]. A null
-// scale, bias, dscale or dbias is an absent one.
-void group_norm(const ChannelShape& shape, int64_t groups, float eps, float* y, float* mean, float* rstd,
-                const float* x, const float* scale, const float* bias);
-void group_norm_grad(const ChannelShape& shape, int64_t groups, float* dx, float* dscale, float* dbias, const float* x,
-                     const float* dy, const float* mean, const float* rstd, const float* scale);
+// scale, bias, dscale or dbias is an absent one. Backward reads the bias of a norm with an activation alone.
+void group_norm(const ChannelShape& shape, int64_t groups, NormActivation activation, float eps, float* y, float* mean,
+                float* rstd, const float* x, const float* scale, const float* bias);
+void group_norm_grad(const ChannelShape& shape, int64_t groups, NormActivation activation, float* dx, float* dscale,
+                     float* dbias, const float* x, const float* dy, const float* mean, const float* rstd,
+                     const float* scale, const float* bias);
 
 }  // namespace plimsoll::cpu

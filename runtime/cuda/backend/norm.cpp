@@ -180,6 +180,7 @@ cuda::GroupShape groups_of(const CudaCall& k) {
 
 Status launch_group_norm(const CudaCall& k) {
   const cuda::GroupNormCall call{.shape = groups_of(k),
+                                 .activation = activation_of(k.call),
                                  .y = k.out("y"),
                                  .mean = k.out<float>("mean"),
                                  .rstd = k.out<float>("rstd"),
@@ -194,16 +195,18 @@ Status launch_group_norm(const CudaCall& k) {
 
 Status launch_group_norm_grad(const CudaCall& k) {
   const cuda::GroupNormGradCall call{.shape = groups_of(k),
+                                     .activation = activation_of(k.call),
                                      .dx = k.out("dx"),
                                      .dscale = k.out_if_given("dscale"),
                                      .dbias = k.out_if_given("dbias"),
                                      .x = k.in("x"),
                                      .dy = k.in("dy"),
                                      .scale = k.in("scale"),
+                                     .bias = k.in("bias"),
                                      .mean = k.in<float>("mean"),
                                      .rstd = k.in<float>("rstd"),
                                      .x_type = k.in_scalar("x"),
-                                     .parameter_type = gradient_scalar(k),
+                                     .parameter_type = k.has("bias") ? k.in_scalar("bias") : gradient_scalar(k),
                                      .workspace = k.scratch<float>()};
   return launched(k, cuda::group_norm_grad(call, k.stream));
 }

@@ -1,6 +1,8 @@
 #include "ir/ops/common/samples.h"
 #include "tests/cuda/on_card/case_on_card.h"
 
+#include <string>
+
 // Group norms with channels last of enough samples that blocks make slabs of them, for which the op's samples are too
 // few: slabs of one group and of several, groups that begin within an access, slabs that do not fit shared memory, and
 // slabs that clusters of blocks share, of parts without positions as well.
@@ -14,17 +16,22 @@ struct Images {
   int64_t batch, inner, channels, groups;
 };
 
-std::vector<KernelCase> cases_of(const Images& images, DType dtype, DType parameter) {
+std::vector<KernelCase> cases_of(const Images& images, DType dtype, DType parameter, const char* activation) {
   using namespace samples;
   const Shape shape{images.batch, images.inner, images.channels}, statistics{images.batch, images.groups};
   const SampleOperand of_channels = normal({images.channels}, parameter);
-  const Attrs forward{{"groups", images.groups}, {"eps", 1e-5}, {"channels_last", int64_t{1}}};
-  const Attrs backward{
-      {"groups", images.groups}, {"has_scale", int64_t{1}}, {"has_bias", int64_t{1}}, {"channels_last", int64_t{1}}};
+  const std::string name = activation;
+  const Attrs forward{{"groups", images.groups}, {"eps", 1e-5}, {"channels_last", int64_t{1}}, {"activation", name}};
+  const Attrs backward{{"groups", images.groups},
+                       {"has_scale", int64_t{1}},
+                       {"has_bias", int64_t{1}},
+                       {"channels_last", int64_t{1}},
+                       {"activation", name}};
   return {KernelCase("group_norm", forward, {normal(shape, dtype), of_channels, of_channels}, 5),
-          KernelCase(
-              "group_norm_grad", backward,
-              {normal(shape, dtype), normal(shape, dtype), normal(statistics), positive(statistics), of_channels}, 6)};
+          KernelCase("group_norm_grad", backward,
+                     {normal(shape, dtype), normal(shape, dtype), normal(statistics), positive(statistics), of_channels,
+                      of_channels},
+                     6)};
 }
 
 }  // namespace
@@ -46,10 +53,12 @@ TEST_CASE("group norms in slabs: near the reference's, with the same bits again"
                                {50, 3000, 64, 4}})
     for (DType dtype : {DType::BF16, DType::F16, DType::F32})
       for (bool has_own_type : {false, true})
-        for (const KernelCase& c : cases_of(images, dtype, has_own_type ? dtype : DType::F32)) {
-          CAPTURE(c.op.name);
-          CAPTURE(images.batch);
-          CAPTURE(images.channels);
-          check_kernels_twice(catalog, c);
-        }
+        for (const char* activation : {"none", "silu"})
+          for (const KernelCase& c : cases_of(images, dtype, has_own_type ? dtype : DType::F32, activation)) {
+            CAPTURE(c.op.name);
+            CAPTURE(images.batch);
+            CAPTURE(images.channels);
+            CAPTURE(activation);
+            check_kernels_twice(catalog, c);
+          }
 }
