@@ -141,7 +141,7 @@ void improve(const Piece& piece, int64_t target, Effort& effort, Packing& best) 
   if (piece.buffers.size() > exact_limit) return spend(2 * sixth, search_by_ejection);
   spend(sixth, search_exactly);
   spend(sixth, search_by_ejection);
-  spend(sixth, search_exactly);
+  spend(2 * sixth, search_exactly);
   spend(effort.left() - sixth, search_by_conflicts);
   spend(effort.left(), press_together);
 }
