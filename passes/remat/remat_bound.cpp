@@ -1,5 +1,7 @@
 #include "passes/remat/remat_schedule.h"
 
+#include "llvm/ADT/STLExtras.h"
+
 #include <algorithm>
 #include <numeric>
 
@@ -63,8 +65,8 @@ Producers cheapest_first(const RematSchedule& plain, bool copies, Cost cost) {
   return result;
 }
 
-// With `enough`, the list of items ends once they hold the excess.
-Knapsack knapsack_at(const RematSchedule& plain, const Producers& producers, int32_t t, int64_t limit, bool enough) {
+// Items have only those results of an op that wait at `t`, so their order is not that of the producers.
+Knapsack knapsack_at(const RematSchedule& plain, const Producers& producers, int32_t t, int64_t limit) {
   const RematProblem& problem = plain.problem();
   auto size = [&](int32_t v) { return static_cast<double>(problem.value_bytes[v]); };
   ProgramPoint at{t, t};
@@ -73,9 +75,7 @@ Knapsack knapsack_at(const RematSchedule& plain, const Producers& producers, int
   // Other remats may make this op the last reader of an operand, whose bytes a result can then reuse.
   for (const InPlaceReuse& pair : problem.ops[t].in_place)
     if (plain.last_use(pair.read, at) != at) sack.excess -= size(pair.written);
-  double held = 0;
   for (size_t i = 0; i < producers.ids.size(); ++i) {
-    if (held >= sack.excess && enough) break;
     int32_t id = producers.ids[i];
     const RematOp& op = plain.op(id);
     if (plain.producer(op.writes[0]) >= t || op.remat_until <= t) continue;
@@ -83,8 +83,9 @@ Knapsack knapsack_at(const RematSchedule& plain, const Producers& producers, int
     for (int32_t v : op.writes)
       if (plain.is_alive(v, at) && !plain.touches(t, v)) bytes += size(v);
     if (bytes > 0) sack.items.push_back({producers.cost_us[i], bytes});
-    held += bytes;
   }
+  const auto is_cheaper = [](const Item& a, const Item& b) { return a.cost_us * b.bytes < b.cost_us * a.bytes; };
+  if (!llvm::is_sorted(sack.items, is_cheaper)) llvm::stable_sort(sack.items, is_cheaper);
   return sack;
 }
 
@@ -128,14 +129,14 @@ double min_remat_us(const RematSchedule& plain, int64_t limit, int64_t nodes) {
   std::vector<std::pair<double, int32_t>> bounds;
   for (int32_t t = 0; t < plain.problem().op_count(); ++t) {
     if (plain.memory().live({t, t}) <= limit) continue;
-    Knapsack sack = knapsack_at(plain, ops, t, limit, true);
+    Knapsack sack = knapsack_at(plain, ops, t, limit);
     bounds.push_back({fractional_cost(sack.items, sack.excess), t});
   }
   std::stable_sort(bounds.begin(), bounds.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
   if (bounds.empty() || bounds.front().first == impossible) return bounds.empty() ? 0 : impossible;
   double bound = bounds.front().first;
   for (size_t i = 0; i < bounds.size() && i < exact_points; ++i) {
-    Knapsack sack = knapsack_at(plain, ops, bounds[i].second, limit, false);
+    Knapsack sack = knapsack_at(plain, ops, bounds[i].second, limit);
     ExactKnapsack exact(sack, nodes);
     if (exact.finished()) bound = std::max(bound, exact.cost());
   }
@@ -174,10 +175,9 @@ class CopyBound {
         offloads_(cheapest_first(plain, true, [&](int32_t id) { return plain.to_host_us(id); })) {}
 
   double at(int32_t t, int64_t limit, int64_t host_bytes) const {
-    Knapsack to_remat = knapsack_at(plain_, remats_, t, limit, true),
-             to_reload = knapsack_at(plain_, reloads_, t, limit, true);
+    Knapsack to_remat = knapsack_at(plain_, remats_, t, limit), to_reload = knapsack_at(plain_, reloads_, t, limit);
     MinCost remat(to_remat), reload(to_reload);
-    MinCost offload(knapsack_at(plain_, offloads_, t, limit, true));
+    MinCost offload(knapsack_at(plain_, offloads_, t, limit));
     const double before_us = plain_.clock_us(t),
                  after_us = plain_.clock_us(plain_.problem().op_count()) - plain_.clock_us(t + 1);
     const double most_copied = static_cast<double>(host_bytes) + base_copies_alive(t);

@@ -45,6 +45,32 @@ double cheapest_of(int max_extras, const RematProblem& problem, int64_t limit) {
 
 TEST_SUITE_BEGIN("unit");
 
+// Where the fourth op works in 300 bytes, 1 byte of the first op and 50 of the second wait. The first makes more bytes
+// for its time, but only the byte could be shed there, so that 50 bytes cost the time of the second alone.
+TEST_CASE("remat: a bound counts the results that wait at an op alone") {
+  RematProblem problem;
+  problem.value_bytes = {100, 1, 50, 1, 1, 1};
+  problem.live_out = {0, 0, 0, 0, 0, 1};
+  problem.ops.resize(5);
+  problem.ops[0].cost_us = 10;
+  problem.ops[0].writes = {0, 1};
+  problem.ops[1].cost_us = 20;
+  problem.ops[1].writes = {2};
+  problem.ops[2].reads = {0};
+  problem.ops[2].writes = {3};
+  problem.ops[3].reads = {3};
+  problem.ops[3].writes = {4};
+  problem.ops[3].workspace_bytes = 300;
+  problem.ops[4].reads = {1, 2, 4};
+  problem.ops[4].writes = {5};
+  const int64_t limit = measure_remats(problem, {}).peak_bytes - 50;
+  const RematPlan plan = measure_remats(problem, {{4, 1}});
+  CHECK(plan.peak_bytes <= limit);
+  CHECK(plan.added_us == 20);
+  CHECK(min_added_us(problem, limit) == 20);
+  CHECK(PeakBound(problem).min_added_us(limit) <= 20);
+}
+
 TEST_CASE("remat: as cheap as the best three remats, and never below the bound") {
   std::mt19937 random(2);
   int solved[2] = {0, 0}, missed[2] = {0, 0};
