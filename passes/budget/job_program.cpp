@@ -85,7 +85,8 @@ Result<std::unique_ptr<JobProgram>> JobPrograms::split_program(const SplitChoice
   return program(choice, forward_.passes.quiet(), split_effort, {});
 }
 
-Result<std::unique_ptr<JobProgram>> JobPrograms::short_program(const JobProgram& usual) const {
+// Its plans are not made yet.
+std::unique_ptr<JobProgram> JobPrograms::briefly_searched(const JobProgram& usual) const {
   auto made = std::make_unique<JobProgram>();
   made->from = usual.from;
   made->chunks = usual.chunks;
@@ -96,6 +97,18 @@ Result<std::unique_ptr<JobProgram>> JobPrograms::short_program(const JobProgram&
   made->options.is_short = tries_many();
   made->input.emplace(*usual.input);
   made->input->placement_seconds *= short_effort;
+  return made;
+}
+
+Result<std::unique_ptr<JobProgram>> JobPrograms::short_program(const JobProgram& usual) const {
+  std::unique_ptr<JobProgram> made = briefly_searched(usual);
+  if (Status s = make_plans(*made)) return s;
+  return made;
+}
+
+Result<std::unique_ptr<JobProgram>> JobPrograms::program_with_remats(const JobProgram& form) const {
+  std::unique_ptr<JobProgram> made = briefly_searched(form);
+  made->options.offload = false;
   if (Status s = make_plans(*made)) return s;
   return made;
 }

@@ -47,12 +47,15 @@ class JobPrograms {
   Result<std::unique_ptr<JobProgram>> split_program(const SplitChoice& choice) const;
   // The same program with the work of a short search.
   Result<std::unique_ptr<JobProgram>> short_program(const JobProgram& usual) const;
+  // The same program with a short search for remats alone, whatever may be on the host.
+  Result<std::unique_ptr<JobProgram>> program_with_remats(const JobProgram& form) const;
   // Then a short search tries less of each.
   bool tries_many() const { return request_.split < 1; }
 
  private:
   Result<std::unique_ptr<JobProgram>> make(const SplitChoice& choice, PassManager passes, double effort, CallKeys lean,
                                            int64_t stored_bytes, PlainForm form) const;
+  std::unique_ptr<JobProgram> briefly_searched(const JobProgram& usual) const;
   Status make_plans(JobProgram& program) const;
 
   const ForwardModel& forward_;

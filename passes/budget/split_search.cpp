@@ -20,8 +20,10 @@
 namespace plimsoll {
 namespace {
 
-constexpr int turned_tries = 4;              // to find how many transposes there is room for; layouts waste some bytes
-constexpr double min_share_of_forms = 0.97;  // of the bytes of the usual form, that a plan in another form needs
+constexpr int turned_tries = 4;  // to find how many transposes there is room for; layouts waste some bytes
+// Minimum budgets for other forms of the whole batch, as shares of what the usual form needs: with gelus that products
+// write, which may have remats; and with copies alone, whose plans need as much.
+constexpr double min_share_of_joined = 0.3, min_share_of_copies = 0.97;
 constexpr double max_slowdown_of_usual = 1.5;  // of a plan that fits, up to which no short searches are tried besides
 constexpr size_t smallest_at_once = 2;         // candidates that are searched for the plan that needs least
 // From so many nodes on, layouts take a short search about as long as a whole one, see pack_copies.cpp. With the whole
@@ -53,8 +55,10 @@ class SplitSearch {
       Result<Plan> fastest =
           made_transposes_ > 0 ? whole_with_stored(std::numeric_limits<int64_t>::max()) : Result<Plan>(whole_->plain());
       if (!fastest) return fastest.takeError();
-      if (Status s = consider_forms(*fastest, std::numeric_limits<int64_t>::max())) return s;
-      Result<std::vector<Plan>> frontier = budget_frontier(*fastest, [&](int64_t smaller) -> Result<Plan> {
+      std::optional<Plan> plain = std::move(*fastest);
+      if (Status s = consider_joined(std::numeric_limits<int64_t>::max(), plain)) return s;
+      if (Status s = consider_copies(*plain, std::numeric_limits<int64_t>::max())) return s;
+      Result<std::vector<Plan>> frontier = budget_frontier(*plain, [&](int64_t smaller) -> Result<Plan> {
         Result<std::optional<Plan>> plan = within(smaller);
         if (!plan) return plan.takeError();
         return std::move(**plan);
@@ -81,25 +85,25 @@ class SplitSearch {
   Result<std::optional<Plan>> within(int64_t budget_bytes) {
     const bool is_plain = whole_->plain().promised_bytes() <= budget_bytes;
     if (made_transposes_ > 0 && is_plain) return whole_with_stored(budget_bytes);
-    Result<std::optional<Plan>> plan = within_as_made(budget_bytes);
+    std::optional<Plan> joined;  // bounds what other searches are worth
+    if (Status s = consider_joined(budget_bytes, joined)) return s;
+    Result<std::optional<Plan>> plan = within_as_made(budget_bytes, std::move(joined));
     if (!plan || !*plan) return plan;
     if (made_transposes_ > 0)
       (*plan)->decisions.push_back(decide_transposes(**plan, made_transposes_, whole_->plain()));
-    if (Status s = consider_forms(**plan, budget_bytes)) return s;
+    if (Status s = consider_copies(**plan, budget_bytes)) return s;
     return plan;
   }
 
-  // The plan becomes that of the whole batch without remats and copies in another form where that fits and is faster,
-  // within every budget from what the form needs on: so more budget gives no slower plan. Tight budgets do not derive
-  // the forms, and a form that would fit there is not used at all.
-  Status consider_forms(Plan& plan, int64_t budget_bytes) {
-    const auto min_bytes =
-        static_cast<int64_t>(min_share_of_forms * static_cast<double>(whole_->plain().promised_bytes()));
-    if (request_.is_short || request_.is_one_of_many || request_.split > 1 || budget_bytes < min_bytes)
-      return Status::success();
-    if (!forms_)
-      if (Status s = make_forms()) return s;
-    for (const std::unique_ptr<JobProgram>& form : *forms_) {
+  // The plan becomes that of the whole batch with copies of parameters alone where that fits and is faster, within
+  // every budget from what it needs on: so more budget gives no slower plan. Tight budgets do not derive it, and one
+  // that would fit there is not used at all.
+  Status consider_copies(Plan& plan, int64_t budget_bytes) {
+    const int64_t min_bytes = share_of_usual(min_share_of_copies);
+    if (!has_forms() || budget_bytes < min_bytes) return Status::success();
+    if (!with_copies_)
+      if (Status s = make_with_copies()) return s;
+    for (const std::unique_ptr<JobProgram>& form : *with_copies_) {
       const Plan& plain = form->plain();
       const int64_t bytes = plain.promised_bytes();
       if (bytes < min_bytes || bytes > budget_bytes) continue;
@@ -109,22 +113,59 @@ class SplitSearch {
     return Status::success();
   }
 
-  // Ranks follow what they have of a value through a product and a gelu, and no further than into an op of both.
-  Status make_forms() {
-    forms_.emplace();
-    bool casts = casts_parameters(whole_->derived->draft.program), has_gelus = false;
-    const auto add = [&](PlainForm form) -> Status {
-      Result<std::unique_ptr<JobProgram>> made = programs_.program_in(form);
+  bool has_forms() const { return !request_.is_short && !request_.is_one_of_many && request_.split <= 1; }
+
+  int64_t share_of_usual(double share) const {
+    return static_cast<int64_t>(share * static_cast<double>(whole_->plain().promised_bytes()));
+  }
+
+  // `best` becomes the fastest plan of the forms with joined gelus that fits, if any. A remat makes a gelu again with
+  // its product, but most gelus are not made again. Tight budgets do not derive these forms.
+  Status consider_joined(int64_t budget_bytes, std::optional<Plan>& best) {
+    if (!has_forms() || budget_bytes < share_of_usual(min_share_of_joined)) return Status::success();
+    if (!joined_)
+      if (Status s = make_joined()) return s;
+    for (const std::unique_ptr<JobProgram>& form : *joined_) {
+      Result<const JobProgram*> searched = joined_for(*form, budget_bytes);
+      if (!searched) return searched.takeError();
+      if (Status s = consider(**searched, budget_bytes, best)) return s;
+    }
+    return Status::success();
+  }
+
+  Result<const JobProgram*> joined_for(const JobProgram& form, int64_t budget_bytes) {
+    if (form.plain().promised_bytes() <= budget_bytes || !request_.recompute) return &form;
+    std::unique_ptr<JobProgram>& with_remats = with_remats_[&form];
+    if (!with_remats) {
+      Result<std::unique_ptr<JobProgram>> made = programs_.program_with_remats(form);
       if (!made) return made.takeError();
-      if (form.joins_gelus) has_gelus = computes((*made)->derived->draft.program, "linear_gelu");
-      if (has_gelus || !form.joins_gelus) forms_->push_back(std::move(*made));
-      return Status::success();
-    };
-    if (request_.mesh.ranks() == 1 && computes(whole_->derived->draft.program, "gelu"))
-      if (Status s = add({.joins_gelus = true})) return s;
-    if (casts && has_gelus)
-      if (Status s = add({.keeps_copies = true, .joins_gelus = true})) return s;
-    return casts ? add({.keeps_copies = true}) : Status::success();
+      with_remats = std::move(*made);
+    }
+    return with_remats.get();
+  }
+
+  // Ranks follow what they have of a value through a product and a gelu, and no further than into an op of both.
+  Status make_joined() {
+    joined_.emplace();
+    const Program& usual = whole_->derived->draft.program;
+    if (request_.mesh.ranks() > 1 || !computes(usual, "gelu")) return Status::success();
+    for (const bool keeps_copies : {false, true}) {
+      if (keeps_copies && (joined_->empty() || !casts_parameters(usual))) break;
+      Result<std::unique_ptr<JobProgram>> made =
+          programs_.program_in({.keeps_copies = keeps_copies, .joins_gelus = true});
+      if (!made) return made.takeError();
+      if (computes((*made)->derived->draft.program, "linear_gelu")) joined_->push_back(std::move(*made));
+    }
+    return Status::success();
+  }
+
+  Status make_with_copies() {
+    with_copies_.emplace();
+    if (!casts_parameters(whole_->derived->draft.program)) return Status::success();
+    Result<std::unique_ptr<JobProgram>> made = programs_.program_in({.keeps_copies = true});
+    if (!made) return made.takeError();
+    with_copies_->push_back(std::move(*made));
+    return Status::success();
   }
 
   // Short searches and those for one of many meshes do without. Ranks may have pieces of the codes.
@@ -159,14 +200,14 @@ class SplitSearch {
     return best;
   }
 
-  Result<std::optional<Plan>> within_as_made(int64_t budget_bytes) {
+  // `best`, if any, is a plan within the budget.
+  Result<std::optional<Plan>> within_as_made(int64_t budget_bytes, std::optional<Plan> best) {
     Result<const JobProgram*> found = whole_for(budget_bytes);
     if (!found) return found.takeError();
     const JobProgram& whole = **found;
     std::vector<const JobProgram*> candidates;
     if (request_.split <= 1) candidates.push_back(&whole);
     if (request_.split <= 1 && is_slower(whole)) candidates.push_back(whole_.get());
-    std::optional<Plan> best;
     const bool is_split = request_.split > 1 || (request_.split < 1 && whole.plain().promised_bytes() > budget_bytes);
     if (is_split) {
       if (Status s = derive_splits(may_be_long(budget_bytes))) return s;
@@ -175,7 +216,7 @@ class SplitSearch {
       const llvm::ArrayRef<std::unique_ptr<JobProgram>> splits = splits_->worthwhile();
       size_t fits = 0;
       while (fits < splits.size() && splits[fits]->plain().promised_bytes() > budget_bytes) ++fits;
-      if (fits < splits.size()) best = plain_of(*splits[fits], budget_bytes);
+      if (fits < splits.size() && may_be_better(*splits[fits], best)) best = plain_of(*splits[fits], budget_bytes);
       for (size_t i = fits; i-- > 0;) candidates.push_back(splits[i].get());
       if (!best && candidates.empty())
         return usage_error("no value of the model allows " + llvm::Twine(request_.split) +
@@ -412,7 +453,9 @@ class SplitSearch {
   const CompileHooks& hooks_;
   JobPrograms programs_;
   std::unique_ptr<JobProgram> whole_;
-  std::optional<std::vector<std::unique_ptr<JobProgram>>> forms_;  // none: not made yet
+  // Other forms of the whole batch, by what they need at least of what the usual form needs; none: not made yet.
+  std::optional<std::vector<std::unique_ptr<JobProgram>>> joined_, with_copies_;
+  std::map<const JobProgram*, std::unique_ptr<JobProgram>> with_remats_;  // by form of `joined_`
   int64_t made_transposes_ = 0;  // bytes of transposes of stored codes, where these may be states
   std::map<CallKeys, std::unique_ptr<JobProgram>> lean_;  // the whole batch with less workspace for some calls
   std::optional<SplitPrograms> splits_;
