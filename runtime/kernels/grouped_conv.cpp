@@ -1,4 +1,5 @@
 #include "kernels/cuda/conv/grouped_runs.h"
+#include "kernels/cuda/conv/grouped_weight_runs.h"
 #include "runtime/kernels/own_conv.h"
 
 // Our own convolutions of channels in groups, for which cuDNN's kernels take many times what their bytes do: on the
@@ -42,8 +43,10 @@ bool accepts_grouped(const OpCall& call, llvm::ArrayRef<Type> results) {
 
 template <ConvPass pass>
 bool accepts_grouped_runs(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return accepts_any<pass>(call, results, false) &&
-         fits_grouped_runs(sizes_of<pass>(call, results), pass == ConvPass::InputGradient);
+  if (!accepts_any<pass>(call, results, false)) return false;
+  const ConvolutionSizes sizes = sizes_of<pass>(call, results);
+  if (pass == ConvPass::WeightGradient) return fits_grouped_weight_runs(sizes);
+  return fits_grouped_runs(sizes, pass == ConvPass::InputGradient);
 }
 
 template <ConvPass pass>
@@ -75,27 +78,40 @@ int64_t depthwise_workspace(const OpCall& call, llvm::ArrayRef<Type> results, co
 
 // Shares of a copy's speed and of the speed of products that a kernel's two parts have, by pass, as measured on an H200
 // with the calls of tests/cuda/on_card/speeds/calls.txt. Blocks wait for pixels and multiply by turns, so that both add
-// up.
+// up, but where some warps copy while others multiply. Those of the latter, weight gradients of runs, are estimates.
 struct Rates {
   double of_copy[3], of_products[3];
 };
 constexpr Rates grouped_rates{{0.6, 0.5, 0.6}, {0.13, 0.13, 0.13}};
-constexpr Rates run_rates{{0.4, 0.4, 0}, {0.35, 0.35, 0}};
+constexpr Rates run_rates{{0.4, 0.4, 0.8}, {0.35, 0.35, 0.9}};
 constexpr Rates band_rates{{0.65, 0.65, 0.52}, {0.4, 0.4, 0.3}};
 constexpr Rates window_rates{{0.95, 0.9, 0.95}, {0.33, 0.33, 0.3}};
 constexpr Rates depthwise_rates{{0.6, 0.6, 0.6}, {0.045, 0.045, 0.033}};
 
+// The microseconds of a kernel's two parts, and of its launches.
+struct Parts {
+  double copies = 0, products = 0, launches = 0;
+};
+
 template <ConvPass pass>
-double predicted(const OpCall& call, const DeviceDescription& device, const Rates& rates, double tflops,
-                 double products, int64_t workspace_bytes) {
-  if (device.memory_gb_per_s <= 0 || tflops <= 0) return 0;
+Parts parts_of(const OpCall& call, const DeviceDescription& device, const Rates& rates, double tflops, double products,
+               int64_t workspace_bytes) {
+  if (device.memory_gb_per_s <= 0 || tflops <= 0) return {};
   const auto results = llvm::cantFail(infer(call));  // outlives what refers to it
   const ConvTypes types(pass, call, results);
   const auto index = static_cast<size_t>(pass);
   const auto bytes = static_cast<double>(types.x.bytes() + types.w.bytes() + types.y.bytes() + 2 * workspace_bytes);
   const int launches = pass == ConvPass::WeightGradient ? 2 : 1;
-  return bytes / (device.memory_gb_per_s * 1e3 * rates.of_copy[index]) +
-         2 * products / (tflops * 1e6 * rates.of_products[index]) + launches * (device.launch_us + device.kernel_us);
+  return {.copies = bytes / (device.memory_gb_per_s * 1e3 * rates.of_copy[index]),
+          .products = 2 * products / (tflops * 1e6 * rates.of_products[index]),
+          .launches = launches * (device.launch_us + device.kernel_us)};
+}
+
+template <ConvPass pass>
+double predicted(const OpCall& call, const DeviceDescription& device, const Rates& rates, double tflops,
+                 double products, int64_t workspace_bytes) {
+  const Parts parts = parts_of<pass>(call, device, rates, tflops, products, workspace_bytes);
+  return parts.copies + parts.products + parts.launches;
 }
 
 double pixels_of(const int (&size)[2], int64_t batch) { return static_cast<double>(batch) * size[0] * size[1]; }
@@ -129,6 +145,18 @@ double grouped_runs_us(const OpCall& call, const DeviceDescription& device) {
   const double products = static_cast<double>(p.items) * p.pixels * c.groups * 2 * p.k_pairs * p.out_units *
                           cuda::unit_channels * cuda::unit_channels;
   return predicted<pass>(call, device, run_rates, device.matmul_tflops_for(DType::BF16), products, 0);
+}
+
+// Some warps copy while others multiply, so that the longer part counts.
+double grouped_weight_runs_us(const OpCall& call, const DeviceDescription& device) {
+  constexpr ConvPass pass = ConvPass::WeightGradient;
+  const Types results = llvm::cantFail(infer(call));
+  const ConvolutionSizes c = sizes_of<pass>(call, results);
+  const cuda::GroupedWeightRuns p(c);
+  constexpr double terms_of_product = 64 * 64 * 16;
+  const Parts parts = parts_of<pass>(call, device, run_rates, device.matmul_tflops_for(DType::BF16),
+                                     p.whole_products() * terms_of_product, p.workspace_bytes(c));
+  return std::max(parts.copies, parts.products) + parts.launches;
 }
 
 // Whole products of 16 x 8 x 16 terms, of whose terms some count.
@@ -181,10 +209,12 @@ constexpr CudaCandidate grouped(const OpDef& op) {
 }
 template <ConvPass pass>
 constexpr CudaCandidate grouped_runs(const OpDef& op) {
+  const bool is_dw = pass == ConvPass::WeightGradient;
   return {.op = op,
           .name = "grouped_runs",
           .accepts = accepts_grouped_runs<pass>,
-          .predicted_us = grouped_runs_us<pass>,
+          .workspace_bytes = is_dw ? parts_workspace<cuda::GroupedWeightRuns> : nullptr,
+          .predicted_us = is_dw ? grouped_weight_runs_us : grouped_runs_us<pass>,
           .capability = 90};
 }
 template <ConvPass pass>
@@ -218,6 +248,7 @@ constexpr CudaCandidate candidates[] = {
     grouped<ConvPass::WeightGradient>(op_conv_dw),
     grouped_runs<ConvPass::Forward>(op_conv),
     grouped_runs<ConvPass::InputGradient>(op_conv_dx),
+    grouped_runs<ConvPass::WeightGradient>(op_conv_dw),
     depthwise_bands<ConvPass::Forward>(op_conv),
     depthwise_bands<ConvPass::InputGradient>(op_conv_dx),
     depthwise_bands<ConvPass::WeightGradient>(op_conv_dw),

@@ -75,7 +75,7 @@ TEST_SUITE("unit") {
     of_w.set("shape", Ints(wide.shape.begin(), wide.shape.end()));
     of_w.set("dtype", DType::F32);
     CHECK(first("conv_dx", of_x, {half, wide}) == "grouped_mma");
-    CHECK(first("conv_dw", of_w, {x, half}) == "grouped_mma");
+    CHECK(first("conv_dw", of_w, {x, half}) == "grouped_runs");
     const Type odd(DType::BF16, {64, 28, 28, 36}), odd_w(DType::BF16, {36, 3, 3, 12});
     CHECK(first("conv", attrs_of(3, 1, 1), {odd, odd_w}) == "cudnn");
     Attrs planes = attrs_of(4, 1, 1);

@@ -1,5 +1,6 @@
 #include "kernels/cuda/conv/depthwise_planes.h"
 #include "kernels/cuda/conv/grouped_runs.h"
+#include "kernels/cuda/conv/grouped_weight_runs.h"
 
 #include <doctest/doctest.h>
 
@@ -109,6 +110,59 @@ void check_chunks(const DepthwiseWeightBands& p) {
 // Pixel of x or dy that tap `tap` of a line's pixel `at` meets in the run of all lines, or -1.
 int found_in_run(const GroupedRuns& p, int d, int at, int tap) {
   return pixel_or_none((at + tap) % p.period[d] - p.pad[d], p.in[d]);
+}
+
+// The pixel, counted over all images, that a position of these planes holds, or -1: a zero.
+int64_t pixel_in_planes(const ImageRuns& runs, const RunPlanes& planes, int64_t position) {
+  if (position >= runs.batch * runs.image_positions) return -1;
+  const RunAxis &down = runs.axes[0], &across = runs.axes[1];
+  const int64_t image = position / runs.image_positions, line = position % runs.image_positions;
+  const int64_t row = line / across.period - down.lead, column = line % across.period - across.lead;
+  if (row < 0 || row >= planes.pixels[0] || column < 0 || column >= planes.pixels[1]) return -1;
+  const int64_t y = row * down.in_classes + planes.in_class[0], x = column * across.in_classes + planes.in_class[1];
+  return (image * down.in + y) * across.in + x;
+}
+
+// The same where a unit of channels lies `at` units behind the begin of the planes of a tile.
+int64_t pixel_of_unit(const ImageRuns& runs, int units, int unit, int64_t tile_begin, int at) {
+  for (int i = 0; i < runs.classes; ++i) {
+    const RunPlanes& planes = runs.planes[i];
+    const int in_planes = at - planes.at - unit * planes.plane_units;
+    if (at < planes.at || at >= planes.at + units * planes.plane_units) continue;
+    CHECK(in_planes >= 0);
+    CHECK(in_planes < planes.positions);
+    return pixel_in_planes(runs, planes, tile_begin + planes.first + in_planes);
+  }
+  return -2;
+}
+
+// The pixel that a tap of an out pixel reads along one dimension, or -1.
+int read_pixel(const ConvolutionSizes& c, bool gradient, int d, int out, int tap) {
+  const int reach = tap * c.dilation[d] - c.pad[d];
+  if (!gradient) return pixel_or_none(out * c.stride[d] + reach, c.x[d]);
+  return (out - reach) % c.stride[d] != 0 ? -1 : pixel_or_none((out - reach) / c.stride[d], c.y[d]);
+}
+int64_t read_pixel(const ConvolutionSizes& c, bool gradient, int64_t image, int y, int x, int tap) {
+  const int row = read_pixel(c, gradient, 0, y, tap / c.kernel[1]);
+  const int column = read_pixel(c, gradient, 1, x, tap % c.kernel[1]);
+  const int* in = gradient ? c.y : c.x;
+  return row < 0 || column < 0 ? -1 : (image * in[0] + row) * in[1] + column;
+}
+
+// At the position of an out pixel each tap finds its pixel of x.
+void check_weight_runs(const ConvolutionSizes& c) {
+  const GroupedWeightRuns p(c);
+  for (int64_t image = 0; image < c.batch; ++image)
+    for (int y = 0; y < c.y[0]; ++y)
+      for (int x = 0; x < c.y[1]; ++x)
+        for (int tap = 0; tap < c.taps(); ++tap) {
+          const int64_t position = image * p.runs.image_positions + int64_t{y} * p.runs.axes[1].period + x;
+          const RunTap row = RunAxis::tap(c, false, 0, tap / c.kernel[1]);
+          const RunTap column = RunAxis::tap(c, false, 1, tap % c.kernel[1]);
+          const int at = p.runs.unit_of(row, column, 1) + static_cast<int>(position % p.tile);
+          CHECK(pixel_of_unit(p.runs, p.block_groups * p.x_units, 1, position / p.tile * p.tile, at) ==
+                read_pixel(c, false, image, y, x, tap));
+        }
 }
 
 }  // namespace
@@ -228,6 +282,48 @@ TEST_SUITE("unit") {
     CHECK(!fits_grouped_runs(image(128, 28, 3, 2, 12, 24), false));
     CHECK(!fits_grouped_runs(image(128, 28, 7, 1, 12, 64), false));  // 400 KB of weights a group
     CHECK(!fits_grouped_runs(image(128, 28, 3, 1, 12, 72), false));
+  }
+
+  TEST_CASE("runs of weight gradients have what each tap reads, and zeros beyond lines and images") {
+    for (int size : {1, 2, 5, 9})
+      for (int kernel : {1, 2, 3, 5})
+        for (int stride : {1, 2, 3})
+          for (int dilation : {1, 2})
+            for (int pad : {0, 1, 4})
+              for (int pad_behind : {0, 2}) {
+                ConvolutionSizes c = image(2, size, kernel, stride, 2, 16);
+                bool has_pixels = true;
+                for (int d = 0; d < 2; ++d) {
+                  c.x[d] = size + d, c.pad[d] = pad, c.dilation[d] = dilation;
+                  const int room = c.x[d] + pad + pad_behind - (kernel - 1) * dilation - 1;
+                  has_pixels = has_pixels && room >= 0;
+                  c.y[d] = room / stride + 1;
+                }
+                if (!has_pixels) continue;
+                INFO(size, " pixels, ", kernel, " taps, stride ", stride, ", dilation ", dilation, ", pads ", pad,
+                     " and ", pad_behind);
+                check_weight_runs(c);
+              }
+  }
+
+  TEST_CASE("runs of weight gradients fit a multiprocessor of Hopper, with strides and without") {
+    for (int channels : {8, 16, 24, 32, 40, 48, 56, 64})
+      for (int stride : {1, 2}) {
+        const ConvolutionSizes c = image(128, 28, 3, stride, 12, channels);
+        INFO(channels, " channels, stride ", stride);
+        CHECK(fits_grouped_weight_runs(c));
+        const GroupedWeightRuns w(c);
+        CHECK(w.shared_units() <= GroupedWeightRuns::max_block_units);
+        CHECK(w.blocks() <= 132);
+        CHECK(w.items * w.tile >= c.batch * w.runs.image_positions);
+        CHECK(w.workspace_bytes(c) == w.splits * c.weights() * 4);
+      }
+    CHECK(GroupedWeightRuns(image(128, 56, 3, 1, 3, 24)).group_blocks == 2);  // of two groups and of one
+    CHECK(GroupedWeightRuns(image(1, 28, 7, 1, 4, 32)).tap_parts == 6);
+    CHECK(!fits_grouped_weight_runs(image(128, 28, 3, 1, 12, 72)));
+    ConvolutionSizes wide = image(1, 28, 3, 1, 12, 24);
+    wide.dilation[1] = 2000;
+    CHECK(!fits_grouped_weight_runs(wide));
   }
 
   TEST_CASE("planes of depthwise tiles hold every pixel that a spot's taps meet, and zeros where there is none") {

@@ -22,10 +22,13 @@ namespace plimsoll::cuda {
 [[nodiscard]] cudaError_t grouped_convolution_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
                                                  const ConvolutionSizes& sizes, void* workspace, cudaStream_t stream);
 
-// The first two on Hopper, where fits_grouped_runs holds.
+// The same on Hopper, where fits_grouped_runs holds, or for dw fits_grouped_weight_runs; its workspace:
+// GroupedWeightRuns::workspace_bytes.
 [[nodiscard]] cudaError_t grouped_runs(Scalar type, void* y, const void* x, const void* w, const void* bias,
                                        const ConvolutionSizes& sizes, cudaStream_t stream);
 [[nodiscard]] cudaError_t grouped_runs_dx(Scalar type, void* dx, const void* dy, const void* w,
                                           const ConvolutionSizes& sizes, cudaStream_t stream);
+[[nodiscard]] cudaError_t grouped_runs_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
+                                          const ConvolutionSizes& sizes, void* workspace, cudaStream_t stream);
 
 }  // namespace plimsoll::cuda

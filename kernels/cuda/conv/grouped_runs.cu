@@ -172,15 +172,6 @@ __global__ void __launch_bounds__(GroupedRuns::threads, out_units <= 4 ? 3 : 2)
     __trap();
 }
 
-template <typename Visit>
-cudaError_t with_out_units(int count, Visit visit) {
-  switch (count) {
-    case 5: return visit(std::integral_constant<int, 5>());
-    case 7: return visit(std::integral_constant<int, 7>());
-    default: return with_unit_tiles(count, visit);
-  }
-}
-
 template <bool gradient>
 cudaError_t launch_runs(Scalar type, void* out, const void* in, const void* w, const void* bias,
                         const ConvolutionSizes& c, cudaStream_t stream) {
@@ -188,7 +179,7 @@ cudaError_t launch_runs(Scalar type, void* out, const void* in, const void* w, c
   if (p.blocks() == 0) return cudaSuccess;
   const size_t bytes = static_cast<size_t>(p.shared_units()) * sizeof(uint4);
   return with_16_bits(type, [&]<typename T>(T*) {
-    return with_out_units(p.out_units, [&](auto units) {
+    return with_any_units(p.out_units, [&](auto units) {
       const auto kernel = grouped_runs_kernel<T, decltype(units)::value, gradient>;
       if (const cudaError_t error = allow_shared(kernel, bytes)) return error;
       kernel<<<static_cast<unsigned>(p.blocks()), GroupedRuns::threads, bytes, stream>>>(

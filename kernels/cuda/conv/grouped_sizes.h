@@ -2,19 +2,15 @@
 
 // How convolutions of groups on the matrix units divide their work. No CUDA here: plans are made where there is none.
 
-#include "kernels/cuda/conv/convolution_sizes.h"
+#include "kernels/cuda/conv/image_runs.h"
 
 namespace plimsoll::cuda {
 
-inline constexpr int unit_channels = 8;            // 16-bit floats of a 16-byte unit of shared memory
 inline constexpr int max_unit_tiles = 8;           // units of output channels that one block makes of a group
 inline constexpr int64_t max_shared_units = 6000;  // 96,000 bytes: two blocks a multiprocessor of Hopper and of Ampere
 inline constexpr int64_t max_third_units = 4800;   // 76,800 bytes: three blocks a multiprocessor of Hopper
 inline constexpr int64_t max_weight_units = 2560;
 inline constexpr int max_block_groups = 8, max_block_warps = 16, max_dw_warps = 8;
-
-// Rows of shared memory an odd number of units apart: eight of them are read without conflicts.
-constexpr int odd_units(int64_t units) { return static_cast<int>(units) | 1; }
 
 // How many groups a block takes: as many as fill 80 bytes of a pixel, and no group in vain where 48 bytes are left.
 inline int groups_of_block(int groups, int units, int most) {

@@ -48,6 +48,16 @@ cudaError_t with_unit_tiles(int count, Visit visit) {
   }
 }
 
+// The same for any count up to max_unit_tiles.
+template <typename Visit>
+cudaError_t with_any_units(int count, Visit visit) {
+  switch (count) {
+    case 5: return visit(std::integral_constant<int, 5>());
+    case 7: return visit(std::integral_constant<int, 7>());
+    default: return with_unit_tiles(count, visit);
+  }
+}
+
 template <typename Kernel>
 cudaError_t allow_shared(Kernel kernel, size_t bytes) {
   return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));

@@ -42,6 +42,7 @@ constexpr CudaLauncher launchers[] = {
     {op_conv_dw, "grouped_mma", launch_dw<cuda::grouped_convolution_dw>},
     {op_conv, "grouped_runs", launch<cuda::grouped_runs>},
     {op_conv_dx, "grouped_runs", launch_dx<cuda::grouped_runs_dx>},
+    {op_conv_dw, "grouped_runs", launch_dw<cuda::grouped_runs_dw>},
     {op_conv, "depthwise_mma", launch<cuda::depthwise_bands>},
     {op_conv_dx, "depthwise_mma", launch_dx<cuda::depthwise_bands_dx>},
     {op_conv_dw, "depthwise_mma", launch_dw<cuda::depthwise_bands_dw>},
