@@ -78,12 +78,12 @@ int64_t depthwise_workspace(const OpCall& call, llvm::ArrayRef<Type> results, co
 
 // Shares of a copy's speed and of the speed of products that a kernel's two parts have, by pass, as measured on an H200
 // with the calls of tests/cuda/on_card/speeds/calls.txt. Blocks wait for pixels and multiply by turns, so that both add
-// up, but where some warps copy while others multiply. Those of the latter, weight gradients of runs, are estimates.
+// up, but where some warps copy while others multiply; those of runs are estimates.
 struct Rates {
   double of_copy[3], of_products[3];
 };
 constexpr Rates grouped_rates{{0.6, 0.5, 0.6}, {0.13, 0.13, 0.13}};
-constexpr Rates run_rates{{0.4, 0.4, 0.8}, {0.35, 0.35, 0.9}};
+constexpr Rates run_rates{{0.8, 0.8, 0.8}, {0.9, 0.9, 0.9}};
 constexpr Rates band_rates{{0.65, 0.65, 0.52}, {0.4, 0.4, 0.3}};
 constexpr Rates window_rates{{0.95, 0.9, 0.95}, {0.33, 0.33, 0.3}};
 constexpr Rates depthwise_rates{{0.6, 0.6, 0.6}, {0.045, 0.045, 0.033}};
@@ -136,26 +136,22 @@ double grouped_us(const OpCall& call, const DeviceDescription& device) {
   return predicted<pass>(call, device, grouped_rates, tflops, products, 0);
 }
 
-// Products of whole runs, with the zeros between lines, and an even count of units of terms.
+// Some warps copy while others multiply, so that the longer part counts.
 template <ConvPass pass>
 double grouped_runs_us(const OpCall& call, const DeviceDescription& device) {
   const Types results = llvm::cantFail(infer(call));
   const ConvolutionSizes c = sizes_of<pass>(call, results);
-  const cuda::GroupedRuns p(c, pass == ConvPass::InputGradient);
-  const double products = static_cast<double>(p.items) * p.pixels * c.groups * 2 * p.k_pairs * p.out_units *
-                          cuda::unit_channels * cuda::unit_channels;
-  return predicted<pass>(call, device, run_rates, device.matmul_tflops_for(DType::BF16), products, 0);
-}
-
-// Some warps copy while others multiply, so that the longer part counts.
-double grouped_weight_runs_us(const OpCall& call, const DeviceDescription& device) {
-  constexpr ConvPass pass = ConvPass::WeightGradient;
-  const Types results = llvm::cantFail(infer(call));
-  const ConvolutionSizes c = sizes_of<pass>(call, results);
-  const cuda::GroupedWeightRuns p(c);
   constexpr double terms_of_product = 64 * 64 * 16;
+  double products = 0;
+  int64_t workspace_bytes = 0;
+  if (pass == ConvPass::WeightGradient) {
+    const cuda::GroupedWeightRuns p(c);
+    products = p.whole_products(), workspace_bytes = p.workspace_bytes(c);
+  } else {
+    products = cuda::GroupedRuns(c, pass == ConvPass::InputGradient).whole_products();
+  }
   const Parts parts = parts_of<pass>(call, device, run_rates, device.matmul_tflops_for(DType::BF16),
-                                     p.whole_products() * terms_of_product, p.workspace_bytes(c));
+                                     products * terms_of_product, workspace_bytes);
   return std::max(parts.copies, parts.products) + parts.launches;
 }
 
@@ -209,12 +205,11 @@ constexpr CudaCandidate grouped(const OpDef& op) {
 }
 template <ConvPass pass>
 constexpr CudaCandidate grouped_runs(const OpDef& op) {
-  const bool is_dw = pass == ConvPass::WeightGradient;
   return {.op = op,
           .name = "grouped_runs",
           .accepts = accepts_grouped_runs<pass>,
-          .workspace_bytes = is_dw ? parts_workspace<cuda::GroupedWeightRuns> : nullptr,
-          .predicted_us = is_dw ? grouped_weight_runs_us : grouped_runs_us<pass>,
+          .workspace_bytes = pass == ConvPass::WeightGradient ? parts_workspace<cuda::GroupedWeightRuns> : nullptr,
+          .predicted_us = grouped_runs_us<pass>,
           .capability = 90};
 }
 template <ConvPass pass>

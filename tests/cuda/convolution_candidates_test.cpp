@@ -66,7 +66,7 @@ TEST_SUITE("unit") {
     const Type x(DType::BF16, {64, 28, 28, 96}), half(DType::BF16, {64, 14, 14, 96});
     const Type wide(DType::BF16, {96, 3, 3, 24}), dots(DType::BF16, {96, 7, 7, 1});
     CHECK(first("conv", attrs_of(4, 1, 1), {x, wide}) == "grouped_runs");
-    CHECK(first("conv", attrs_of(4, 1, 2), {x, wide}) == "grouped_mma");
+    CHECK(first("conv", attrs_of(4, 1, 2), {x, wide}) == "grouped_runs");
     CHECK(first("conv", attrs_of(96, 3, 1), {x, dots}) == "depthwise_mma");
     CHECK(first("conv", attrs_of(96, 1, 2), {x, Type(DType::BF16, {96, 3, 3, 1})}) == "depthwise_windows");
     CHECK(first("conv", attrs_of(96, 1, 3), {x, Type(DType::BF16, {96, 3, 3, 1})}) == "depthwise");
@@ -74,7 +74,7 @@ TEST_SUITE("unit") {
     of_x.set("shape", Ints(x.shape.begin(), x.shape.end()));
     of_w.set("shape", Ints(wide.shape.begin(), wide.shape.end()));
     of_w.set("dtype", DType::F32);
-    CHECK(first("conv_dx", of_x, {half, wide}) == "grouped_mma");
+    CHECK(first("conv_dx", of_x, {half, wide}) == "grouped_runs");
     CHECK(first("conv_dw", of_w, {x, half}) == "grouped_runs");
     const Type odd(DType::BF16, {64, 28, 28, 36}), odd_w(DType::BF16, {36, 3, 3, 12});
     CHECK(first("conv", attrs_of(3, 1, 1), {odd, odd_w}) == "cudnn");

@@ -107,11 +107,6 @@ void check_chunks(const DepthwiseWeightBands& p) {
   CHECK(8 * (p.runs - 1) * p.run_units + 16 * p.run_chunks <= 8 * p.row_units);
 }
 
-// Pixel of x or dy that tap `tap` of a line's pixel `at` meets in the run of all lines, or -1.
-int found_in_run(const GroupedRuns& p, int d, int at, int tap) {
-  return pixel_or_none((at + tap) % p.period[d] - p.pad[d], p.in[d]);
-}
-
 // The pixel, counted over all images, that a position of these planes holds, or -1: a zero.
 int64_t pixel_in_planes(const ImageRuns& runs, const RunPlanes& planes, int64_t position) {
   if (position >= runs.batch * runs.image_positions) return -1;
@@ -147,6 +142,46 @@ int64_t read_pixel(const ConvolutionSizes& c, bool gradient, int64_t image, int 
   const int column = read_pixel(c, gradient, 1, x, tap % c.kernel[1]);
   const int* in = gradient ? c.y : c.x;
   return row < 0 || column < 0 ? -1 : (image * in[0] + row) * in[1] + column;
+}
+
+// What a product of a position sums: pixels, taps and units of channels.
+std::set<Triple> terms_of(const GroupedRuns& p, const GroupedRuns::OutClass& of, int64_t position) {
+  std::set<Triple> all;
+  for (int i = 2 * of.first_pair; i < 2 * of.end_pair; ++i) {
+    if (p.term_of[i] == GroupedRuns::no_term) continue;
+    const uint32_t pair = p.pair_at[i / 2];
+    const int at = static_cast<int>((pair & 0xffff) + (i % 2 != 0 ? pair >> 16 : 0) + position % p.tile);
+    const int unit = p.term_of[i] % 16;
+    const int64_t pixel = pixel_of_unit(p.runs, p.in_units, unit, position / p.tile * p.tile, at);
+    if (pixel != -1) CHECK(all.insert({static_cast<int>(pixel), p.term_of[i] / 16, unit}).second);
+  }
+  return all;
+}
+std::set<Triple> wanted_terms(const ConvolutionSizes& c, bool gradient, int64_t image, int y, int x, int units) {
+  std::set<Triple> all;
+  for (int tap = 0; tap < c.taps(); ++tap)
+    if (const int64_t pixel = read_pixel(c, gradient, image, y, x, tap); pixel >= 0)
+      for (int unit = 0; unit < units; ++unit) all.insert({static_cast<int>(pixel), tap, unit});
+  return all;
+}
+
+// Every out pixel is made once, and of what its taps read.
+void check_runs(const ConvolutionSizes& c, bool gradient) {
+  const GroupedRuns p(c, gradient);
+  const RunAxis &down = p.runs.axes[0], &across = p.runs.axes[1];
+  int64_t made = 0;
+  for (int64_t position = 0; position < c.batch * p.runs.image_positions; ++position) {
+    const int64_t image = position / p.runs.image_positions, line = position % p.runs.image_positions;
+    for (int i = 0; i < p.classes; ++i) {
+      const GroupedRuns::OutClass& of = p.out_classes[i];
+      const int y = static_cast<int>(line / across.period) * down.out_classes + of.of[0];
+      const int x = static_cast<int>(line % across.period) * across.out_classes + of.of[1];
+      if (y >= down.out || x >= across.out) continue;
+      ++made;
+      CHECK(terms_of(p, of, position) == wanted_terms(c, gradient, image, y, x, p.in_units));
+    }
+  }
+  CHECK(made == c.batch * down.out * across.out);
 }
 
 // At the position of an out pixel each tap finds its pixel of x.
@@ -241,50 +276,7 @@ TEST_SUITE("unit") {
     CHECK(large.blocks() <= 264);
   }
 
-  TEST_CASE("runs of pixels have zeros wherever taps reach beyond a line") {
-    for (int size : {1, 2, 5, 14})
-      for (int kernel : {1, 2, 3, 7})
-        for (int pad = 0; pad < kernel; ++pad)
-          for (int pad_behind : {0, 1, 5}) {
-            ConvolutionSizes c = image(3, size, kernel, 1, 6, 24);
-            for (int d = 0; d < 2; ++d) c.pad[d] = pad, c.y[d] = size + pad + pad_behind - kernel + 1;
-            if (c.y[0] < 1) continue;
-            INFO(size, " pixels, ", kernel, " taps, pads ", pad, " and ", pad_behind);
-            for (bool gradient : {false, true}) {
-              if (!fits_grouped_runs(c, gradient)) continue;
-              const GroupedRuns p(c, gradient);
-              for (int d = 0; d < 2; ++d) {
-                CHECK(p.out[d] <= p.period[d]);
-                for (int at = 0; at < p.out[d]; ++at)
-                  for (int tap = 0; tap < kernel; ++tap)
-                    CHECK(found_in_run(p, d, at, tap) == pixel_or_none(at + tap - p.pad[d], p.in[d]));
-              }
-            }
-          }
-  }
-
-  TEST_CASE("runs of groups fill a multiprocessor of Hopper, and take what is without strides") {
-    for (int channels : {8, 16, 24, 32, 40, 48, 56, 64}) {
-      const ConvolutionSizes c = image(128, 28, 3, 1, 12, channels);
-      INFO(channels, " channels");
-      for (bool gradient : {false, true}) {
-        CHECK(fits_grouped_runs(c, gradient));
-        const GroupedRuns p(c, gradient);
-        const int64_t blocks = channels == 64 ? 1 : p.blocks_of_processor();
-        CHECK(blocks * (p.shared_units() * 16 + 1024) <= 228 << 10);
-        CHECK(p.blocks() <= 132 * p.blocks_of_processor());
-        CHECK(p.items * p.pixels >= c.batch * p.image_pixels);
-      }
-    }
-    CHECK(GroupedRuns(image(128, 56, 3, 1, 3, 24), false).pixels == 512);
-    CHECK(GroupedRuns(image(1, 56, 3, 1, 3, 24), false).pixels == 256);  // too few tiles otherwise
-    CHECK(GroupedRuns(image(128, 28, 3, 1, 32, 8), false).block_groups == 2);
-    CHECK(!fits_grouped_runs(image(128, 28, 3, 2, 12, 24), false));
-    CHECK(!fits_grouped_runs(image(128, 28, 7, 1, 12, 64), false));  // 400 KB of weights a group
-    CHECK(!fits_grouped_runs(image(128, 28, 3, 1, 12, 72), false));
-  }
-
-  TEST_CASE("runs of weight gradients have what each tap reads, and zeros beyond lines and images") {
+  TEST_CASE("runs of pixels have what each tap reads, and zeros beyond lines and images") {
     for (int size : {1, 2, 5, 9})
       for (int kernel : {1, 2, 3, 5})
         for (int stride : {1, 2, 3})
@@ -302,15 +294,23 @@ TEST_SUITE("unit") {
                 if (!has_pixels) continue;
                 INFO(size, " pixels, ", kernel, " taps, stride ", stride, ", dilation ", dilation, ", pads ", pad,
                      " and ", pad_behind);
+                for (bool gradient : {false, true}) check_runs(c, gradient);
                 check_weight_runs(c);
               }
   }
 
-  TEST_CASE("runs of weight gradients fit a multiprocessor of Hopper, with strides and without") {
+  TEST_CASE("runs of groups fit a multiprocessor of Hopper, with strides and without") {
     for (int channels : {8, 16, 24, 32, 40, 48, 56, 64})
       for (int stride : {1, 2}) {
         const ConvolutionSizes c = image(128, 28, 3, stride, 12, channels);
         INFO(channels, " channels, stride ", stride);
+        for (bool gradient : {false, true}) {
+          CHECK(fits_grouped_runs(c, gradient));
+          const GroupedRuns p(c, gradient);
+          CHECK(p.shared_units() <= GroupedRuns::max_block_units);
+          CHECK(p.blocks() <= 132);
+          CHECK(p.items * p.tile >= c.batch * p.runs.image_positions);
+        }
         CHECK(fits_grouped_weight_runs(c));
         const GroupedWeightRuns w(c);
         CHECK(w.shared_units() <= GroupedWeightRuns::max_block_units);
@@ -318,12 +318,16 @@ TEST_SUITE("unit") {
         CHECK(w.items * w.tile >= c.batch * w.runs.image_positions);
         CHECK(w.workspace_bytes(c) == w.splits * c.weights() * 4);
       }
+    CHECK(GroupedRuns(image(128, 56, 3, 1, 3, 24), false).block_groups == 3);
+    CHECK(GroupedRuns(image(128, 28, 3, 1, 32, 8), false).block_groups == 8);
     CHECK(GroupedWeightRuns(image(128, 56, 3, 1, 3, 24)).group_blocks == 2);  // of two groups and of one
     CHECK(GroupedWeightRuns(image(1, 28, 7, 1, 4, 32)).tap_parts == 6);
+    CHECK(!fits_grouped_runs(image(128, 28, 7, 1, 12, 64), false));  // 400 KB of weights a group
+    CHECK(!fits_grouped_runs(image(128, 28, 3, 1, 12, 72), false));
     CHECK(!fits_grouped_weight_runs(image(128, 28, 3, 1, 12, 72)));
     ConvolutionSizes wide = image(1, 28, 3, 1, 12, 24);
     wide.dilation[1] = 2000;
-    CHECK(!fits_grouped_weight_runs(wide));
+    CHECK(!fits_grouped_runs(wide, false));
   }
 
   TEST_CASE("planes of depthwise tiles hold every pixel that a spot's taps meet, and zeros where there is none") {

@@ -1,175 +1,192 @@
 #include "kernels/cuda/conv/grouped.h"
 #include "kernels/cuda/conv/grouped_runs.h"
 
-#include "kernels/cuda/conv/image_tile.cuh"
+#include "kernels/cuda/conv/run_copies.cuh"
 #include "kernels/cuda/conv/run_products.cuh"
 #include "kernels/cuda/conv/unit_tiles.cuh"
 
-// Convolutions of groups without strides, and their input gradients, by warpgroups of Hopper. A tile of pixels lies in
-// shared memory with one plane for each unit of 8 channels: the rows that a tap meets are the plane's, moved by the
-// tap's distance, so that no pixel is copied for a tap. Reads a tile and the rim of its taps, the weights once a block,
-// and writes the result once.
+// Convolutions of groups, and their input gradients, by warpgroups of Hopper. A tile of positions lies in shared memory
+// with one plane for each unit of 8 channels: the rows that a tap meets are the plane's, moved by the tap's distance,
+// so that no pixel is copied for a tap. Reads a tile and the rim of its taps, the weights once a block, and writes the
+// result once.
 
 namespace plimsoll::cuda {
 namespace {
 
-// Where a pixel of the run of all images lies, counted from the first zeros of
-// its image on.
-struct PixelOfRun {
-  int image, row, column;
+using Barriers = StageBarriers<GroupedRuns::max_stages>;
 
-  __device__ PixelOfRun(const GroupedRuns& p, unsigned at) {
-    Digits digits{at};
-    column = digits.take(p.period[1]);
-    row = digits.take(p.period[0]);
-    image = static_cast<int>(digits.rest);
+// As store_matrices, but two matrices, with addresses from the first 16 threads.
+__device__ inline void store_two_matrices(void* row, uint32_t first, uint32_t second) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(shared_address(row)), "r"(first),
+               "r"(second)
+               : "memory");
+}
+
+struct GroupsOfBlock {
+  int first, count, split;
+
+  __device__ explicit GroupsOfBlock(const GroupedRuns& p) {
+    Digits digits{blockIdx.x};
+    first = digits.take(p.group_blocks) * p.block_groups;
+    count = min(p.block_groups, p.groups - first);
+    split = static_cast<int>(digits.rest);
   }
 };
 
-// Sums of two runs of pixels a warpgroup are under way at once.
-constexpr int held = 2;
-
+// A unit of a term's weights is 8 channels of the operand for each result channel; for gradients it is 8 result
+// channels for each channel of the operand, as they lie in memory.
 template <typename T, int out_units, bool gradient>
-__device__ void convolve_runs(T* __restrict__ out, const T* __restrict__ in, const T* __restrict__ w,
-                              const T* __restrict__ bias, const ConvolutionSizes& c, const GroupedRuns& p) {
-  extern __shared__ uint4 shared[];
+__device__ void copy_weights(uint4* weights, const T* w, const GroupedRuns& p, const GroupsOfBlock& mine) {
   constexpr int columns = out_units * unit_channels;
-  const int thread = static_cast<int>(threadIdx.x), warp = thread / warp_threads, lane = thread % warp_threads;
-  Digits digits{blockIdx.x};
-  const int first_group = digits.take(p.group_blocks) * p.block_groups, split = static_cast<int>(digits.rest);
-  uint4* weights = shared + p.block_groups * p.in_units * p.plane_units;
-  auto* table = reinterpret_cast<uint64_t*>(weights + p.block_groups * p.weight_units);
-  uint4* staged = reinterpret_cast<uint4*>(table) + p.table_units() + warp * 16 * odd_units(out_units);
-  const int x_group = p.in_units * unit_channels;
-  const int64_t in_channels = int64_t{c.groups} * x_group, out_channels = int64_t{c.groups} * columns;
-
-  // Units of terms are ordered by unit of channels, then by tap.
-  const int terms = p.taps * p.in_units, batch = static_cast<int>(c.batch);
-  for (int i = thread; i < p.block_groups * p.weight_units; i += GroupedRuns::threads) {
-    const int n = i % columns, of_column = i / columns, term = of_column % (2 * p.k_pairs),
-              group = of_column / (2 * p.k_pairs);
-    const int unit = term / p.taps, tap = term - unit * p.taps;
+  const int in_group = p.in_units * unit_channels, terms = 2 * p.pairs;
+  for (int i = static_cast<int>(threadIdx.x); i < mine.count * p.weight_units; i += GroupedRuns::threads) {
+    const int n = i % columns, of_column = i / columns, name = p.term_of[of_column % terms];
+    const int64_t group = mine.first + of_column / terms;
     uint4 value{0, 0, 0, 0};
-    if (term < terms) {
-      if constexpr (gradient) {
-        T parts[unit_channels];
-        for (int k = 0; k < unit_channels; ++k)
-          parts[k] =
-              w[((int64_t{first_group + group} * x_group + unit * unit_channels + k) * p.taps + p.taps - 1 - tap) *
-                    columns +
-                n];
-        memcpy(&value, parts, sizeof value);
-      } else {
-        value = *reinterpret_cast<const uint4*>(
-            w + ((int64_t{first_group + group} * columns + n) * p.taps + tap) * x_group + unit * unit_channels);
-      }
+    if (name != GroupedRuns::no_term) {
+      const int tap = name / 16, unit = name % 16;
+      const int64_t out_row =
+          gradient ? group * in_group + unit * unit_channels + n % unit_channels : group * columns + n;
+      const int64_t width = gradient ? columns : in_group, first = gradient ? n / unit_channels : unit;
+      value = *reinterpret_cast<const uint4*>(w + (out_row * p.taps + tap) * width + first * unit_channels);
     }
     weights[i] = value;
   }
-  const auto unit_at = [&](int term) {
-    const int unit = term / p.taps, tap = term - unit * p.taps;
-    return unit * p.plane_units + tap / c.kernel[1] * p.period[1] + tap % c.kernel[1];
-  };
-  for (int i = thread; i < p.k_pairs; i += GroupedRuns::threads) {
-    const int first = unit_at(2 * i), second = 2 * i + 1 < terms ? unit_at(2 * i + 1) : first;
-    table[i] = plain_matrix(static_cast<uint32_t>(first), static_cast<uint32_t>(second - first), 8);
-  }
+}
 
-  const uint32_t planes_at = shared_address(shared) >> 4, weights_at = shared_address(weights) >> 4;
-  const int all_units = p.block_groups * p.in_units, line_threads = GroupedRuns::threads / all_units;
-  const int unit = thread % all_units, first_pixel = thread / all_units;
-  const int runs = p.pixels / GroupedRuns::run_rows, products = runs * p.block_groups, group_of_warps = warp / 4;
-  for (int64_t item = split; item < p.items; item += p.splits) {
-    const unsigned begin = static_cast<unsigned>(item) * static_cast<unsigned>(p.pixels);
-    if (first_pixel < line_threads) {
-      const PixelOfRun from(p, begin + first_pixel);
-      int image = from.image, y = from.row - p.pad[0], x = from.column - p.pad[1];
-      const int last_x = p.period[1] - p.pad[1], last_y = p.period[0] - p.pad[0];
-      uint4* to = shared + unit * p.plane_units + first_pixel;
-      const T* of_group = in + int64_t{first_group} * x_group + unit * unit_channels;
-      for (int pixel = first_pixel; pixel < p.in_pixels; pixel += line_threads, to += line_threads) {
-        const bool inside = image < batch && static_cast<unsigned>(y) < static_cast<unsigned>(p.in[0]) &&
-                            static_cast<unsigned>(x) < static_cast<unsigned>(p.in[1]);
-        copy_async(to, inside ? of_group + ((int64_t{image} * p.in[0] + y) * p.in[1] + x) * in_channels : in, inside);
-        x += line_threads;
-        while (x >= last_x) {
-          x -= p.period[1];
-          if (++y == last_y) y = -p.pad[0], ++image;
-        }
-      }
+// Where a position's results go: the pixel of the first class, and behind it how many classes of rows and of columns
+// there are.
+__device__ inline uint2 place_of(const GroupedRuns& p, unsigned position) {
+  const RunAxis &down = p.runs.axes[0], &across = p.runs.axes[1];
+  Digits digits{position};
+  const int column = digits.take(across.period) * across.out_classes, row = digits.take(down.period) * down.out_classes;
+  const unsigned image = digits.rest;
+  const int rows = image < p.runs.batch ? min(max(down.out - row, 0), down.out_classes) : 0;
+  const int columns = min(max(across.out - column, 0), across.out_classes);
+  return {(image * static_cast<unsigned>(down.out) + static_cast<unsigned>(row)) * static_cast<unsigned>(across.out) +
+              static_cast<unsigned>(column),
+          static_cast<unsigned>(rows << 8 | columns)};
+}
+
+__device__ void copy_runs(uint4* stages, Barriers& barriers, const void* in, const GroupedRuns& p,
+                          const GroupsOfBlock& mine) {
+  constexpr int threads = GroupedRuns::copying_warps * warp_threads;
+  const int thread = static_cast<int>(threadIdx.x) - (GroupedRuns::threads - threads);
+  const RunAxis &down = p.runs.axes[0], &across = p.runs.axes[1];
+  const int lead[2] = {down.lead, across.lead};
+  const PlaneCopies copies(in, p.runs, {down.in, across.in}, {down.in_classes, across.in_classes},
+                           static_cast<unsigned>(p.groups * p.in_units), mine.first * p.in_units,
+                           mine.count * p.in_units, thread, threads);
+  const int group = copies.unit() / p.in_units, unit = copies.unit() - group * p.in_units;
+  copy_tiles(barriers, mine.split, p.items, p.splits, p.stages, [&](int64_t item, int stage) {
+    const unsigned begin = static_cast<unsigned>(item) * static_cast<unsigned>(p.tile);
+    uint4* to = stages + stage * p.stage_units;
+    for (int i = 0; i < p.runs.classes; ++i) {
+      const RunPlanes& planes = p.runs.planes[i];
+      copies.start(to + group * p.group_units + planes.at + unit * planes.plane_units,
+                   begin + static_cast<unsigned>(planes.first), planes.positions, planes.in_class, planes.pixels, lead);
     }
-    commit_copies();
-    wait_for_copies<0>();
-    show_to_matrix_units();
-    __syncthreads();
-    for (int first = group_of_warps * held; first < products; first += GroupedRuns::warpgroups * held) {
-      float sums[held][out_units][4];
-      uint32_t left[held], right[held];
+    uint2* places = reinterpret_cast<uint2*>(to + p.places_at());
+    for (int i = thread; i < p.tile; i += threads) places[i] = place_of(p, begin + static_cast<unsigned>(i));
+  });
+}
+
+// Writes a warp's 16 positions of one group and class, through shared memory so that whole units go out.
+template <typename T, int out_units>
+__device__ void write_run(uint4* out, uint4* staged, const uint2* places, const float (&sums)[out_units][4],
+                          const T* bias, const GroupedRuns& p, const GroupedRuns::OutClass& of) {
+  const int lane = static_cast<int>(threadIdx.x) % warp_threads;
+  uint32_t words[out_units][2];
 #pragma unroll
-      for (int i = 0; i < held; ++i) {
-        const int product = min(first + i, products - 1), group = product / runs, run = product - group * runs;
-        left[i] = planes_at + group * p.in_units * p.plane_units + run * GroupedRuns::run_rows;
-        right[i] = weights_at + group * p.weight_units;
-      }
+  for (int n = 0; n < out_units; ++n) {
+    float added[2] = {};
+    if (bias) {
+      const T* of_unit = bias + n * unit_channels + lane % 4 * 2;
+      added[0] = widen(of_unit[0]), added[1] = widen(of_unit[1]);
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      words[n][half] = packed_pair<T>(sums[n][2 * half] + added[0], sums[n][2 * half + 1] + added[1]);
+  }
+  __syncwarp();
+  uint4* row = staged + lane % 16 * odd_units(out_units);
+#pragma unroll
+  for (int n = 0; n + 1 < out_units; n += 2)
+    store_matrices(row + n + lane / 16, {words[n][0], words[n][1], words[n + 1][0], words[n + 1][1]});
+  if constexpr (out_units % 2 != 0)
+    store_two_matrices(row + out_units - 1, words[out_units - 1][0], words[out_units - 1][1]);
+  __syncwarp();
+  const unsigned of_class = static_cast<unsigned>(of.of[0] * p.runs.axes[1].out + of.of[1]);
+  const auto pixel_units = static_cast<unsigned>(p.groups * out_units);
+#pragma unroll
+  for (int first_piece = 0; first_piece < 16 * out_units; first_piece += warp_threads) {
+    const int piece = first_piece + lane, in_warp = min(piece / out_units, 15), n = piece - in_warp * out_units;
+    const uint2 place = places[in_warp];
+    if (piece < 16 * out_units && of.of[0] < static_cast<int>(place.y >> 8) &&
+        of.of[1] < static_cast<int>(place.y & 0xff))
+      __stwb(out + (place.x + of_class) * pixel_units + n, staged[in_warp * odd_units(out_units) + n]);
+  }
+}
+
+// Warpgroups take turns of the products of a tile: runs of 64 positions of the groups and classes.
+template <typename T, int out_units, bool gradient>
+__device__ void multiply_runs(T* out, const T* bias, uint4* stages, const uint4* weights, uint4* staged,
+                              Barriers& barriers, const GroupedRuns& p, const GroupsOfBlock& mine) {
+  constexpr int columns = out_units * unit_channels;
+  const int warp = __shfl_sync(whole_warp, static_cast<int>(threadIdx.x) / warp_threads, 0);
+  const uint32_t stages_at = shared_address(stages) >> 4, weights_at = shared_address(weights) >> 4;
+  const int products = p.tile / GroupedRuns::run_rows * mine.count * p.classes;
+  staged += warp * p.staged_units();
+  RunStage at;
+  for (int64_t item = mine.split; item < p.items; item += p.splits, at.advance(p.stages)) {
+    wait_at(&barriers.full[at.stage], at.parity);
+    const auto* places = reinterpret_cast<const uint2*>(stages + at.stage * p.stage_units + p.places_at());
+    for (int product = warp / 4; product < products; product += GroupedRuns::warpgroups) {
+      Digits digits{static_cast<unsigned>(product)};
+      const int group = digits.take(mine.count), out_class = digits.take(p.classes),
+                run = static_cast<int>(digits.rest);
+      const GroupedRuns::OutClass& of = p.out_classes[out_class];
+      const uint32_t left = stages_at + at.stage * p.stage_units + group * p.group_units + run * GroupedRuns::run_rows;
+      uint64_t right = plain_matrix(weights_at + group * p.weight_units + of.first_pair * 2 * columns, columns, 8);
+      float sums[out_units][4];
       begin_products();
-      for (int pair = 0; pair < p.k_pairs; ++pair) {
-        const uint64_t entry = table[pair];
-#pragma unroll
-        for (int i = 0; i < held; ++i)
-          start_run_product<T, out_units>(sums[i], entry + left[i],
-                                          plain_matrix(right[i] + pair * 2 * columns, columns, 8), pair > 0);
-      }
+#pragma unroll 4
+      for (int pair = of.first_pair; pair < of.end_pair; ++pair, right += 2 * columns)
+        start_run_product<T, out_units, Along::Terms, gradient ? Along::Rows : Along::Terms>(
+            sums, uint64_t{left + p.pair_at[pair]} | uint64_t{8} << 32, right, pair > of.first_pair);
       commit_products();
       wait_for_products<0>();
-#pragma unroll
-      for (int i = 0; i < held; ++i) settle(sums[i]);
-#pragma unroll
-      for (int i = 0; i < held; ++i) {
-        if (first + i >= products) continue;
-        const int group = (first + i) / runs, run = first + i - group * runs;
-        __syncwarp();
-#pragma unroll
-        for (int n = 0; n < out_units; ++n) {
-          float added[2] = {};
-          if (bias) {
-            const T* of_unit = bias + int64_t{first_group + group} * columns + n * unit_channels + lane % 4 * 2;
-            added[0] = widen(of_unit[0]), added[1] = widen(of_unit[1]);
-          }
-#pragma unroll
-          for (int half = 0; half < 2; ++half)
-            reinterpret_cast<uint32_t*>(staged + (lane / 4 + half * 8) * odd_units(out_units) + n)[lane % 4] =
-                packed_pair<T>(sums[i][n][2 * half] + added[0], sums[i][n][2 * half + 1] + added[1]);
-        }
-        __syncwarp();
-        // The first 16 lanes know where the warp's pixels go.
-        const PixelOfRun pixel(p,
-                               begin + static_cast<unsigned>(run * GroupedRuns::run_rows + warp % 4 * 16 + lane % 16));
-        const bool inside = pixel.image < batch && pixel.row < p.out[0] && pixel.column < p.out[1];
-        const int place = inside ? (pixel.image * p.out[0] + pixel.row) * p.out[1] + pixel.column : -1;
-        T* of_group = out + int64_t{first_group + group} * columns;
-#pragma unroll
-        for (int first_piece = 0; first_piece < 16 * out_units; first_piece += warp_threads) {
-          const int piece = first_piece + lane, in_warp = min(piece / out_units, 15), n = piece - in_warp * out_units;
-          const int to = __shfl_sync(whole_warp, place, in_warp);
-          if (piece < 16 * out_units && to >= 0)
-            __stwb(reinterpret_cast<uint4*>(of_group + to * out_channels) + n,
-                   staged[in_warp * odd_units(out_units) + n]);
-        }
-      }
+      settle(sums);
+      const int first_unit = (mine.first + group) * out_units;
+      write_run<T, out_units>(reinterpret_cast<uint4*>(out) + first_unit, staged,
+                              places + run * GroupedRuns::run_rows + warp % 4 * 16, sums,
+                              bias ? bias + first_unit * unit_channels : nullptr, p, of);
     }
-    __syncthreads();
+    arrive_as_warp_at(&barriers.empty[at.stage]);
   }
 }
 
 template <typename T, int out_units, bool gradient>
-__global__ void __launch_bounds__(GroupedRuns::threads, out_units <= 4 ? 3 : 2)
+__global__ void __launch_bounds__(GroupedRuns::threads, 1)
     grouped_runs_kernel(T* __restrict__ out, const T* __restrict__ in, const T* __restrict__ w,
-                        const T* __restrict__ bias, const __grid_constant__ ConvolutionSizes c,
-                        const __grid_constant__ GroupedRuns p) {
-  if constexpr (has_warpgroups)
-    convolve_runs<T, out_units, gradient>(out, in, w, bias, c, p);
-  else
+                        const T* __restrict__ bias, const __grid_constant__ GroupedRuns p) {
+  if constexpr (has_warpgroups) {
+    extern __shared__ uint4 shared[];
+    __shared__ Barriers barriers;
+    constexpr int multiplying = GroupedRuns::warpgroups * 4;
+    const GroupsOfBlock mine(p);
+    uint4 *weights = shared + p.stages * p.stage_units, *staged = weights + p.block_groups * p.weight_units;
+    if (threadIdx.x == 0) barriers.set_up(p.stages, GroupedRuns::copying_warps * warp_threads, multiplying);
+    copy_weights<T, out_units, gradient>(weights, w, p, mine);
+    show_to_matrix_units();
+    __syncthreads();
+    if (threadIdx.x >= multiplying * warp_threads)
+      copy_runs(shared, barriers, in, p, mine);
+    else
+      multiply_runs<T, out_units, gradient>(out, bias, shared, weights, staged, barriers, p, mine);
+  } else {
     __trap();
+  }
 }
 
 template <bool gradient>
@@ -183,7 +200,7 @@ cudaError_t launch_runs(Scalar type, void* out, const void* in, const void* w, c
       const auto kernel = grouped_runs_kernel<T, decltype(units)::value, gradient>;
       if (const cudaError_t error = allow_shared(kernel, bytes)) return error;
       kernel<<<static_cast<unsigned>(p.blocks()), GroupedRuns::threads, bytes, stream>>>(
-          static_cast<T*>(out), static_cast<const T*>(in), static_cast<const T*>(w), static_cast<const T*>(bias), c, p);
+          static_cast<T*>(out), static_cast<const T*>(in), static_cast<const T*>(w), static_cast<const T*>(bias), p);
       return cudaGetLastError();
     });
   });

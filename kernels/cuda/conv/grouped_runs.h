@@ -1,88 +1,156 @@
 #pragma once
 
-// How convolutions of groups without strides divide their work on Hopper. No CUDA here: plans are made where there is
-// none.
+// How convolutions of groups, and their input gradients, divide their work on Hopper. No CUDA here: plans are made
+// where there is none.
 
 #include "kernels/cuda/conv/grouped_sizes.h"
 
+#include <cstdlib>
+#include <utility>
+
 namespace plimsoll::cuda {
 
-// All images lie one below the other in one row of pixels, in which zeros follow each line and each image. A tap is a
-// distance there and a tile any run of pixels, so that matrix units read their left operands where pixels lie. Blocks
-// take turns of the tiles.
+// Blocks keep the weights of some groups and take turns of the tiles, which some warps copy while warpgroups multiply
+// those before. A plane of a tile holds one unit of channels: the rows that a tap meets are the plane's, moved by the
+// tap's distance. A product's terms are two units of taps and channels at a time.
 struct GroupedRuns {
-  static constexpr int threads = 256, warpgroups = 2;
-  static constexpr int run_rows = 64;                      // pixels of one product
-  static constexpr int64_t max_block_units = 14'400;       // 230,400 bytes: one block a multiprocessor of Hopper
-  static constexpr int64_t max_pixels = int64_t{1} << 31;  // of all images, zeros included
+  static constexpr int warpgroups = 4, copying_warps = 4, threads = 128 * warpgroups + 32 * copying_warps;
+  static constexpr int run_rows = 64;  // positions of one product
+  static constexpr int max_stages = 4, max_pairs = 256, no_term = 0xffff;
+  static constexpr int64_t max_block_units = 14'400;  // 230,400 bytes: one block a multiprocessor of Hopper
 
-  int in_units, out_units, taps;         // units of channels of a group
-  int out[2], in[2], pad[2], period[2];  // pad: zeros before the first pixel; period: pixels and zeros
-  int block_groups, group_blocks;
-  int pixels, in_pixels, plane_units;  // of a tile; a plane is one unit of its pixels
-  int k_pairs, weight_units;           // pairs of units of terms, units of a group's weights
-  int64_t image_pixels, items, splits;
+  struct OutClass {
+    int of[2], first_pair, end_pair;
+  };
 
-  GroupedRuns(const ConvolutionSizes& c, bool gradient) {
-    in_units = (gradient ? c.y_channels : c.x_channels) / unit_channels;
-    out_units = (gradient ? c.x_channels : c.y_channels) / unit_channels;
-    taps = c.taps();
-    for (int d = 0; d < 2; ++d) {
-      out[d] = gradient ? c.x[d] : c.y[d];
-      in[d] = gradient ? c.y[d] : c.x[d];
-      const int reach = c.kernel[d] - 1;
-      pad[d] = gradient ? reach - c.pad[d] : c.pad[d];
-      // The zeros before a line follow the one before it too.
-      const int shared_zeros = std::min(pad[d], reach);
-      period[d] = std::max(out[d] + reach - shared_zeros, std::min(in[d] + pad[d], out[d] + reach));
-    }
-    // Groups of one unit come in pairs, which fill a sector of 32 bytes; more than that were slower.
-    block_groups = in_units == 1 && c.groups % 2 == 0 ? 2 : 1;
-    group_blocks = c.groups / block_groups;
-    k_pairs = static_cast<int>(divide_up(int64_t{taps} * in_units, 2));
-    weight_units = 2 * k_pairs * out_units * unit_channels;
-    image_pixels = int64_t{period[0]} * period[1];
-    // As many blocks a multiprocessor as there are registers for, or what fits.
-    const int64_t held_units = blocks_of_processor() == 3 ? max_third_units : 7'200;
-    divide(c, 512);
-    const bool is_full = items * group_blocks >= wanted_blocks();
-    if (is_full && shared_units() <= held_units) return;
-    divide(c, 256);
-    if (!is_full || shared_units() <= held_units) return;
-    divide(c, 512);
-    if (shared_units() > max_block_units) divide(c, 256);
+  ImageRuns runs;
+  int in_units, out_units, taps, groups;  // units of channels of a group
+  int block_groups, group_blocks, tile, stages;
+  int classes = 0, pairs = 0;  // of out pixels; of units of terms, of all classes
+  int group_units = 0, stage_units = 0, weight_units = 0;
+  int64_t items = 0, splits = 0;
+  OutClass out_classes[ImageRuns::max_planes];
+  uint32_t pair_at[max_pairs];  // the first unit of a pair's first term, and 16 bits higher the distance of its second
+  uint16_t term_of[2 * max_pairs];  // tap * 16 + unit of channels, or none: a weight of zero
+
+  GroupedRuns(const ConvolutionSizes& c, bool gradient)
+      : runs(c, gradient),
+        in_units((gradient ? c.y_channels : c.x_channels) / unit_channels),
+        out_units((gradient ? c.x_channels : c.y_channels) / unit_channels),
+        taps(c.taps()),
+        groups(c.groups) {
+    const int most_groups = groups_beside(groups, std::max(in_units, out_units));
+    if (choose_tile(c, gradient, most_groups)) return;
+    if (most_groups > 1 && choose_tile(c, gradient, 1)) return;
+    divide(c, gradient, 1, min_tile);
   }
 
-  constexpr int blocks_of_processor() const { return out_units <= 4 ? 3 : 2; }
   int64_t blocks() const { return splits * group_blocks; }
-  int64_t shared_units() const {
-    return int64_t{block_groups} * (int64_t{in_units} * plane_units + weight_units) + table_units() + staged_units();
+  int64_t shared_units() const { return fixed_units() + int64_t{stages} * stage_units; }
+  // Where the results of a tile's positions go, behind the tile's planes.
+  constexpr int places_at() const { return block_groups * group_units; }
+  constexpr int staged_units() const { return 16 * odd_units(out_units); }  // of a warp
+  // Products of 64 x 64 x 16 terms that take as long. Matrix units wait for the rows of both operands: 64 positions and
+  // the columns of a group.
+  double whole_products() const {
+    const double rows_share = (run_rows + out_units * unit_channels) / (2.0 * run_rows);
+    return static_cast<double>(items * (tile / run_rows) * groups * pairs) * rows_share;
   }
-  constexpr int table_units() const { return (k_pairs + 1) / 2; }
-  constexpr int staged_units() const { return threads / 32 * 16 * odd_units(out_units); }
 
  private:
-  int64_t wanted_blocks() const { return int64_t{132} * blocks_of_processor(); }  // an H200 has 132 multiprocessors
-  void divide(const ConvolutionSizes& c, int tile_pixels) {
-    pixels = tile_pixels;
-    in_pixels = pixels + (c.kernel[0] - 1) * period[1] + c.kernel[1] - 1;
-    plane_units = odd_units(in_pixels);
-    items = divide_up(c.batch * image_pixels, pixels);
-    splits = std::clamp<int64_t>(wanted_blocks() / group_blocks, 1, std::max<int64_t>(items, 1));
+  static constexpr int64_t wanted_blocks = 132;  // multiprocessors of an H200
+
+  static constexpr int64_t tile_cost = 400;  // what a tile takes besides, as units that are copied
+  static constexpr int min_tile = run_rows, max_tile = 256;
+
+  // The tile with which a block moves the fewest units, where three stages fit.
+  bool choose_tile(const ConvolutionSizes& c, bool gradient, int groups_of_block) {
+    int best = 0;
+    int64_t least = 0;
+    for (int size = max_tile; size >= min_tile; size /= 2) {
+      divide(c, gradient, groups_of_block, size);
+      if (stages < 3) continue;
+      const int64_t of_tile = stage_units + int64_t{block_groups} * out_units * classes * tile + tile_cost;
+      const int64_t cost = divide_up(items, splits) * of_tile;
+      if (best != 0 && cost >= least) continue;
+      best = size;
+      least = cost;
+    }
+    if (best != 0) divide(c, gradient, groups_of_block, best);
+    return best != 0;
+  }
+  // Groups of up to 72 channels that a block takes, none of them in vain.
+  static int groups_beside(int groups, int units) {
+    int count = std::min(groups, 9 / units);
+    while (count > 1 && groups % count != 0) --count;
+    return std::max(count, 1);
+  }
+  int64_t fixed_units() const {
+    return int64_t{block_groups} * weight_units + int64_t{warpgroups} * 4 * staged_units();
+  }
+  void divide(const ConvolutionSizes& c, bool gradient, int groups_of_block, int positions) {
+    block_groups = groups_of_block;
+    group_blocks = static_cast<int>(divide_up(groups, block_groups));
+    tile = positions;
+    const int64_t units = runs.lay_out(c, gradient, tile, in_units);
+    stages = 0;
+    if (block_groups * units > max_block_units) return;
+    group_units = odd_units(units);
+    stage_units = places_at() + tile / 2;
+    classes = pairs = 0;
+    if (!list_terms(c, gradient)) return;
+    weight_units = 2 * pairs * out_units * unit_channels;
+    stages = static_cast<int>(std::clamp<int64_t>((max_block_units - fixed_units()) / stage_units, 0, max_stages));
+    items = divide_up(runs.batch * runs.image_positions, tile);
+    splits = std::clamp<int64_t>(wanted_blocks / group_blocks, 1, std::max<int64_t>(items, 1));
     splits = divide_up(items, std::max<int64_t>(1, divide_up(items, splits)));
+  }
+  // Of every class of out pixels, by unit of channels, then by tap; false where they are too many.
+  bool list_terms(const ConvolutionSizes& c, bool gradient) {
+    for (int down = 0; down < runs.axes[0].out_classes; ++down)
+      for (int across = 0; across < runs.axes[1].out_classes; ++across) {
+        OutClass& of = out_classes[classes++];
+        of = {{down, across}, pairs, pairs};
+        int terms = 0;
+        for (int i = 0; i < in_units * taps; ++i) {
+          const int unit = i / taps, tap = i - unit * taps;
+          const RunTap of_row = RunAxis::tap(c, gradient, 0, tap / c.kernel[1]);
+          const RunTap of_column = RunAxis::tap(c, gradient, 1, tap % c.kernel[1]);
+          if (of_row.out_class != down || of_column.out_class != across) continue;
+          if (!add_term(terms++, runs.unit_of(of_row, of_column, unit), tap * 16 + unit)) return false;
+        }
+        // A class that no tap reaches is a product with zeros.
+        if (terms == 0 && !add_term(0, 0, no_term)) return false;
+        of.end_pair = pairs;
+      }
+    return true;
+  }
+  // The second term of a pair is never the nearer one.
+  bool add_term(int index, int at, int name) {
+    if (index % 2 == 0) {
+      if (pairs == max_pairs) return false;
+      pair_at[pairs] = static_cast<uint32_t>(at);
+      term_of[2 * pairs] = static_cast<uint16_t>(name);
+      term_of[2 * pairs + 1] = no_term;
+      ++pairs;
+      return true;
+    }
+    uint32_t& pair = pair_at[pairs - 1];
+    uint16_t* terms = term_of + 2 * (pairs - 1);
+    const int first = static_cast<int>(pair);
+    terms[1] = static_cast<uint16_t>(name);
+    if (at < first) std::swap(terms[0], terms[1]);
+    pair = static_cast<uint32_t>(std::min(at, first)) | static_cast<uint32_t>(std::abs(at - first)) << 16;
+    return true;
   }
 };
 
-// 16-bit floats in groups of up to 64 channels, without strides and dilations. Taps lie behind each other: no line is
-// shorter than the kernel. Counts of pixels are 32 bits wide.
+// 16-bit floats in groups of up to 64 channels.
 inline bool fits_grouped_runs(const ConvolutionSizes& c, bool gradient) {
   if (!fits_grouped_tiles(c) || std::max(c.x_channels, c.y_channels) > max_unit_tiles * unit_channels) return false;
-  for (int d = 0; d < 2; ++d)
-    if (c.stride[d] != 1 || c.dilation[d] != 1 || c.pad[d] >= c.kernel[d] || std::max(c.x[d], c.y[d]) > (1 << 16))
-      return false;
+  if (!has_short_distances(c)) return false;
   const GroupedRuns p(c, gradient);
-  return p.period[1] >= c.kernel[1] && p.shared_units() <= GroupedRuns::max_block_units &&
-         c.batch * p.image_pixels + p.in_pixels < GroupedRuns::max_pixels && p.blocks() < (int64_t{1} << 31);
+  return p.stages >= 2 && fits_in_counts(c, p.runs) && p.blocks() < (int64_t{1} << 31);
 }
 
 }  // namespace plimsoll::cuda
