@@ -1,5 +1,6 @@
 #include "kernels/cuda/attention/attention_windows_grad.cuh"
 #include "kernels/cuda/common/short_boxes.cuh"
+#include "kernels/cuda/common/warpgroup.cuh"
 
 // Serves attention_grad and attention_grad_with_mask ("mma") in small windows on Hopper, as attention_windows_grad.cu
 // does elsewhere. The copy engine brings tiles and takes gradients away: rows of 64 bytes cost the threads more
@@ -64,10 +65,9 @@ __device__ void lay_rows(unsigned char* rows, const RowSums& sums, float factor,
 }
 
 // Windows of up to 8 * groups rows.
-template <typename T, int groups, Makes makes, int stages, int blocks>
-__global__ void __launch_bounds__(window_threads, blocks)
-    attention_grad_window_boxes_kernel(const __grid_constant__ WindowMaps maps, AttentionShape n,
-                                       AttentionGradCall grads, float* partials, int step) {
+template <typename T, int groups, Makes makes, int stages>
+__device__ void differentiate_windows(const WindowMaps& maps, const AttentionShape& n, const AttentionGradCall& grads,
+                                      float* partials, int step) {
   extern __shared__ __align__(1024) unsigned char shared_tiles[];
   auto& memory = *reinterpret_cast<BoxMemory<groups, stages>*>(shared_tiles);
   const int warp = static_cast<int>(threadIdx.x) / 32, heads = static_cast<int>(n.heads);
@@ -132,6 +132,16 @@ __global__ void __launch_bounds__(window_threads, blocks)
   }
   if (leads_warp) wait_for_box_reads();
   if constexpr (makes_mask_grad(makes)) write_mask_sums(partials, mask_sums, rows, columns);
+}
+
+template <typename T, int groups, Makes makes, int stages, int blocks>
+__global__ void __launch_bounds__(window_threads, blocks)
+    attention_grad_window_boxes_kernel(const __grid_constant__ WindowMaps maps, AttentionShape n,
+                                       AttentionGradCall grads, float* partials, int step) {
+  if constexpr (has_warpgroups)
+    differentiate_windows<T, groups, makes, stages>(maps, n, grads, partials, step);
+  else
+    __trap();
 }
 
 template <Makes makes, int stages, int blocks>
