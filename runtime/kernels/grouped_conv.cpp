@@ -78,12 +78,12 @@ int64_t depthwise_workspace(const OpCall& call, llvm::ArrayRef<Type> results, co
 
 // Shares of a copy's speed and of the speed of products that a kernel's two parts have, by pass, as measured on an H200
 // with the calls of tests/cuda/on_card/speeds/calls.txt. Blocks wait for pixels and multiply by turns, so that both add
-// up, but where some warps copy while others multiply; those of runs are estimates.
+// up; they nearly do where some warps copy while others multiply, since both go through shared memory.
 struct Rates {
   double of_copy[3], of_products[3];
 };
 constexpr Rates grouped_rates{{0.6, 0.5, 0.6}, {0.13, 0.13, 0.13}};
-constexpr Rates run_rates{{0.8, 0.8, 0.8}, {0.9, 0.9, 0.9}};
+constexpr Rates run_rates{{0.48, 0.49, 0.575}, {1.28, 1.46, 0.91}};
 constexpr Rates band_rates{{0.65, 0.65, 0.52}, {0.4, 0.4, 0.3}};
 constexpr Rates window_rates{{0.95, 0.9, 0.95}, {0.33, 0.33, 0.3}};
 constexpr Rates depthwise_rates{{0.6, 0.6, 0.6}, {0.045, 0.045, 0.033}};
@@ -136,7 +136,6 @@ double grouped_us(const OpCall& call, const DeviceDescription& device) {
   return predicted<pass>(call, device, grouped_rates, tflops, products, 0);
 }
 
-// Some warps copy while others multiply, so that the longer part counts.
 template <ConvPass pass>
 double grouped_runs_us(const OpCall& call, const DeviceDescription& device) {
   const Types results = llvm::cantFail(infer(call));
@@ -150,9 +149,8 @@ double grouped_runs_us(const OpCall& call, const DeviceDescription& device) {
   } else {
     products = cuda::GroupedRuns(c, pass == ConvPass::InputGradient).whole_products();
   }
-  const Parts parts = parts_of<pass>(call, device, run_rates, device.matmul_tflops_for(DType::BF16),
-                                     products * terms_of_product, workspace_bytes);
-  return std::max(parts.copies, parts.products) + parts.launches;
+  return predicted<pass>(call, device, run_rates, device.matmul_tflops_for(DType::BF16), products * terms_of_product,
+                         workspace_bytes);
 }
 
 // Whole products of 16 x 8 x 16 terms, of whose terms some count.
