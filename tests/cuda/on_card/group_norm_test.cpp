@@ -53,7 +53,11 @@ TEST_CASE("group norms in slabs: near the reference's, with the same bits again"
                                {50, 3000, 64, 4}})
     for (DType dtype : {DType::BF16, DType::F16, DType::F32})
       for (bool has_own_type : {false, true})
-        for (const char* activation : {"none", "silu"})
+        for (const char* activation : {"none", "silu"}) {
+          // Of large images, which take the reference long, only every other combination.
+          constexpr int64_t large = 1 << 20;
+          const bool is_large = images.batch * images.inner * images.channels > large;
+          if (is_large && has_own_type != (activation == std::string("silu"))) continue;
           for (const KernelCase& c : cases_of(images, dtype, has_own_type ? dtype : DType::F32, activation)) {
             CAPTURE(c.op.name);
             CAPTURE(images.batch);
@@ -61,4 +65,5 @@ TEST_CASE("group norms in slabs: near the reference's, with the same bits again"
             CAPTURE(activation);
             check_kernels_twice(catalog, c);
           }
+        }
 }
