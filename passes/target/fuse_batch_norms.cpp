@@ -112,9 +112,8 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_fuse_batch_norms{
     .name = "fuse-batch-norms",
     .summary =
-        "fuse batch norms with the sum and the ReLU behind them, and their gradients with the sum in front; group "
-        "norms "
-        "with a ReLU or SiLU",
+        "fuse batch norms with the sum and the ReLU behind them, and their gradients with the sum in front; "
+        "group norms with a ReLU or SiLU",
     .run = run,
 };
 

@@ -10,6 +10,8 @@
 
 #include "llvm/ADT/STLExtras.h"
 
+#include <doctest/doctest.h>
+
 namespace plimsoll::testing {
 
 // For the named device of the built-in catalog, or for this processor.
@@ -17,6 +19,13 @@ inline Result<Plan> compiled(llvm::StringRef graph, const TrainingRequest& reque
   if (!device) return fitting_plan(compile_training(parsed(graph), request, cpu_device(), CpuCatalog()));
   const DeviceDescription described = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find(device));
   return fitting_plan(compile_training(parsed(graph), request, described, CudaCatalog(described)));
+}
+
+// A plan for this processor, which there is.
+inline Plan compiled_plan(llvm::StringRef graph, const TrainingRequest& request) {
+  Result<Plan> plan = compiled(graph, request);
+  REQUIRE_MESSAGE(bool(plan), llvm::toString(plan.takeError()));
+  return std::move(*plan);
 }
 
 inline bool decides(const Plan& plan, llvm::StringRef pass, llvm::StringRef subject, llvm::StringRef choice,

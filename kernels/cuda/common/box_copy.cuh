@@ -68,6 +68,18 @@ struct StagePlace {
   }
 };
 
+// The same where as many stages as fit are known to the launch alone.
+struct RingPlace {
+  int stage = 0;
+  uint32_t parity = 0;
+
+  __device__ void advance(int stages) {
+    if (++stage < stages) return;
+    stage = 0;
+    parity ^= 1;
+  }
+};
+
 // ---- Copies ----
 
 inline constexpr int box_depth = 64;  // elements of 16 bits a row: 128 bytes

@@ -137,7 +137,7 @@ __device__ void multiply_runs(T* out, const T* bias, uint4* stages, const uint4*
   const uint32_t stages_at = shared_address(stages) >> 4, weights_at = shared_address(weights) >> 4;
   const int products = p.tile / GroupedRuns::run_rows * mine.count * p.classes;
   staged += warp * p.staged_units();
-  RunStage at;
+  RingPlace at;
   for (int64_t item = mine.split; item < p.items; item += p.splits, at.advance(p.stages)) {
     wait_at(&barriers.full[at.stage], at.parity);
     const auto* places = reinterpret_cast<const uint2*>(stages + at.stage * p.stage_units + p.places_at());

@@ -90,7 +90,7 @@ __device__ void multiply_operands(float* partial, const uint4* stages, Barriers&
                              static_cast<uint32_t>(planes.plane_units));
   }
   float sums[taps][units][4] = {};
-  RunStage at;
+  RingPlace at;
   int multiplied = -1;
   for (int64_t item = mine.split; item < p.items; item += p.splits, at.advance(p.stages)) {
     wait_at(&barriers.full[at.stage], at.parity);

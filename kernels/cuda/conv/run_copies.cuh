@@ -82,24 +82,12 @@ struct StageBarriers {
   }
 };
 
-// A place among a number of stages, and the parity of its barriers' phases.
-struct RunStage {
-  int stage = 0;
-  uint32_t parity = 0;
-
-  __device__ void advance(int stages) {
-    if (++stage < stages) return;
-    stage = 0;
-    parity ^= 1;
-  }
-};
-
 // What a copying thread does for all tiles of a block: start(item, stage) starts the copies of one, which are awaited
 // when those of the next are under way.
 template <typename Barriers, typename Start>
 __device__ void copy_tiles(Barriers& barriers, int64_t first_item, int64_t items, int64_t step, int stages,
                            Start start) {
-  RunStage at;
+  RingPlace at;
   int started = -1;
   for (int64_t item = first_item; item < items; item += step, at.advance(stages)) {
     wait_at(&barriers.empty[at.stage], at.parity ^ 1);

@@ -89,17 +89,6 @@ struct ColumnShared {
   }
 };
 
-// A place in a ring of so many stages as fit.
-struct RingPlace {
-  int stage = 0;
-  uint32_t parity = 0;
-  __device__ void advance(int stages) {
-    if (++stage < stages) return;
-    stage = 0;
-    parity ^= 1;
-  }
-};
-
 // What a block does: its columns, and every row_blocks-th tile of rows.
 struct ColumnWork {
   int column, first, step;

@@ -1,8 +1,8 @@
 #include "ir/kept_copies.h"
 #include "passes/add_lengths.h"
-#include "passes/budget/budget_report.h"
 #include "passes/compile.h"
 #include "runtime/cpu/cpu_catalog.h"
+#include "tests/support/compiled_plans.h"
 #include "tests/support/kept_states.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -35,12 +35,7 @@ TrainingRequest request_for(llvm::StringRef precision = "bf16", int64_t budget_b
   return request;
 }
 
-Plan planned(const TrainingRequest& request) {
-  const CpuCatalog catalog;
-  Result<Plan> plan = fitting_plan(compile_training(parsed(model), request, cpu_device(), catalog));
-  REQUIRE_MESSAGE(bool(plan), llvm::toString(plan.takeError()));
-  return std::move(*plan);
-}
+Plan planned(const TrainingRequest& request) { return compiled_plan(model, request); }
 
 // The plan whose steps make all copies.
 Plan plan_with_casts(TrainingRequest request = request_for()) {

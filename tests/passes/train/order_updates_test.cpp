@@ -1,7 +1,5 @@
 #include "ir/kept_copies.h"
-#include "passes/budget/budget_report.h"
-#include "passes/compile.h"
-#include "runtime/cpu/cpu_catalog.h"
+#include "tests/support/compiled_plans.h"
 #include "tests/support/kept_states.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -40,12 +38,7 @@ TrainingRequest request_for(OptimizerKind optimizer = OptimizerKind::AdamW, int6
   return request;
 }
 
-Plan planned(const TrainingRequest& request) {
-  const CpuCatalog catalog;
-  Result<Plan> plan = fitting_plan(compile_training(parsed(model), request, cpu_device(), catalog));
-  REQUIRE_MESSAGE(bool(plan), llvm::toString(plan.takeError()));
-  return std::move(*plan);
-}
+Plan planned(const TrainingRequest& request) { return compiled_plan(model, request); }
 
 // The plan whose steps turn weights and gradients.
 Plan plan_with_transposes(TrainingRequest request) {
