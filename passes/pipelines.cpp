@@ -58,7 +58,10 @@ std::string forward_pipeline(const TrainingRequest& request, const KernelPrefere
   }
   text += narrowed == Narrowed::Trained ? "narrow-frozen{trained=1}, " : "narrow-frozen, ";
   // 8-bit products read weights as they are stored, and ranks that divide tensors know parts of whole weights.
-  if (mark.empty() && request.mesh[MeshAxis::Tensor] == 1) text += "split-products, ";
+  if (mark.empty() && request.mesh[MeshAxis::Tensor] == 1) {
+    text += "split-products, ";
+    if (pads) text += "join-projections, dce, ";
+  }
   text += mark + "join-narrow, dce, ";
   if (pads) text += "pad-products, ";
   return text + "fuse-batch-norms";

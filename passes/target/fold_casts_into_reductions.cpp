@@ -2,7 +2,7 @@
 
 // A long sum of 16-bit operands whose only reader casts it to f32 rounds to f32 itself, where its record takes {dtype}.
 // Weight and bias gradients of a mixed-precision step are thus rounded once and have no 16-bit copy in memory. Views
-// between the sum and the cast move behind it.
+// between the sum and the cast move behind it, and so does a split of which all parts are cast.
 //
 // It is right because the sum is accumulated in at least f32 either way; only the rounding in the middle goes.
 //
@@ -15,9 +15,9 @@
 namespace plimsoll {
 namespace {
 
-// The sum that a cast to f32 reads, past reshapes that nothing else reads; None where there is none.
-NodeId sum_behind(const Graph& graph, const Node& cast) {
-  const ValueId value = past_reshapes(graph, operand_of(cast, "x"));
+// The sum that makes the value, past reshapes that nothing else reads; None where there is none.
+NodeId sum_behind(const Graph& graph, ValueId read) {
+  const ValueId value = past_reshapes(graph, read);
   const NodeId id = graph.value(value).producer;
   if (id == NodeId::None || !has_one_reader(graph, value)) return NodeId::None;
   const Node& sum = graph.node(id);
@@ -27,19 +27,44 @@ NodeId sum_behind(const Graph& graph, const Node& cast) {
   return sums_narrow ? id : NodeId::None;
 }
 
-bool try_fold(Graph& graph, NodeId cast) {
-  const ValueId old = graph.node(cast).results[0];
-  if (graph.type(old).dtype != DType::F32) return false;
-  const NodeId id = sum_behind(graph, graph.node(cast));
-  if (id == NodeId::None) return false;
+// The sum behind the value, rounded to f32 instead, in the value's shape, as nodes before `reader`; None where there is
+// none that takes {dtype}.
+ValueId wide_sum(Graph& graph, ValueId value, NodeId reader) {
+  const NodeId id = sum_behind(graph, value);
+  if (id == NodeId::None) return ValueId::None;
   const Node& sum = graph.node(id);
   Attrs attrs = sum.attrs;
   attrs.set("dtype", DType::F32);
-  if (!try_infer(*sum.op, attrs, operand_types(graph, sum))) return false;
-  Builder b = builder_at(graph, cast);
+  if (!try_infer(*sum.op, attrs, operand_types(graph, sum))) return ValueId::None;
+  Builder b = builder_at(graph, reader);
   b.origin = sum.origin;
-  const Shape shape = graph.type(old).shape;
-  replace_and_rename(graph, old, b.reshape(b.emit(sum.op->name, sum.operands, std::move(attrs)), shape));
+  const Shape shape = graph.type(value).shape;
+  return b.reshape(b.emit(sum.op->name, sum.operands, std::move(attrs)), shape);
+}
+
+bool try_fold(Graph& graph, NodeId cast) {
+  const ValueId old = graph.node(cast).results[0];
+  if (graph.type(old).dtype != DType::F32) return false;
+  const ValueId sum = wide_sum(graph, operand_of(graph.node(cast), "x"), cast);
+  if (sum == ValueId::None) return false;
+  replace_and_rename(graph, old, sum);
+  return true;
+}
+
+// All parts of a sum are cast to f32.
+bool try_fold_parts(Graph& graph, NodeId split) {
+  const Node node = graph.node(split);
+  llvm::SmallVector<ValueId, 4> casts;
+  for (ValueId part : node.results) {
+    if (!has_one_reader(graph, part)) return false;
+    const Node& reader = graph.node(graph.value(part).users[0]);
+    if (reader.op->name != "cast" || graph.type(reader.results[0]).dtype != DType::F32) return false;
+    casts.push_back(reader.results[0]);
+  }
+  const ValueId sum = wide_sum(graph, node.operands[0], split);
+  if (sum == ValueId::None) return false;
+  const auto parts = builder_at(graph, split).emit_all("split", {sum}, node.attrs);
+  for (size_t i = 0; i < parts.size(); ++i) replace_and_rename(graph, casts[i], parts[i]);
   return true;
 }
 
@@ -98,6 +123,7 @@ Result<bool> run(Graph& graph, PassContext& context) {
   const auto swap_with = [](llvm::StringRef op) { return [op](Graph& g, NodeId id) { return try_swap(g, id, op); }; };
   return apply_patterns(graph, context,
                         {{"cast", "sums", try_fold},
+                         {"split", "sums", try_fold_parts},
                          {"gather_grad", "slices", try_fold_slices},
                          {"cast", "pads", swap_with("pad")},
                          {"cast", "transposes", swap_with("transpose")},
