@@ -123,13 +123,7 @@ constexpr AttentionTimes forward_times{{5, 0.05, 0.0145, 0.3, 0.155, 0.9, 0.4, 1
 constexpr AttentionTimes forward_128_times{
     forward_times.any, {24, 0.32, 0.003, 0, 0.15, 0.9, 0.35, 1, 192, 0, 1, 192}, forward_times.windows};
 constexpr AttentionTimes backward_times{
-    {5, 0.2, 0.0556, 1.1, 0.38, 3, 1, 3, 128, 1}, {5, 1.55, 0.0194, 1.1, 0.44, 1.7, 0.8, 3, 64, 1, 2}, {0.63, 4, 4}};
-constexpr AttentionTimes one_pass_times{
-    backward_times.any, {18, 0.85, 0.0139, 0.38, 0.1, 0, 0.2, 2, 128, 0}, backward_times.windows};
-constexpr AttentionTimes one_pass_128_times{
-    backward_times.any, {5, 1.36, 0.0133, 0.55, 0.1, 0, 0.4, 2, 128, 0}, backward_times.windows};
-constexpr AttentionTimes one_pass_256_times{
-    backward_times.any, {5, 4.45, 0.0195, 0.55, 0.1, 0, 0.2, 2, 64, 0}, backward_times.windows};
+    {5, 0.2, 0.0556, 1.1, 0.38, 3, 1, 3, 128, 1}, {5, 1.55, 0.0194, 1.1, 0.44, 1.7, 0.8, 3, 64, 1, 2.35}, {0.63, 4, 4}};
 constexpr MmaTimes mask_grad_mma_times{5, 0.3, 0.025, 0.6, 0.16, 1.5, 0, 3, 64, 0};
 constexpr AttentionTimes mask_grad_times{mask_grad_mma_times, mask_grad_mma_times, {0.57, 3, 2}};
 constexpr double measured_tflops = 790, measured_multiprocessors = 132;
@@ -217,31 +211,51 @@ double forward_us(const OpCall& call, const DeviceDescription& device) {
                 : mma_us<forward_times, attention_mask>(call, device);
 }
 
-// Blocks of a head's columns add to the same rows in turns, so that each is a step behind the one before it: however
-// few heads there are, the last one is through no sooner than this.
-double turns_us(const OpCall& grad, const MmaTimes& times, const DeviceDescription& device) {
-  const double tflops = device.matmul_tflops_for(grad.operand(0).dtype);
-  if (tflops <= 0) return 0;
+cuda::OnePassSteps one_pass_steps(const OpCall& grad) {
   const AttentionSizes n(grad);
-  const int64_t window = grad.attrs.get_int("window"), row_tiles = tiles(n.rows, cuda::one_pass_rows);
-  const int64_t met =
-      window > 0 ? (grad.attrs.get_int("causal") ? 1 : 2) * tiles(window, cuda::one_pass_rows) + 1 : row_tiles;
-  const int64_t steps = tiles(n.columns, times.own_rows) + n.heads / n.kv_heads * std::min(met, row_tiles);
-  const auto pairs = static_cast<double>(times.own_rows * cuda::one_pass_rows);
-  return static_cast<double>(steps) * pairs * pair_ps<attention_grad_mask>(grad, times) * measured_multiprocessors *
-         1e-6 * measured_tflops / tflops;
+  return cuda::one_pass_steps(n.rows, n.columns, std::max(n.depth, n.value_depth), n.heads / n.kv_heads,
+                              grad.attrs.get_int("causal"), grad.attrs.get_int("window"));
 }
 
-template <const AttentionTimes& times>
-double one_pass_us(const OpCall& grad, const DeviceDescription& device) {
-  return std::max(mma_us<times, attention_grad_mask>(grad, device), turns_us(grad, times.warpgroups, device));
-}
+// What one pass takes on an H200: a block of columns beside its steps, and a pair of a row and a column in these.
+struct OnePassTimes {
+  double block_us, pair_ps, dropout_ps, columns_ps, cap_ps;
+};
+// Heads of up to 64 elements, 128 and 256.
+constexpr OnePassTimes one_pass_times[] = {
+    {3, 1.48, 0.38, 0.1, 0.2}, {5, 2.59, 0.55, 0.1, 0.4}, {4, 7.68, 0.55, 0.1, 0}};
 
+// Steps are shared out evenly, but a block takes its own one after the other. Blocks that begin together wait for one
+// another's sums; those of dk and dv by part of the heads are written and read again.
 double one_pass_us(const OpCall& grad, const DeviceDescription& device) {
-  const double depth = padded_depth(AttentionSizes(grad));
-  return depth <= 64    ? one_pass_us<one_pass_times>(grad, device)
-         : depth <= 128 ? one_pass_us<one_pass_128_times>(grad, device)
-                        : one_pass_us<one_pass_256_times>(grad, device);
+  constexpr size_t mask = attention_grad_mask;
+  constexpr double waits_us = 6, of_copy = 1;
+  const double tflops = device.matmul_tflops_for(grad.operand(0).dtype);
+  if (tflops <= 0 || device.memory_gb_per_s <= 0) return 0;
+  const AttentionSizes n(grad);
+  const double depth = padded_depth(n);
+  const OnePassTimes& times = one_pass_times[depth <= 64 ? 0 : depth <= 128 ? 1 : 2];
+  double ps = times.pair_ps;
+  if (grad.attrs.get_float("dropout") > 0) ps += times.dropout_ps;
+  if (grad.has(mask)) ps += times.columns_ps;
+  if (grad.attrs.get_float("softcap") > 0) ps += times.cap_ps;
+
+  const int64_t own = cuda::one_pass_columns(std::max(n.depth, n.value_depth)), key_heads = n.batch * n.kv_heads;
+  const OnePassBytes bytes(grad);
+  const cuda::OnePassSteps steps = one_pass_steps(grad);
+  const auto per_multiprocessor = [&](int64_t count) {
+    return static_cast<double>(count) / std::max(device.multiprocessors, 1);
+  };
+  const double step_us =
+      static_cast<double>(own * cuda::one_pass_rows) * ps * measured_multiprocessors * 1e-6 * measured_tflops / tflops;
+  const double all_steps = std::max(per_multiprocessor(key_heads * steps.all),
+                                    static_cast<double>(steps.longest) / static_cast<double>(bytes.parts));
+  const double sum_us = bytes.parts > 1
+                            ? 2 * static_cast<double>(bytes.partials) / (of_copy * device.memory_gb_per_s * 1e3) +
+                                  device.launch_us + device.kernel_us
+                            : 0;
+  return all_steps * step_us + per_multiprocessor(key_heads * bytes.parts * tiles(n.columns, own)) * times.block_us +
+         waits_us + sum_us + y_and_dy_us(grad, device) + 2 * (device.launch_us + device.kernel_us);
 }
 
 // On the vector units, in TFLOP/s as measured on an H200, where products in f32 reach 51.
@@ -274,6 +288,7 @@ double stored_scores_us(const OpCall& call, const DeviceDescription& device) {
          (scores.is_result ? 0 : device.launch_us + device.kernel_us);
 }
 
+// dS is written beside the products, and read where it is summed.
 double flash_with_mask_us(const OpCall& call, const DeviceDescription& device) {
   return flash_us<op_attention_grad, flash_grad_tflops>(call, device) +
          flash_us<op_attention_mask_grad, flash_grad_tflops>(call, device);
@@ -429,10 +444,13 @@ OnePassBytes::OnePassBytes(const OpCall& grad) {
   const AttentionSizes n(grad);
   const int64_t row_tiles = n.batch * n.heads * tiles(n.rows, cuda::one_pass_rows),
                 widest = std::max(n.depth, n.value_depth);
-  sums = row_tiles * cuda::one_pass_rows * cuda::one_pass_depth(widest) * static_cast<int64_t>(sizeof(float));
+  constexpr int64_t float_bytes = sizeof(float);
+  parts = cuda::one_pass_parts(one_pass_steps(grad), n.batch * n.kv_heads, n.heads / n.kv_heads);
+  sums = row_tiles * cuda::one_pass_rows * cuda::one_pass_depth(widest) * float_bytes;
+  partials = parts > 1 ? parts * n.batch * n.columns * n.kv_heads * (n.depth + n.value_depth) * float_bytes : 0;
   rows = row_products_bytes(grad);
   const int64_t numbers = row_tiles * cuda::one_pass_turns(widest) + 1;  // turns, and the next block
-  all = sums + 2 * rows + numbers * static_cast<int64_t>(sizeof(int32_t));
+  all = sums + partials + 2 * rows + numbers * static_cast<int64_t>(sizeof(int32_t));
 }
 
 int64_t segment_tiles_bytes(const OpCall& call, size_t mask) {

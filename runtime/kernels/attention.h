@@ -24,9 +24,10 @@ inline int64_t row_products_bytes(const OpCall& grad) {
   return grad.operand(4).elements() * static_cast<int64_t>(sizeof(float));
 }
 
-// The workspace of a gradient in one pass: sums of dq, a float for each row of scores twice, and turns.
+// The workspace of a gradient in one pass: sums of dq, those of dk and dv by part of a key head's heads, where there is
+// more than one, a float for each row of scores twice, and turns.
 struct OnePassBytes {
-  int64_t sums, rows, all;
+  int64_t parts, sums, partials, rows, all;
   explicit OnePassBytes(const OpCall& grad);
 };
 

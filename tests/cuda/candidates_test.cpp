@@ -95,6 +95,46 @@ TEST_SUITE("unit") {
     CHECK(names(64, {open}) == "mma flash reference ");
   }
 
+  TEST_CASE("attention's gradients in one pass are predicted as an H200 measured them") {
+    const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
+    struct Call {
+      int64_t batch, rows, heads, kv_heads, depth, causal, window;
+      double softcap, dropout, us;
+    };
+    for (const Call& c : std::vector<Call>{{16, 1024, 12, 12, 64, 1, 0, 0, 0, 216},
+                                           {16, 1024, 12, 12, 64, 1, 0, 0, 0.1, 258},
+                                           {64, 512, 12, 12, 64, 0, 0, 0, 0, 408},
+                                           {4, 2048, 32, 8, 64, 1, 0, 0, 0, 456},
+                                           {16, 512, 12, 12, 64, 0, 0, 0, 0, 121},
+                                           {4, 2048, 16, 8, 128, 1, 0, 0, 0, 407},
+                                           {4, 2048, 32, 32, 128, 1, 0, 0, 0, 847},
+                                           {1, 8192, 32, 8, 128, 1, 4096, 0, 0, 2344},
+                                           {1, 4096, 8, 4, 256, 1, 0, 50, 0, 579},
+                                           {4, 2048, 8, 4, 256, 1, 0, 50, 0, 563},
+                                           {4, 2048, 16, 16, 256, 1, 0, 0, 0, 1200},
+                                           {2, 2048, 4, 1, 256, 1, 512, 0, 0, 99},
+                                           {2, 2048, 4, 1, 256, 1, 0, 0, 0, 203}}) {
+      const Type seed(DType::I64, {2});
+      const Type x(DType::BF16, {c.batch, c.rows, c.heads * c.depth}), lse(DType::F32, {c.batch, c.heads, c.rows});
+      const Type k(DType::BF16, {c.batch, c.rows, c.kv_heads * c.depth});
+      Attrs attrs{{"heads", c.heads},   {"kv_heads", c.kv_heads}, {"scale", 0.125},
+                  {"causal", c.causal}, {"window", c.window},     {"softcap", c.softcap}};
+      if (c.dropout > 0) {
+        attrs.set("dropout", c.dropout);
+        attrs.set("id", int64_t{1});
+      }
+      std::vector<const Type*> types{&x, &k, &k, &x, &lse, &x};
+      types.push_back(nullptr);
+      types.push_back(c.dropout > 0 ? &seed : nullptr);
+      const OpDef& op = get_op("attention_grad");
+      const OpCall call(op, attrs, types);
+      const KernelCandidate first = CudaCatalog(h200).candidates(op, call, llvm::cantFail(infer(call)))[0];
+      INFO(c.rows, " rows, ", c.heads, " heads of ", c.depth);
+      CHECK(first.name == "one_pass");
+      CHECK(first.predicted_us == doctest::Approx(c.us).epsilon(0.12));
+    }
+  }
+
   TEST_CASE("sums along lines that fit shared memory need no sort") {
     const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
     const CudaCatalog catalog(h200);

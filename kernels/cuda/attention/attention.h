@@ -70,6 +70,10 @@ struct OnePass {
   float* sums = nullptr;      // [batch, heads, tiles of rows, 64, 64, 128 or 256]
   float* log2_lse = nullptr;  // [batch, heads, rows]
   int* turns = nullptr;       // [batch, heads, tiles of rows, 1 or 2], and the number of the next block
+  // The query heads of a key head are divided among so many blocks; more than one add up dk and dv in f32,
+  // [parts, batch, columns, kv_heads, depth], and those of dv behind them.
+  int parts = 1;
+  float* partials = nullptr;
 };
 
 // The gradients of all scores, [batch, heads, rows, pitch], in f32 or the type of q. The pitch is no less than the

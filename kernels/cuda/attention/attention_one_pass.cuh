@@ -62,17 +62,18 @@ struct Tiles {
   __device__ int count() const { return end - first; }
 };
 
-// The tiles of rows that a block of columns meets, those of one head after the other's.
+// The tiles of rows that a block of columns meets, from the last to the first, and each of them for all heads: so
+// blocks that begin together come to a tile of a head in the order of their columns, wherever their own first row is.
 struct Walk {
   Tiles rows;
   int heads, head = 0, tile;
 
-  __device__ Walk(const Tiles& rows, int heads) : rows(rows), heads(heads), tile(rows.first) {}
+  __device__ Walk(const Tiles& rows, int heads) : rows(rows), heads(heads), tile(rows.end - 1) {}
   __device__ int steps() const { return heads * rows.count(); }
   __device__ void advance() {
-    if (++tile < rows.end) return;
-    tile = rows.first;
-    ++head;
+    if (++head < heads) return;
+    head = 0;
+    --tile;
   }
 };
 
@@ -126,7 +127,7 @@ __device__ Tiles columns_of(const AttentionShape& n, int tile, const Tiles& open
 template <typename Tile, typename Memory>
 struct Block {
   int own, first, row_tiles, column_tiles;
-  Head any;  // the key head, as the first of the heads that share it
+  Head any;  // the first of the heads that share the block's key head
   int shared_by;
   const ColumnTile* mask_tiles;
   // The columns of its head from the first open tile to the last; every block of the head finds the same.
@@ -134,15 +135,16 @@ struct Block {
   Walk walk{open, 0};
   Memory memory{tile_memory()};
 
-  // Key heads are launched in groups of `grouped`, columns after columns.
-  __device__ Block(const AttentionShape& n, int row_tiles, int column_tiles, int grouped, int number)
-      : row_tiles(row_tiles), column_tiles(column_tiles), shared_by(static_cast<int>(n.heads / n.kv_heads)) {
+  // Key heads, or the `parts` of them, are launched in groups of `grouped`, columns after columns.
+  __device__ Block(const AttentionShape& n, int row_tiles, int column_tiles, int grouped, int parts, int number)
+      : row_tiles(row_tiles), column_tiles(column_tiles), shared_by(static_cast<int>(n.heads / n.kv_heads) / parts) {
     const int group = number / (grouped * column_tiles), in_group = number % (grouped * column_tiles);
-    const int heads = min(grouped, static_cast<int>(n.batch * n.kv_heads) - group * grouped);
+    const int of_sample = static_cast<int>(n.kv_heads) * parts;
+    const int heads = min(grouped, static_cast<int>(n.batch) * of_sample - group * grouped);
     const int64_t head = group * grouped + in_group % heads;
     own = in_group / heads;
     first = own * Tile::own;
-    any = {head / n.kv_heads, head % n.kv_heads * shared_by};
+    any = {head / of_sample, head % of_sample * shared_by};
     mask_tiles = tiles_of_mask(n, any);
     open = Tiles(open_columns(n, mask_tiles), Tile::own);
     if (own >= open.first && own < open.end)
@@ -322,6 +324,40 @@ __device__ void store_share(float* share, const Sums<1, Tile::share_tiles>& dq) 
     own[t * warpgroup_threads] = make_float4(dq[0][t][0], dq[0][t][1], dq[0][t][2], dq[0][t][3]);
 }
 
+// ---- dk and dv of one part of several ----
+
+// Where the sums of a key head begin: those of dk, or those of dv.
+__device__ inline float* part_of_dk(const AttentionShape& n, const OnePass& one_pass, const Head& any) {
+  const int64_t shared_by = n.heads / n.kv_heads, part = any.h % shared_by * one_pass.parts / shared_by;
+  return one_pass.partials + ((part * n.batch + any.b) * n.columns * n.kv_heads + any.kv_head(n)) * n.depth;
+}
+__device__ inline float* part_of_dv(const AttentionShape& n, const OnePass& one_pass, const Head& any) {
+  const int64_t shared_by = n.heads / n.kv_heads, part = any.h % shared_by * one_pass.parts / shared_by;
+  return one_pass.partials + one_pass.parts * n.batch * n.columns * n.kv_heads * n.depth +
+         ((part * n.batch + any.b) * n.columns * n.kv_heads + any.kv_head(n)) * n.value_depth;
+}
+
+// Writes a warp's sums, times a factor, as rows [first, first + 16) of `depth` elements.
+template <int tiles>
+__device__ void store_part(float* part, int64_t step, int first, int rows, int depth, const float (&sums)[tiles][4],
+                           float by) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, d = lane % 4 * 2;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = first + lane / 4 + 8 * half;
+    if (row >= rows) continue;
+    float* const to = part + row * step + d;
+#pragma unroll
+    for (int t = 0; t < tiles; ++t)
+      if (8 * t + d < depth)
+        *reinterpret_cast<float2*>(to + 8 * t) = make_float2(sums[t][2 * half] * by, sums[t][2 * half + 1] * by);
+  }
+}
+
+// Sums the parts of dk and dv.
+[[nodiscard]] cudaError_t sum_parts_of_heads(const AttentionShape& shape, const AttentionGradCall& grads,
+                                             cudaStream_t stream);
+
 // ---- Stages ----
 
 // lse, in units of log 2, and delta of a tile's rows; 0 beyond the last.
@@ -419,13 +455,14 @@ __device__ void load_stages(const Block<ComputingTile, OnePassMemory<ComputingTi
 
 // ---- Launches ----
 
-// How many key heads are launched side by side. While one block of each begins, the block before goes so many steps:
-// one, so that its turn is over; where a head is causal or has a window the next block begins as many rows further down
-// as it has columns, and is so many steps ahead for each of the heads that share it.
+// How many key heads are launched side by side. With fewer, a head's block of columns is not far enough ahead when its
+// next block begins, which then waits for turns; with more, sums of dq leave the L2 cache between two turns. While one
+// block of each head begins, the block before goes so many steps ahead: one, and where the diagonal or a window moves
+// on by as many rows as a block has columns, those of the heads that share them besides.
 template <typename Tile>
-int64_t grouped_heads(const AttentionShape& n, int64_t row_tiles, int64_t multiprocessors) {
+int64_t grouped_heads(const AttentionShape& n, int64_t row_tiles, int64_t parts, int64_t multiprocessors) {
   constexpr int tiles_of_own = Tile::own / one_pass_rows;
-  const double shared_by = static_cast<double>(n.heads / n.kv_heads);
+  const double shared_by = static_cast<double>(n.heads / n.kv_heads / parts);
   const double ahead = n.causal || n.window > 0 ? tiles_of_own * shared_by + 1 : 1;
   int64_t met = n.causal ? (row_tiles + tiles_of_own) / 2 : row_tiles;
   if (n.window > 0)
@@ -434,7 +471,7 @@ int64_t grouped_heads(const AttentionShape& n, int64_t row_tiles, int64_t multip
   constexpr double slack = 1.25;
   const double blocks = static_cast<double>(multiprocessors * Tile::blocks);
   const auto grouped = static_cast<int64_t>(slack * ahead * blocks / steps) + 1;
-  const int64_t heads = n.batch * n.kv_heads, groups = std::max<int64_t>(heads / grouped, 1);
+  const int64_t heads = n.batch * n.kv_heads * parts, groups = std::max<int64_t>(heads / grouped, 1);
   return (heads + groups - 1) / groups;
 }
 
@@ -448,9 +485,10 @@ cudaError_t launch_one_pass(Kernel kernel, int bytes, const AttentionShape& shap
   if (cudaError_t error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
       error != cudaSuccess)
     return error;
-  return launch_mma(kernel, shape.batch * shape.kv_heads * column_tiles, Tile::block_threads, bytes, stream, shape,
-                    grads, static_cast<int>(row_tiles), static_cast<int>(column_tiles),
-                    static_cast<int>(grouped_heads<Tile>(shape, row_tiles, multiprocessors)));
+  const int64_t parts = grads.one_pass.parts;
+  return launch_mma(kernel, shape.batch * shape.kv_heads * parts * column_tiles, Tile::block_threads, bytes, stream,
+                    shape, grads, static_cast<int>(row_tiles), static_cast<int>(column_tiles),
+                    static_cast<int>(grouped_heads<Tile>(shape, row_tiles, parts, multiprocessors)));
 }
 
 // Heads of up to 64 elements, and of more than 128.

@@ -7,7 +7,7 @@
 // do nothing but compute.
 //
 // Turns at a tile of rows go by the number of the columns. Blocks with neighbouring numbers belong to different heads:
-// so many stand side by side that a head's block of columns is a step ahead when its next block begins. A block waits
+// so many stand side by side that a head's block of columns is ahead when its next block begins. A block waits
 // only for blocks with lower numbers, which the card begins first, so that it may hold any number of them.
 
 namespace plimsoll::cuda {
@@ -36,12 +36,10 @@ __device__ void compute(const Block<Tile, OnePassMemory<Tile, T>>& block, const 
   Weights<Tile> weights, ds;
   const uint64_t own_k = own_matrix(memory.own_k), own_v = own_matrix(memory.own_v);
   const uint64_t k_of_share = shared_matrix(memory.own_k + group * Tile::own * 64);
-  const Tiles rows = block.walk.rows;
-  const int steps = block.walk.steps();
-  const int first_row = rows.first * one_pass_rows, end_row = rows.end * one_pass_rows;
-  int stage = 0, row = first_row;
+  static_assert(Tile::stages == one_pass_shares, "shares have buffers of their stages' numbers");
+  const int steps = block.walk.steps(), heads = block.walk.heads;
+  int stage = 0, head = 0, row = (block.walk.rows.end - 1) * one_pass_rows;
   for (int step = 0; step < steps; ++step) {
-    const int buffer = step % one_pass_shares;
     const Place<Owner::Columns> place{warp_first + lane / 4, row + lane % 4 * 2};
     meet<Tile::at_stage>(Tile::stage_is_full + stage);
     start_scores<Tile>(scores, own_k, memory.q(stage));
@@ -88,20 +86,27 @@ __device__ void compute(const Block<Tile, OnePassMemory<Tile, T>>& block, const 
     meet<Tile::threads>(Tile::computing);  // dS of all columns is there
     start_dq<Tile>(dq, memory.ds, k_of_share);
     start_weighted_rows<Tile>(dk, ds, memory.q(stage));
-    if (step >= one_pass_shares) meet<Tile::at_share>(Tile::share_is_empty + buffer);
+    if (step >= one_pass_shares) meet<Tile::at_share>(Tile::share_is_empty + stage);
     wait_for_products<1>();
     settle(dq[0]);
-    store_share<Tile>(memory.share(buffer), dq);
+    store_share<Tile>(memory.share(stage), dq);
     show_to_matrix_units();  // and to the copy of the share
-    arrive<Tile::at_share>(Tile::share_is_full + buffer);
+    arrive<Tile::at_share>(Tile::share_is_full + stage);
     wait_for_products<0>();
     if (step + Tile::stages < steps) arrive<Tile::at_stage>(Tile::stage_is_empty + stage);
     stage = Tile::next(stage);
-    row += one_pass_rows;
-    if (row == end_row) row = first_row;
+    if (++head == heads) head = 0, row -= one_pass_rows;
   }
   settle(dk[0]);
   settle(dv[0]);
+  if (grads.one_pass.parts > 1) {
+    const int depth = static_cast<int>(n.depth), value_depth = static_cast<int>(n.value_depth);
+    store_part(part_of_dk(n, grads.one_pass, any), n.kv_heads * n.depth, warp_first, columns, depth, dk[0],
+               n.scale * n.dropout.factor);
+    store_part(part_of_dv(n, grads.one_pass, any), n.kv_heads * n.value_depth, warp_first, columns, value_depth, dv[0],
+               n.dropout.factor);
+    return;
+  }
   meet<Tile::threads>(Tile::computing);  // nobody reads k and v any more
   store_rows<Tile>(static_cast<T*>(grads.dk) + any.k(n), n.k_step, warp_first, columns, static_cast<int>(n.depth), true,
                    memory.own_k, dk, [&](int, int) { return n.scale * n.dropout.factor; });
@@ -112,7 +117,8 @@ __device__ void compute(const Block<Tile, OnePassMemory<Tile, T>>& block, const 
 template <typename Tile, bool drops, bool caps, typename T>
 __device__ void grad_in_one_pass(const AttentionShape& n, const AttentionGradCall& grads, int row_tiles,
                                  int column_tiles, int grouped) {
-  const Block<Tile, OnePassMemory<Tile, T>> block(n, row_tiles, column_tiles, grouped, static_cast<int>(blockIdx.x));
+  const Block<Tile, OnePassMemory<Tile, T>> block(n, row_tiles, column_tiles, grouped, grads.one_pass.parts,
+                                                  static_cast<int>(blockIdx.x));
   const int warp = __shfl_sync(whole_warp, static_cast<int>(threadIdx.x) / 32, 0);
   if (warp < Tile::first_adding_warp) {
     take_registers<Tile::computing_registers>();
@@ -156,12 +162,15 @@ bool takes_one_pass(const AttentionShape& n, bool aligned, const AttentionGradCa
 
 cudaError_t attention_grad_one_pass(const AttentionShape& shape, const AttentionGradCall& grads, cudaStream_t stream) {
   const int64_t depth = shape.depth > shape.value_depth ? shape.depth : shape.value_depth;
-  if (depth <= 64) return attention_grad_one_pass_short(shape, grads, stream);
-  if (depth > 128) return attention_grad_one_pass_long(shape, grads, stream);
-  return with_16_bit_float(shape.type, [&](auto* element) {
-    using T = std::remove_pointer_t<decltype(element)>;
-    return launch<OnePassTile<128, 2, 2, 1, 232, 40, 4>, T>(shape, grads, stream);
-  });
+  const cudaError_t error = depth <= 64 ? attention_grad_one_pass_short(shape, grads, stream)
+                            : depth > 128
+                                ? attention_grad_one_pass_long(shape, grads, stream)
+                                : with_16_bit_float(shape.type, [&](auto* element) {
+                                    using T = std::remove_pointer_t<decltype(element)>;
+                                    return launch<OnePassTile<128, 2, 2, 1, 232, 40, 4>, T>(shape, grads, stream);
+                                  });
+  if (error != cudaSuccess || grads.one_pass.parts == 1) return error;
+  return sum_parts_of_heads(shape, grads, stream);
 }
 
 }  // namespace plimsoll::cuda

@@ -263,12 +263,10 @@ __device__ void compute(const LongBlock<T>& block, const AttentionShape& n, cons
   Weights<HalfTile> half;
   // Where the warpgroup's rows begin in a tile, and where its elements of the head do.
   const int first_of_rows = HalfTile::others * group * 64, first_of_elements = LongTile::share_depth * group * 64;
-  const Tiles rows = block.walk.rows;
-  const int first_row = rows.first * one_pass_rows, end_row = rows.end * one_pass_rows;
-  const int steps = block.walk.steps();
-  int row = first_row;
-  for (int step = 0; step < steps; ++step) {
-    const int first_of_half = row + HalfTile::others * group;
+  Walk at = block.walk;
+  const int steps = at.steps();
+  for (int step = 0; step < steps; at.advance(), ++step) {
+    const int first_of_half = at.tile * one_pass_rows + HalfTile::others * group;
     const Place<Owner::Columns> place{warp_first + lane / 4, first_of_half + lane % 4 * 2};
     meet<LongTile::at_tile>(LongTile::q_is_full);
     start_half_scores(scores, memory.own_k, memory.q + first_of_rows);
@@ -316,13 +314,19 @@ __device__ void compute(const LongBlock<T>& block, const AttentionShape& n, cons
       share[t * warpgroup_threads] = make_float4(dq[0][t][0], dq[0][t][1], dq[0][t][2], dq[0][t][3]);
     show_to_matrix_units();  // and to the copy of the share
     arrive<LongTile::at_share>(LongTile::share_is_full + group);
-    row += one_pass_rows;
-    if (row == end_row) row = first_row;
   }
   settle(dk[0]);
   settle(dv[0]);
-  meet<LongTile::computing_threads>(LongTile::computing);  // nobody reads k and v any more
   const int first_d = LongTile::share_depth * group;
+  if (grads.one_pass.parts > 1) {
+    const int depth = static_cast<int>(n.depth) - first_d, value_depth = static_cast<int>(n.value_depth) - first_d;
+    store_part(part_of_dk(n, grads.one_pass, any) + first_d, n.kv_heads * n.depth, warp_first, columns, depth, dk[0],
+               n.scale * n.dropout.factor);
+    store_part(part_of_dv(n, grads.one_pass, any) + first_d, n.kv_heads * n.value_depth, warp_first, columns,
+               value_depth, dv[0], n.dropout.factor);
+    return;
+  }
+  meet<LongTile::computing_threads>(LongTile::computing);  // nobody reads k and v any more
   store_rows<StoredTile>(static_cast<T*>(grads.dk) + any.k(n) + first_d, n.k_step, warp_first, columns,
                          static_cast<int>(n.depth) - first_d, true, memory.own_k, dk,
                          [&](int, int) { return n.scale * n.dropout.factor; });
@@ -334,7 +338,7 @@ __device__ void compute(const LongBlock<T>& block, const AttentionShape& n, cons
 template <bool drops, bool caps, typename T>
 __device__ void grad_of_long_heads(const AttentionShape& n, const AttentionGradCall& grads, int row_tiles,
                                    int column_tiles, int grouped) {
-  const LongBlock<T> block(n, row_tiles, column_tiles, grouped, static_cast<int>(blockIdx.x));
+  const LongBlock<T> block(n, row_tiles, column_tiles, grouped, grads.one_pass.parts, static_cast<int>(blockIdx.x));
   const int warp = __shfl_sync(whole_warp, static_cast<int>(threadIdx.x) / 32, 0);
   if (warp < LongTile::first_adding_warp) {
     take_registers<LongTile::computing_registers>();

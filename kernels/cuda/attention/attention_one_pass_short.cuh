@@ -25,8 +25,8 @@ struct ShortTile : WarpgroupTile<64, 2, 3, 1> {
 
 // Columns of a key head, which a block takes one after the other; `number` tells how many were taken before.
 struct OwnedColumns {
-  int number, own, first;  // `own` counts tiles of columns
-  int batch, kv_head;
+  int number, own, first;    // `own` counts tiles of columns
+  int batch, first_head;     // of the heads that share the key head
   int first_tile, end_tile;  // the tiles of rows that they meet,
   int shared_by;             // of so many heads, or of none
   int first_open, end_open;  // the head's tiles of columns, from the first open one to the last
@@ -37,7 +37,7 @@ struct OwnedColumns {
 
 // The work of a launch: blocks take numbers from `next` until none are left.
 struct ColumnsToTake {
-  int row_tiles, column_tiles, grouped, count;
+  int row_tiles, column_tiles, grouped, parts, count;
   int* next;
 };
 
@@ -210,7 +210,7 @@ __device__ void add_shares(const ShortMemory<Tile, T>& memory, const AttentionSh
       if (!is_own) continue;
       const Tiles met = columns_of<Tile>(n, at.tile, Tiles::between(columns.first_open, columns.end_open));
       const int turn = columns.own - met.first;
-      const Head head{columns.batch, columns.kv_head * columns.shared_by + at.head};
+      const Head head{columns.batch, columns.first_head + at.head};
       add_share(memory, n, grads, head, work.row_tiles, at.tile, turn, turn + 1 == met.count(), buffer, parity);
       parity ^= 1;
     }
@@ -306,7 +306,7 @@ __device__ OwnedColumns owned_columns(const ShortBlock<Tile>& block, const Atten
           block.own,
           block.first,
           static_cast<int>(block.any.b),
-          static_cast<int>(block.any.kv_head(n)),
+          static_cast<int>(block.any.h),
           rows.first,
           rows.end,
           block.walk.heads,
@@ -330,11 +330,11 @@ __device__ void take_columns(int slot, uint32_t parity, const AttentionGradMaps&
   }
   __syncwarp();
   if (columns.number >= work.count) return;
-  const ShortBlock<Tile> block(n, work.row_tiles, work.column_tiles, work.grouped, columns.number);
+  const ShortBlock<Tile> block(n, work.row_tiles, work.column_tiles, work.grouped, work.parts, columns.number);
   if (leads) {
     columns = owned_columns<Tile>(block, n, columns.number);
-    copy_tiles<Tile, Tile::own>(memory.own_k(slot), maps.k, memory.own_v(slot), maps.v, columns.kv_head, columns.first,
-                                columns.batch, is_full);
+    copy_tiles<Tile, Tile::own>(memory.own_k(slot), maps.k, memory.own_v(slot), maps.v,
+                                static_cast<int>(block.any.kv_head(n)), columns.first, columns.batch, is_full);
   }
   clear_rows<T>(block, n, grads);
 }
@@ -348,7 +348,7 @@ __device__ void load_stage(const StagePlace<Tile::stages>& at, const AttentionGr
   if (drops) drawn.draw(draws, thread, head * n.rows + row, columns.first);
   wait_at(memory.stage_is_empty(at.stage), at.parity ^ 1);
   Barrier* const is_full = memory.stage_is_full(at.stage);
-  const Head of_rows{columns.batch, columns.kv_head * columns.shared_by + head};
+  const Head of_rows{columns.batch, columns.first_head + head};
   if (thread == 0)
     copy_tiles<Tile, Tile::others>(memory.q(at.stage), maps.q, memory.dy(at.stage), maps.dy,
                                    static_cast<int>(of_rows.h), row, columns.batch, is_full);
@@ -370,11 +370,11 @@ __device__ void load(const AttentionGradMaps& maps, const ShortMemory<Tile, T>& 
     meet<Tile::loading_threads>(Tile::loading);
     const OwnedColumns& columns = memory.columns(slot.stage);
     if (columns.number >= work.count) return;
-    const KeptDraws draws(n, {columns.batch, columns.kv_head * columns.shared_by});
+    const KeptDraws draws(n, {columns.batch, columns.first_head});
 #pragma unroll 1
-    for (int head = 0; head < columns.shared_by; ++head)
+    for (int tile = columns.end_tile - 1; tile >= columns.first_tile; --tile)
 #pragma unroll 1
-      for (int tile = columns.first_tile; tile < columns.end_tile; ++tile, at.advance())
+      for (int head = 0; head < columns.shared_by; ++head, at.advance())
         load_stage<Tile, drops>(at, maps, memory, columns, draws, head, tile * one_pass_rows, n, grads, thread);
   }
 }

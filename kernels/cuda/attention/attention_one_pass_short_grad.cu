@@ -43,15 +43,14 @@ __device__ void compute(const OwnedColumns& own, int slot, StagePlace<Tile::stag
   const float to_log2 = n.scale * log2_e;
   OwnAdditions<Tile> of_own{};
   if (adds) [[unlikely]]
-    of_own.template load<T>(n, Head{own.batch, own.kv_head * (n.heads / n.kv_heads)},
-                            Place<Owner::Columns>{warp_first + lane / 4, 0});
+    of_own.template load<T>(n, Head{own.batch, own.first_head}, Place<Owner::Columns>{warp_first + lane / 4, 0});
   Sums<1, Tile::d_tiles> dk = {}, dv = {};
   Weights<Tile> ds;
   T *const k_tile = memory.own_k(slot), *const v_tile = memory.own_v(slot);
   const uint64_t own_k = own_matrix(k_tile), own_v = own_matrix(v_tile);
   const uint64_t k_of_share = shared_matrix(k_tile) + matrix_step<Tile::own>(0, group * Tile::share_tiles * 8);
   const int steps = own.walk().steps();
-  int tile = own.first_tile, last_stage = 0;
+  int head = 0, row = (own.end_tile - 1) * one_pass_rows, last_stage = 0;
   settle(dk[0]);
   settle(dv[0]);
 
@@ -76,7 +75,6 @@ __device__ void compute(const OwnedColumns& own, int slot, StagePlace<Tile::stag
     Sums<1, Tile::share_tiles> dq;
     Sums<1, Tile::n_tiles> scores, dp;
     Weights<Tile> weights;
-    const int row = tile * one_pass_rows;
     const Place<Owner::Columns> place{warp_first + lane / 4, row + lane % 4 * 2};
     const int stage = __shfl_sync(whole_warp, at.stage, 0);  // the same for all threads, as the compiler learns
     wait_at(memory.stage_is_full(stage), at.parity);
@@ -124,7 +122,7 @@ __device__ void compute(const OwnedColumns& own, int slot, StagePlace<Tile::stag
     wait_for_products<0>();
     last_stage = stage;
     at.advance();
-    if (++tile == own.end_tile) tile = own.first_tile;
+    if (++head == own.shared_by) head = 0, row -= one_pass_rows;
   };
   if (steps > 0) {
     compute_tile(std::true_type());
@@ -142,13 +140,24 @@ __device__ void compute(const OwnedColumns& own, int slot, StagePlace<Tile::stag
   }
   settle(dk[0]);
   settle(dv[0]);
+  const float dk_factor = n.scale * n.dropout.factor;
+  const Head any{own.batch, own.first_head};
+  if (grads.one_pass.parts > 1) {
+    const int columns = static_cast<int>(n.columns);
+    store_part(part_of_dk(n, grads.one_pass, any), n.kv_heads * n.depth, warp_first, columns, static_cast<int>(n.depth),
+               dk[0], dk_factor);
+    store_part(part_of_dv(n, grads.one_pass, any), n.kv_heads * n.value_depth, warp_first, columns,
+               static_cast<int>(n.value_depth), dv[0], n.dropout.factor);
+    arrive_as_warp_at(memory.own_is_empty(slot));
+    return;
+  }
   meet<Tile::threads>(Tile::computing);  // nobody reads k and v any more
   auto store = [&](void* to, T* tile, const Sums<1, Tile::d_tiles>& sums, int64_t depth, int64_t step, float by) {
-    T* const head = static_cast<T*>(to) + own.batch * n.columns * step + own.kv_head * depth;
+    T* const head = static_cast<T*>(to) + own.batch * n.columns * step + any.kv_head(n) * depth;
     store_rows<Tile>(head, step, warp_first, static_cast<int>(n.columns), static_cast<int>(depth), true, tile, sums,
                      [&](int, int) { return by; });
   };
-  store(grads.dk, k_tile, dk, n.depth, n.k_step, n.scale * n.dropout.factor);
+  store(grads.dk, k_tile, dk, n.depth, n.k_step, dk_factor);
   store(grads.dv, v_tile, dv, n.value_depth, n.v_step, n.dropout.factor);
   show_to_matrix_units();  // and to the copies that fill the slot again
   arrive_as_warp_at(memory.own_is_empty(slot));
@@ -201,11 +210,14 @@ cudaError_t launch(const AttentionShape& shape, const AttentionGradCall& grads, 
       error != cudaSuccess)
     return error;
   const int64_t row_tiles = (shape.rows + one_pass_rows - 1) / one_pass_rows,
-                column_tiles = (shape.columns + Tile::own - 1) / Tile::own,
-                count = shape.batch * shape.kv_heads * column_tiles;
-  const ColumnsToTake work{static_cast<int>(row_tiles), static_cast<int>(column_tiles),
-                           static_cast<int>(grouped_heads<Tile>(shape, row_tiles, multiprocessors)),
-                           static_cast<int>(count), grads.one_pass.turns + turn_count(shape)};
+                column_tiles = (shape.columns + Tile::own - 1) / Tile::own, parts = grads.one_pass.parts,
+                count = shape.batch * shape.kv_heads * parts * column_tiles;
+  const ColumnsToTake work{static_cast<int>(row_tiles),
+                           static_cast<int>(column_tiles),
+                           static_cast<int>(grouped_heads<Tile>(shape, row_tiles, parts, multiprocessors)),
+                           static_cast<int>(parts),
+                           static_cast<int>(count),
+                           grads.one_pass.turns + turn_count(shape)};
   auto launch_kernel = [&](auto kernel) {
     return launch_mma(kernel, std::min<int64_t>(count, multiprocessors), Tile::block_threads,
                       ShortMemory<Tile, T>::bytes, stream, maps, shape, grads, work);

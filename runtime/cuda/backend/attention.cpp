@@ -109,14 +109,21 @@ Status launch_attention_grad_mma(const CudaCall& k) {
                                               grad_call_of(k), k.stream));
 }
 
+// Lays out the workspace from `scratch` on.
+void set_one_pass(cuda::AttentionGradCall& grads, const OnePassBytes& bytes, std::byte* scratch) {
+  std::byte* const after_sums = scratch + bytes.sums + bytes.partials;
+  grads.delta = reinterpret_cast<float*>(after_sums);
+  grads.one_pass = {.sums = reinterpret_cast<float*>(scratch),
+                    .log2_lse = reinterpret_cast<float*>(after_sums + bytes.rows),
+                    .turns = reinterpret_cast<int*>(after_sums + 2 * bytes.rows),
+                    .parts = static_cast<int>(bytes.parts),
+                    .partials = reinterpret_cast<float*>(scratch + bytes.sums)};
+}
+
 Status launch_attention_grad_one_pass(const CudaCall& k) {
   const OnePassBytes bytes(k.call);
-  std::byte* const after_sums = k.scratch<std::byte>() + bytes.sums;
   cuda::AttentionGradCall grads = grad_call_of(k);
-  grads.delta = reinterpret_cast<float*>(after_sums);
-  grads.one_pass = {.sums = k.scratch<float>(),
-                    .log2_lse = reinterpret_cast<float*>(after_sums + bytes.rows),
-                    .turns = reinterpret_cast<int*>(after_sums + 2 * bytes.rows)};
+  set_one_pass(grads, bytes, k.scratch<std::byte>());
   return launched(k, cuda::attention_grad_mma(shape_for_mma(k, attention_grad_mask, bytes.all), grads, k.stream));
 }
 

@@ -111,6 +111,9 @@ std::vector<AttentionCase> attention_cases() {
       {"heads of 256, causal, grouped", 1, 330, 330, 6, 2, 256, 256, true},
       {"heads of 256, cross, dropped", 1, 130, 400, 4, 2, 256, 256, false, 0.25},
       {"heads of 256, sliding window, dropped", 1, 300, 300, 4, 1, 256, 256, true, 0.1, absent(), false, 140},
+      {"heads of 256, eight on one", 1, 200, 260, 8, 1, 256, 192, false, 0.1},
+      {"heads of 128, eight on one, causal", 1, 330, 330, 8, 1, 128, 128, true},
+      {"heads of 64, six on one, sliding window, packed", 1, 330, 330, 6, 1, 64, 64, true, 0.1, absent(), true, 90},
       {"heads of 192 and values of 256", 2, 140, 200, 2, 2, 192, 256, false, 0, bools({2, 1, 1, 200})},
       {"heads of 256 and values of 96", 1, 200, 140, 2, 2, 256, 96, true, 0.1},
       {.name = "capped",
@@ -426,6 +429,20 @@ void check_all_kernels(const KernelCase& c) {
   }
 }
 
+// A kernel gives the same bits every time.
+void check_bits(const KernelCase& c) {
+  for (const KernelCandidate& kernel : candidates_of(CudaCatalog(card_under_test()), c)) {
+    if (kernel.name == "reference" || kernel.name == "flash") continue;
+    INFO("kernel ", kernel.name);
+    const std::vector<Tensor> first = CaseOnCard(c, kernel, {}).run(c);
+    for (int run = 0; run < 3; ++run) {
+      const std::vector<Tensor> again = CaseOnCard(c, kernel, {}).run(c);
+      for (size_t i = 0; i < first.size(); ++i)
+        CHECK(std::memcmp(first[i].data(), again[i].data(), static_cast<size_t>(first[i].type().bytes())) == 0);
+    }
+  }
+}
+
 // Backward gets what the reference's forward gave.
 KernelCase gradient_of(const KernelCase& forward, const AttentionCase& c) {
   const std::vector<Tensor> results = run_reference(forward);
@@ -543,17 +560,7 @@ TEST_CASE("the gradient of attention has the same bits every time") {
       const SampleOperand y = normal({c.batch, c.rows, c.heads * depth}, DType::BF16);
       operands.insert(operands.end(), {y, normal({c.batch, c.heads, c.rows}), y});
       llvm::append_range(operands, masks_of(c));
-      const KernelCase grad("attention_grad", attrs_of(c), operands, 5);
-      for (const KernelCandidate& kernel : candidates_of(CudaCatalog(card_under_test()), grad)) {
-        if (kernel.name == "reference" || kernel.name == "flash") continue;
-        INFO("kernel ", kernel.name);
-        const std::vector<Tensor> first = CaseOnCard(grad, kernel, {}).run(grad);
-        for (int run = 0; run < 3; ++run) {
-          const std::vector<Tensor> again = CaseOnCard(grad, kernel, {}).run(grad);
-          for (size_t i = 0; i < first.size(); ++i)
-            CHECK(std::memcmp(first[i].data(), again[i].data(), static_cast<size_t>(first[i].type().bytes())) == 0);
-        }
-      }
+      check_bits(KernelCase("attention_grad", attrs_of(c), operands, 5));
     }
 }
 
