@@ -74,6 +74,22 @@ int64_t one_pass_workspace(const OpCall& call, llvm::ArrayRef<Type>, const Devic
   return OnePassBytes(call).all + column_tiles_bytes(call, attention_grad_mask);
 }
 
+// The copy engine brings the mask and takes dS, in rows of whole 16-byte words.
+bool accepts_one_pass_with_mask(const OpCall& call, llvm::ArrayRef<Type> results) {
+  constexpr size_t mask = attention_grad_mask;
+  const AttentionSizes n(call);
+  const int64_t widest = std::max(n.depth, n.value_depth);
+  const Shape steps = mask_steps(call.operand(mask), n);
+  return accepts_mma<mask>(call, results) && widest > 32 && widest <= 64 && n.depth % 8 == 0 &&
+         n.value_depth % 8 == 0 && !call.has(mask + attention_slopes) && !call.has(mask + attention_segments) &&
+         steps[2] == n.columns && steps[3] == 1 && n.columns * dtype_bytes(call.operand(mask).dtype) % 16 == 0 &&
+         !ScoreGradSizes(call).is_wide;
+}
+
+int64_t one_pass_with_mask_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
+  return ScoreGradSizes(call).workspace_bytes() + OnePassBytes(call).all;
+}
+
 int64_t mma_mask_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
   return row_products_bytes(call) + mask_grad_partials_bytes(call) + segment_tiles_bytes(call, attention_grad_mask);
 }
@@ -219,11 +235,11 @@ cuda::OnePassSteps one_pass_steps(const OpCall& grad) {
 
 // What one pass takes on an H200: a block of columns beside its steps, and a pair of a row and a column in these.
 struct OnePassTimes {
-  double block_us, pair_ps, dropout_ps, columns_ps, cap_ps;
+  double block_us, pair_ps, dropout_ps, columns_ps, mask_ps, cap_ps;
 };
 // Heads of up to 64 elements, 128 and 256.
 constexpr OnePassTimes one_pass_times[] = {
-    {3, 1.48, 0.38, 0.1, 0.2}, {5, 2.59, 0.55, 0.1, 0.4}, {4, 7.68, 0.55, 0.1, 0}};
+    {3, 1.48, 0.38, 0.1, 0.74, 0.2}, {5, 2.59, 0.55, 0.1, 0, 0.4}, {4, 7.68, 0.55, 0.1, 0, 0}};
 
 // Steps are shared out evenly, but a block takes its own one after the other. Blocks that begin together wait for one
 // another's sums; those of dk and dv by part of the heads are written and read again.
@@ -237,7 +253,7 @@ double one_pass_us(const OpCall& grad, const DeviceDescription& device) {
   const OnePassTimes& times = one_pass_times[depth <= 64 ? 0 : depth <= 128 ? 1 : 2];
   double ps = times.pair_ps;
   if (grad.attrs.get_float("dropout") > 0) ps += times.dropout_ps;
-  if (grad.has(mask)) ps += times.columns_ps;
+  if (grad.has(mask)) ps += mask_steps(grad.operand(mask), n)[2] == 0 ? times.columns_ps : times.mask_ps;
   if (grad.attrs.get_float("softcap") > 0) ps += times.cap_ps;
 
   const int64_t own = cuda::one_pass_columns(std::max(n.depth, n.value_depth)), key_heads = n.batch * n.kv_heads;
@@ -289,6 +305,16 @@ double stored_scores_us(const OpCall& call, const DeviceDescription& device) {
 }
 
 // dS is written beside the products, and read where it is summed.
+double one_pass_with_mask_us(const OpCall& call, const DeviceDescription& device) {
+  constexpr double of_copy = 0.65;
+  const double other_us = one_pass_us(call, device);
+  const ScoreGradSizes scores(call);
+  if (other_us <= 0 || scores.is_result) return other_us;
+  return other_us +
+         static_cast<double>(scores.bytes + call["mask"].bytes()) / (of_copy * device.memory_gb_per_s * 1e3) +
+         device.launch_us + device.kernel_us;
+}
+
 double flash_with_mask_us(const OpCall& call, const DeviceDescription& device) {
   return flash_us<op_attention_grad, flash_grad_tflops>(call, device) +
          flash_us<op_attention_mask_grad, flash_grad_tflops>(call, device);
@@ -386,6 +412,12 @@ constexpr CudaCandidate candidates[] = {
      .workspace_bytes = mma_mask_grad_workspace,
      .predicted_us = mma_us<mask_grad_times, attention_grad_mask>},
     {op_attention_mask_grad, "flash", accepts_flash<attention_grad_mask>},
+    {.op = op_attention_grad_with_mask,
+     .name = "one_pass",
+     .accepts = accepts_one_pass_with_mask,
+     .workspace_bytes = one_pass_with_mask_workspace,
+     .predicted_us = one_pass_with_mask_us,
+     .capability = 90},
     {.op = op_attention_grad_with_mask,
      .name = "stored_scores",
      .accepts = accepts_stored_scores,

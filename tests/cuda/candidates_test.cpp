@@ -87,7 +87,8 @@ TEST_SUITE("unit") {
       return names_of(CudaCatalog(device), "attention_grad_with_mask",
                       {{"heads", int64_t{2}}, {"kv_heads", int64_t{2}}, {"scale", 0.125}}, {x, x, x, x, lse, x, bias});
     };
-    CHECK(with_mask(64) == "stored_scores mma flash stored_scores_lean reference ");
+    CHECK(with_mask(64) == "one_pass stored_scores mma flash stored_scores_lean reference ");
+    CHECK(with_mask(96) == "stored_scores mma flash stored_scores_lean reference ");
     CHECK(with_mask(32) == "mma flash reference ");
     device.compute_capability = 89;
     CHECK(with_mask(64) == "mma flash reference ");
@@ -100,7 +101,9 @@ TEST_SUITE("unit") {
     struct Call {
       int64_t batch, rows, heads, kv_heads, depth, causal, window;
       double softcap, dropout, us;
+      std::vector<Type> mask = {};
     };
+    const Type bias(DType::F32, {1, 12, 512, 512}), own_bias(DType::BF16, {16, 12, 512, 512});
     for (const Call& c : std::vector<Call>{{16, 1024, 12, 12, 64, 1, 0, 0, 0, 216},
                                            {16, 1024, 12, 12, 64, 1, 0, 0, 0.1, 258},
                                            {64, 512, 12, 12, 64, 0, 0, 0, 0, 408},
@@ -113,7 +116,11 @@ TEST_SUITE("unit") {
                                            {4, 2048, 8, 4, 256, 1, 0, 50, 0, 563},
                                            {4, 2048, 16, 16, 256, 1, 0, 0, 0, 1200},
                                            {2, 2048, 4, 1, 256, 1, 512, 0, 0, 99},
-                                           {2, 2048, 4, 1, 256, 1, 0, 0, 0, 203}}) {
+                                           {2, 2048, 4, 1, 256, 1, 0, 0, 0, 203},
+                                           {16, 512, 12, 12, 64, 0, 0, 0, 0, 195, {bias}},
+                                           {16, 512, 12, 12, 64, 0, 0, 0, 0.1, 223, {bias}},
+                                           {16, 512, 12, 12, 64, 0, 0, 0, 0, 158, {own_bias}},
+                                           {16, 512, 12, 12, 64, 0, 0, 0, 0.1, 180, {own_bias}}}) {
       const Type seed(DType::I64, {2});
       const Type x(DType::BF16, {c.batch, c.rows, c.heads * c.depth}), lse(DType::F32, {c.batch, c.heads, c.rows});
       const Type k(DType::BF16, {c.batch, c.rows, c.kv_heads * c.depth});
@@ -124,9 +131,9 @@ TEST_SUITE("unit") {
         attrs.set("id", int64_t{1});
       }
       std::vector<const Type*> types{&x, &k, &k, &x, &lse, &x};
-      types.push_back(nullptr);
+      types.push_back(c.mask.empty() ? nullptr : &c.mask[0]);
       types.push_back(c.dropout > 0 ? &seed : nullptr);
-      const OpDef& op = get_op("attention_grad");
+      const OpDef& op = get_op(c.mask.empty() ? "attention_grad" : "attention_grad_with_mask");
       const OpCall call(op, attrs, types);
       const KernelCandidate first = CudaCatalog(h200).candidates(op, call, llvm::cantFail(infer(call)))[0];
       INFO(c.rows, " rows, ", c.heads, " heads of ", c.depth);

@@ -23,7 +23,7 @@ STACK = {
     r"\d+dk_dv_warpgroup_kernelI": 80,
     # Two computing warpgroups leave few registers to the warps that load, and fewer where those draw dropout's bits.
     r"\d+one_pass_short_kernelI.*ShortTileILi1E": 32,
-    r"\d+one_pass_short_kernelI.*ShortTileILi2E": 160,
+    r"\d+one_pass_short_kernelI.*ShortTileILi2E": 184,
     r"\d+one_pass_kernelI.*OnePassTileILi128E.*ELb[01]ELb1E": 48,  # capped, of which weights and derivatives are held
     r"\d+dq_warpgroup_kernelI": 136,
     r"\d+dq_warpgroup_kernelI.*StoresE[12]": 168,  # where dS is written, too

@@ -81,7 +81,8 @@ struct OnePass {
 struct ScoreGrads {
   void* at = nullptr;
   int64_t pitch = 0;
-  bool is_wide = false;  // f32
+  bool is_wide = false;      // f32
+  bool skips_tiles = false;  // in one pass: tiles that the diagonal or the window closes whole are not written
 };
 
 struct AttentionGradCall {
@@ -90,7 +91,7 @@ struct AttentionGradCall {
   const float* lse;
   float* delta;  // workspace [batch, heads, rows]
   OnePass one_pass = {};
-  ScoreGrads scores = {};  // written where it is there, by kernels for warpgroups in two passes
+  ScoreGrads scores = {};  // written where it is there, by kernels for warpgroups
 };
 
 // In f32, on the vector units. Any type.

@@ -155,7 +155,12 @@ cudaError_t launch(const AttentionShape& shape, const AttentionGradCall& grads, 
 
 bool takes_one_pass(const AttentionShape& n, bool aligned, const AttentionGradCall& grads) {
   const int64_t depth = n.depth > n.value_depth ? n.depth : n.value_depth;
-  const bool is_plain = !n.slopes && !n.segments && (!n.mask || n.mask_strides[2] == 0);
+  // Masks with rows are read by the copy engine, and dS of them is stored so.
+  const bool has_row_mask = n.mask && n.mask_strides[2] != 0;
+  const bool has_copied_mask = depth <= 64 && grads.scores.at && !grads.scores.is_wide && n.softcap == 0.0f &&
+                               n.mask_type != Scalar::Bool && n.mask_strides[3] == 1 &&
+                               is_aligned(n.mask, n.mask_strides[2] * (n.mask_type == Scalar::F32 ? 2 : 1));
+  const bool is_plain = !n.slopes && !n.segments && (has_row_mask ? has_copied_mask : !grads.scores.at);
   return grads.one_pass.sums && takes_warpgroups(depth) && depth <= max_one_pass_depth && aligned && is_plain &&
          n.rows > 0 && n.columns > 0;
 }

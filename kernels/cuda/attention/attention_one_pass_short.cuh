@@ -4,17 +4,22 @@
 // and those that add shares of dq.
 
 #include "kernels/cuda/attention/attention_one_pass.cuh"
-#include "kernels/cuda/common/box_copy.cuh"
+#include "kernels/cuda/attention/attention_score_tiles.cuh"
+#include "kernels/cuda/common/matrix_boxes.cuh"
 
 namespace plimsoll::cuda {
 
 // A block of two computing warpgroups, which own 64 columns each, and of one or two that help. Of the helping warps so
-// many load, and three add shares of dq, each of them every third share.
-template <int helping_groups, int loading_warps_, int computing_registers_, int helping_registers_>
-struct ShortTile : WarpgroupTile<64, 2, 3, 1> {
-  using Base = WarpgroupTile<64, 2, 3, 1>;
-  static constexpr int computing_registers = computing_registers_, helping_registers = helping_registers_;
-  static constexpr int loading_warps = loading_warps_, loading_threads = 32 * loading_warps, adding_warps = 3;
+// many load, and two or three add shares of dq, each of them every second or third share. One warp loads; drawing
+// dropout's bits takes four, and so another warpgroup. `mask_bytes` are those of an element of a mask with rows, or 0.
+template <int helping_groups, int stages, int adding_warps_, int mask_bytes_>
+struct ShortTile : WarpgroupTile<64, 2, stages, 1> {
+  using Base = WarpgroupTile<64, 2, stages, 1>;
+  using Base::depth, Base::warps, Base::d_tiles, Base::groups, Base::others;
+  static constexpr bool drops = helping_groups == 2, has_row_mask = mask_bytes_ > 0;
+  static constexpr int computing_registers = drops ? 208 : 224, helping_registers = drops ? 48 : 56;
+  static constexpr int loading_warps = drops ? 4 : 1, loading_threads = 32 * loading_warps;
+  static constexpr int adding_warps = adding_warps_, mask_bytes = mask_bytes_;
   static constexpr int first_loading_warp = warps, first_adding_warp = first_loading_warp + loading_warps;
   static constexpr int block_threads = Base::threads + helping_groups * warpgroup_threads;
   static constexpr int share_elements = one_pass_rows * depth, share_tiles = d_tiles / groups;
@@ -48,11 +53,13 @@ struct ShortMemory {
   static constexpr int ds_bytes = Tile::own * one_pass_rows * sizeof(T), ds_tiles = 2;
   static constexpr int share_bytes = Tile::share_elements * sizeof(float), before_bytes = share_bytes / 2;
   static constexpr int constants_bytes = 2 * Tile::others * sizeof(float);
-  static constexpr int words_bytes = Tile::own / 32 * Tile::others * sizeof(uint32_t);
-  static constexpr int barrier_count = 2 * (Tile::slots + Tile::stages + Tile::adding_warps);
+  static constexpr int words_bytes = Tile::drops ? Tile::own / 32 * Tile::others * sizeof(uint32_t) : 0;
+  static constexpr int mask_tile_bytes = Tile::others * Tile::own * Tile::mask_bytes;
+  static constexpr int barrier_count = 2 * (Tile::slots + Tile::stages + Tile::adding_warps + 1);
 
   static constexpr int others_at = 2 * Tile::slots * own_bytes;
-  static constexpr int ds_at = others_at + 2 * Tile::stages * other_bytes, shares_at = ds_at + ds_tiles * ds_bytes;
+  static constexpr int mask_at = others_at + 2 * Tile::stages * other_bytes;
+  static constexpr int ds_at = mask_at + mask_tile_bytes, shares_at = ds_at + ds_tiles * ds_bytes;
   static constexpr int before_at = shares_at + Tile::adding_warps * share_bytes;
   static constexpr int constants_at = before_at + Tile::adding_warps * before_bytes;
   static constexpr int words_at = constants_at + Tile::stages * constants_bytes;
@@ -72,7 +79,8 @@ struct ShortMemory {
   // [2, 64] lse and delta of rows, and [own / 32, 64] kept bits.
   __device__ float* constants(int stage) const { return at<float>(constants_at + stage * constants_bytes); }
   __device__ uint32_t* words(int stage) const { return at<uint32_t>(words_at + stage * words_bytes); }
-  // [own, 64], the transpose of dS.
+  // [64, own] of the mask, and of dS, or [own, 64] the transpose of dS where no mask has rows.
+  __device__ void* mask() const { return at<unsigned char>(mask_at); }
   __device__ T* ds(int tile) const { return at<T>(ds_at + tile * ds_bytes); }
   // As the threads hold it: [tiles of 8 elements, threads of a group, 4]; and half of the sums that it comes on top of.
   __device__ float* share(int buffer) const { return at<float>(shares_at + buffer * share_bytes); }
@@ -85,6 +93,8 @@ struct ShortMemory {
   __device__ Barrier* stage_is_empty(int stage) const { return stage_is_full(Tile::stages + stage); }
   __device__ Barrier* share_is_full(int buffer) const { return barrier(2 * (Tile::slots + Tile::stages) + buffer); }
   __device__ Barrier* share_is_empty(int buffer) const { return share_is_full(Tile::adding_warps + buffer); }
+  __device__ Barrier* mask_is_full() const { return share_is_full(2 * Tile::adding_warps); }
+  __device__ Barrier* mask_is_empty() const { return mask_is_full() + 1; }
 
   // By one thread.
   __device__ void set_up_barriers() const {
@@ -101,6 +111,8 @@ struct ShortMemory {
       set_up_barrier(share_is_full(i), Tile::warps);
       set_up_barrier(share_is_empty(i), 1);
     }
+    set_up_barrier(mask_is_full(), 1);
+    set_up_barrier(mask_is_empty(), Tile::warps);
     show_barriers_to_copies();
   }
 };
@@ -181,7 +193,8 @@ __device__ void add_share(const ShortMemory<Tile, T>& memory, const AttentionSha
   wait_at(memory.share_is_full(buffer), parity);
   if (is_last) {
     write_rows_of_dq<Tile>(static_cast<T*>(grads.dq) + head.q(n), n, tile * one_pass_rows, earlier,
-                           memory.share(buffer), memory.before(buffer), n.scale * n.dropout.factor);
+                           memory.share(buffer), memory.before(buffer),
+                           n.scale * (Tile::has_row_mask ? 1.0f : n.dropout.factor));
   } else if (leads) {
     start_writing(sums, memory.share(buffer), Tile::share_elements, turn > 0);
     wait_for_writes();
@@ -222,6 +235,7 @@ __device__ void add_shares(const ShortMemory<Tile, T>& memory, const AttentionSh
 // What copies of boxes know of the tensors.
 struct AttentionGradMaps {
   CUtensorMap q, dy, k, v;
+  CUtensorMap mask, scores;  // where the mask has rows
 
   // For boxes of so many rows and columns.
   [[nodiscard]] cudaError_t fill(const AttentionShape& n, const AttentionGradCall& grads, int rows, int columns) {
@@ -237,6 +251,16 @@ struct AttentionGradMaps {
       return error;
     return map_rows(v, grads.v, n.batch, n.columns, n.kv_heads, n.value_depth, n.v_step, columns);
   }
+  // The mask and dS, which has elements of 2 bytes, for boxes of so many rows.
+  [[nodiscard]] cudaError_t fill_scores(const AttentionShape& n, const ScoreGrads& grads, int64_t mask_bytes,
+                                        int rows) {
+    const int64_t batch = n.mask_strides[0] != 0 ? n.batch : 1, heads = n.mask_strides[1] != 0 ? n.heads : 1;
+    const int64_t pitch = n.mask_strides[2];
+    if (cudaError_t error = map_matrices(mask, n.mask, batch, heads, n.rows, n.columns, pitch, mask_bytes, rows);
+        error != cudaSuccess)
+      return error;
+    return map_matrices(scores, grads.at, n.batch, n.heads, n.rows, n.columns, grads.pitch, 2, rows);
+  }
 };
 
 // Starts the copies of two tiles of `rows` rows of a head: of q and dy, or of k and v. One thread calls it.
@@ -247,6 +271,37 @@ __device__ void copy_tiles(T* first_tile, const CUtensorMap& first, T* second_ti
   arrive_with_copies(barrier, 2 * rows * Tile::depth * static_cast<int>(sizeof(T)));
   copy_box(first_tile, first, 0, head, row, batch, barrier);
   copy_box(second_tile, second, 0, head, row, batch, barrier);
+}
+
+// Starts the copies of the mask's tile. One thread calls it.
+template <typename Tile>
+__device__ void copy_mask(void* tile, const CUtensorMap& map, const AttentionShape& n, int head, int row, int batch,
+                          int first_column, Barrier* barrier) {
+  constexpr int boxes = Tile::own * Tile::mask_bytes / box_bytes;
+  const int of_head = n.mask_strides[1] != 0 ? head : 0, of_batch = n.mask_strides[0] != 0 ? batch : 0;
+  arrive_with_copies(barrier, boxes * Tile::others * box_bytes);
+#pragma unroll
+  for (int i = 0; i < boxes; ++i)
+    copy_box(static_cast<unsigned char*>(tile) + i * Tile::others * box_bytes, map,
+             first_column * (Tile::mask_bytes / 2) + i * box_depth, of_head, row, of_batch, barrier);
+}
+
+// Writes zeros of dS where a block's columns meet no row: a warp's work.
+template <typename Tile, typename T>
+__device__ void clear_scores(const OwnedColumns& columns, int heads, int row_tiles, const AttentionShape& n,
+                             const AttentionGradCall& grads) {
+  constexpr int length = 8, words = Tile::own / length, rows_per_pass = 32 / words;
+  const int lane = static_cast<int>(threadIdx.x) % 32, column = columns.first + lane % words * length;
+  for (int head = columns.first_head; head < columns.first_head + heads; ++head) {
+    T* const at = static_cast<T*>(grads.scores.at) + (columns.batch * n.heads + head) * n.rows * grads.scores.pitch;
+    for (int tile = 0; tile < row_tiles; ++tile) {
+      if (tile >= columns.first_tile && tile < columns.end_tile) continue;
+      const int end = min((tile + 1) * one_pass_rows, static_cast<int>(n.rows));
+      for (int row = tile * one_pass_rows + lane / words; row < end && column < grads.scores.pitch;
+           row += rows_per_pass)
+        *reinterpret_cast<uint4*>(at + row * grads.scores.pitch + column) = uint4{};
+    }
+  }
 }
 
 // The kept bits of a tile that a loading thread draws, two words of a row at a time, which share the keys of the
@@ -337,15 +392,19 @@ __device__ void take_columns(int slot, uint32_t parity, const AttentionGradMaps&
                                 static_cast<int>(block.any.kv_head(n)), columns.first, columns.batch, is_full);
   }
   clear_rows<T>(block, n, grads);
+  if (Tile::has_row_mask && !grads.scores.skips_tiles) {
+    __syncwarp();
+    clear_scores<Tile, T>(columns, block.shared_by, work.row_tiles, n, grads);
+  }
 }
 
-// Fills a stage. Bits are drawn before it is empty.
-template <typename Tile, bool drops, typename T>
-__device__ void load_stage(const StagePlace<Tile::stages>& at, const AttentionGradMaps& maps,
+// Fills a stage, and then the mask's tile. Bits are drawn before the stage is empty.
+template <typename Tile, typename T>
+__device__ void load_stage(const StagePlace<Tile::stages>& at, uint32_t mask_parity, const AttentionGradMaps& maps,
                            const ShortMemory<Tile, T>& memory, const OwnedColumns& columns, const KeptDraws& draws,
                            int head, int row, const AttentionShape& n, const AttentionGradCall& grads, int thread) {
   DrawnWords<Tile> drawn;
-  if (drops) drawn.draw(draws, thread, head * n.rows + row, columns.first);
+  if (Tile::drops) drawn.draw(draws, thread, head * n.rows + row, columns.first);
   wait_at(memory.stage_is_empty(at.stage), at.parity ^ 1);
   Barrier* const is_full = memory.stage_is_full(at.stage);
   const Head of_rows{columns.batch, columns.first_head + head};
@@ -354,16 +413,22 @@ __device__ void load_stage(const StagePlace<Tile::stages>& at, const AttentionGr
                                    static_cast<int>(of_rows.h), row, columns.batch, is_full);
   load_row_constants<Tile>(memory.constants(at.stage), n, of_rows, thread, row, grads);
   arrive_after_own_copies(is_full);
-  if (drops) drawn.store(memory.words(at.stage), thread);
+  if (Tile::drops) drawn.store(memory.words(at.stage), thread);
   arrive_as_warp_at(is_full);
+  if (Tile::has_row_mask && thread == 0) {
+    wait_at(memory.mask_is_empty(), mask_parity ^ 1);
+    copy_mask<Tile>(memory.mask(), maps.mask, n, static_cast<int>(of_rows.h), row, columns.batch, columns.first,
+                    memory.mask_is_full());
+  }
 }
 
 // What the loading warps do.
-template <typename Tile, bool drops, typename T>
+template <typename Tile, typename T>
 __device__ void load(const AttentionGradMaps& maps, const ShortMemory<Tile, T>& memory, const AttentionShape& n,
                      const AttentionGradCall& grads, const ColumnsToTake& work) {
   const int thread = static_cast<int>(threadIdx.x) - 32 * Tile::first_loading_warp;
   StagePlace<Tile::stages> at;
+  StagePlace<1> mask;
 #pragma unroll 1
   for (StagePlace<Tile::slots> slot;; slot.advance()) {
     if (thread < 32) take_columns<Tile>(slot.stage, slot.parity, maps, memory, n, grads, work);
@@ -374,8 +439,8 @@ __device__ void load(const AttentionGradMaps& maps, const ShortMemory<Tile, T>& 
 #pragma unroll 1
     for (int tile = columns.end_tile - 1; tile >= columns.first_tile; --tile)
 #pragma unroll 1
-      for (int head = 0; head < columns.shared_by; ++head, at.advance())
-        load_stage<Tile, drops>(at, maps, memory, columns, draws, head, tile * one_pass_rows, n, grads, thread);
+      for (int head = 0; head < columns.shared_by; ++head, at.advance(), mask.advance())
+        load_stage<Tile>(at, mask.parity, maps, memory, columns, draws, head, tile * one_pass_rows, n, grads, thread);
   }
 }
 

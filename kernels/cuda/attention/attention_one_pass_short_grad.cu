@@ -29,12 +29,29 @@ __device__ void close_rows(Sums<1, Tile::n_tiles>& sums, const AttentionShape& n
   }
 }
 
-// What the computing warpgroups do with the columns of a slot. `at`, `share` and `ds_tile` are the next stage and the
-// next buffers.
-template <typename Tile, bool drops, bool caps, typename T>
-__device__ void compute(const OwnedColumns& own, int slot, StagePlace<Tile::stages>& at,
-                        StagePlace<Tile::adding_warps>& share, int& ds_tile, const ShortMemory<Tile, T>& memory,
-                        const AttentionShape& n, const AttentionGradCall& grads) {
+// The next stage and the next buffers.
+template <typename Tile>
+struct ShortPlaces {
+  StagePlace<Tile::stages> stage;
+  StagePlace<Tile::adding_warps> share;
+  StagePlace<1> mask;
+  int ds_tile = 0;
+};
+
+// Starts to store a tile of dS: a thread's work.
+template <typename Tile, typename T>
+__device__ void store_scores(const CUtensorMap& map, const T* tile, int first_column, int head, int row, int batch) {
+#pragma unroll
+  for (int i = 0; i < Tile::own; i += box_depth)
+    store_box(tile + i * Tile::others, map, first_column + i, head, row, batch);
+}
+
+// What the computing warpgroups do with the columns of a slot.
+template <typename Tile, bool caps, typename T>
+__device__ void compute(const OwnedColumns& own, int slot, ShortPlaces<Tile>& places, const AttentionGradMaps& maps,
+                        const ShortMemory<Tile, T>& memory, const AttentionShape& n, const AttentionGradCall& grads) {
+  constexpr bool drops = Tile::drops;
+  auto& [at, share, mask, ds_tile] = places;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int group = __shfl_sync(whole_warp, warp / 4, 0);
   const int warp_first = own.first + warp * Tile::warp_rows;
@@ -50,13 +67,22 @@ __device__ void compute(const OwnedColumns& own, int slot, StagePlace<Tile::stag
   const uint64_t own_k = own_matrix(k_tile), own_v = own_matrix(v_tile);
   const uint64_t k_of_share = shared_matrix(k_tile) + matrix_step<Tile::own>(0, group * Tile::share_tiles * 8);
   const int steps = own.walk().steps();
-  int head = 0, row = (own.end_tile - 1) * one_pass_rows, last_stage = 0;
+  int head = 0, row = (own.end_tile - 1) * one_pass_rows, last_stage = 0, last_head = 0, last_row = 0;
   settle(dk[0]);
   settle(dv[0]);
 
   auto begin_dq = [&](Sums<1, Tile::share_tiles>& dq) {
-    meet<Tile::threads>(Tile::computing);  // dS of all columns is there
-    start_dq<Tile>(dq, memory.ds(ds_tile ^ 1), k_of_share);
+    const T* const ds_of_last = memory.ds(ds_tile ^ 1);
+    if constexpr (!Tile::has_row_mask) {
+      meet<Tile::threads>(Tile::computing);  // dS of all columns is there
+      start_dq<Tile>(dq, ds_of_last, k_of_share);
+    } else {
+      if (threadIdx.x == 0) wait_for_stored_boxes();  // the other tile may be written again
+      meet<Tile::threads>(Tile::computing);
+      if (threadIdx.x == 0)
+        store_scores<Tile>(maps.scores, ds_of_last, own.first, own.first_head + last_head, last_row, own.batch);
+      start_dq_of_rows<Tile>(dq, ds_of_last, k_of_share);
+    }
   };
   auto store_dq = [&](Sums<1, Tile::share_tiles>& dq) {
     wait_at(memory.share_is_empty(share.stage), share.parity ^ 1);
@@ -98,9 +124,17 @@ __device__ void compute(const OwnedColumns& own, int slot, StagePlace<Tile::stag
       capped_probabilities<Tile, T>(scores, &weights, Cap(n), to_log2, lse_of_row,
                                     [&](int, int, int e) { return of_own.at[0][e / 2]; });
     } else {
-      if (adds) [[unlikely]]
-        of_own.add_to(scores);
-      probabilities<Tile>(scores, to_log2, lse_of_row);
+      if constexpr (Tile::has_row_mask) {
+        wait_at(memory.mask_is_full(), mask.parity);
+        const MaskOfTile<std::conditional_t<Tile::mask_bytes == 4, float, T>> added(memory.mask());
+        probabilities<Tile>(scores, to_log2, [&](int t, int e) { return lse_of_row(t, e) - added(t, e) * log2_e; });
+        arrive_as_warp_at(memory.mask_is_empty());
+        mask.advance();
+      } else {
+        if (adds) [[unlikely]]
+          of_own.add_to(scores);
+        probabilities<Tile>(scores, to_log2, lse_of_row);
+      }
       weights.template round<T>(scores);
     }
     if (drops) weights.keep([&](int t, int half) { return KeptColumns::pair(bits.of_rows(t), half); });
@@ -114,14 +148,24 @@ __device__ void compute(const OwnedColumns& own, int slot, StagePlace<Tile::stag
       wait_for_products<1>();  // dk, which reads dS from registers
       arrive_as_warp_at(memory.stage_is_empty(last_stage));
     }
+    if constexpr (Tile::has_row_mask && drops) {
+#pragma unroll
+      for (int t = 0; t < Tile::n_tiles; ++t)
+#pragma unroll
+        for (float& element : dp[0][t]) element *= n.dropout.factor;
+    }
     ds.template round<T>(dp);
-    store_ds<Tile>(memory.ds(ds_tile), ds);
+    if constexpr (Tile::has_row_mask)
+      store_rows_of_ds<Tile>(memory.ds(ds_tile), ds);
+    else
+      store_ds<Tile>(memory.ds(ds_tile), ds);
     ds_tile ^= 1;
     show_to_matrix_units();
     if constexpr (!first) hand_over_share();
     wait_for_products<0>();
     last_stage = stage;
     at.advance();
+    if constexpr (Tile::has_row_mask) last_head = head, last_row = row;
     if (++head == own.shared_by) head = 0, row -= one_pass_rows;
   };
   if (steps > 0) {
@@ -140,7 +184,7 @@ __device__ void compute(const OwnedColumns& own, int slot, StagePlace<Tile::stag
   }
   settle(dk[0]);
   settle(dv[0]);
-  const float dk_factor = n.scale * n.dropout.factor;
+  const float dk_factor = n.scale * (Tile::has_row_mask ? 1.0f : n.dropout.factor);
   const Head any{own.batch, own.first_head};
   if (grads.one_pass.parts > 1) {
     const int columns = static_cast<int>(n.columns);
@@ -163,22 +207,21 @@ __device__ void compute(const OwnedColumns& own, int slot, StagePlace<Tile::stag
   arrive_as_warp_at(memory.own_is_empty(slot));
 }
 
-template <typename Tile, bool drops, bool caps, typename T>
-__device__ void compute_all(const ShortMemory<Tile, T>& memory, const AttentionShape& n, const AttentionGradCall& grads,
-                            const ColumnsToTake& work) {
-  StagePlace<Tile::stages> at;
-  StagePlace<Tile::adding_warps> share;
-  int ds_tile = 0;
+template <typename Tile, bool caps, typename T>
+__device__ void compute_all(const AttentionGradMaps& maps, const ShortMemory<Tile, T>& memory, const AttentionShape& n,
+                            const AttentionGradCall& grads, const ColumnsToTake& work) {
+  ShortPlaces<Tile> places;
 #pragma unroll 1
   for (StagePlace<Tile::slots> slot;; slot.advance()) {
     wait_at(memory.own_is_full(slot.stage), slot.parity);
     const OwnedColumns& own = memory.columns(slot.stage);
-    if (own.number >= work.count) return;
-    compute<Tile, drops, caps>(own, slot.stage, at, share, ds_tile, memory, n, grads);
+    if (own.number >= work.count) break;
+    compute<Tile, caps>(own, slot.stage, places, maps, memory, n, grads);
   }
+  if (Tile::has_row_mask && threadIdx.x == 0) wait_for_stored_boxes();
 }
 
-template <typename Tile, bool drops, bool caps, typename T>
+template <typename Tile, bool caps, typename T>
 __global__ void __launch_bounds__(Tile::block_threads, Tile::blocks)
     one_pass_short_kernel(const __grid_constant__ AttentionGradMaps maps, const __grid_constant__ AttentionShape n,
                           const __grid_constant__ AttentionGradCall grads, const __grid_constant__ ColumnsToTake work) {
@@ -189,10 +232,10 @@ __global__ void __launch_bounds__(Tile::block_threads, Tile::blocks)
     const int warp = __shfl_sync(whole_warp, static_cast<int>(threadIdx.x) / 32, 0);
     if (warp < Tile::first_loading_warp) {
       take_registers<Tile::computing_registers>();
-      return compute_all<Tile, drops, caps>(memory, n, grads, work);
+      return compute_all<Tile, caps>(maps, memory, n, grads, work);
     }
     give_registers<Tile::helping_registers>();
-    if (warp < Tile::first_adding_warp) return load<Tile, drops>(maps, memory, n, grads, work);
+    if (warp < Tile::first_adding_warp) return load<Tile>(maps, memory, n, grads, work);
     const int buffer = warp - Tile::first_adding_warp;
     if (buffer < Tile::adding_warps) add_shares(memory, n, grads, work, buffer);
   } else {
@@ -200,10 +243,13 @@ __global__ void __launch_bounds__(Tile::block_threads, Tile::blocks)
   }
 }
 
-template <typename Tile, bool drops, typename T>
+template <typename Tile, typename T>
 cudaError_t launch(const AttentionShape& shape, const AttentionGradCall& grads, cudaStream_t stream) {
   AttentionGradMaps maps{};
   if (cudaError_t error = maps.fill(shape, grads, Tile::others, Tile::own); error != cudaSuccess) return error;
+  if constexpr (Tile::has_row_mask)
+    if (cudaError_t error = maps.fill_scores(shape, grads.scores, Tile::mask_bytes, Tile::others); error != cudaSuccess)
+      return error;
   int device = 0, multiprocessors = 0;
   if (cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
   if (cudaError_t error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
@@ -222,19 +268,29 @@ cudaError_t launch(const AttentionShape& shape, const AttentionGradCall& grads, 
     return launch_mma(kernel, std::min<int64_t>(count, multiprocessors), Tile::block_threads,
                       ShortMemory<Tile, T>::bytes, stream, maps, shape, grads, work);
   };
-  return shape.softcap > 0.0f ? launch_kernel(one_pass_short_kernel<Tile, drops, true, T>)
-                              : launch_kernel(one_pass_short_kernel<Tile, drops, false, T>);
+  if constexpr (Tile::has_row_mask)
+    return launch_kernel(one_pass_short_kernel<Tile, false, T>);
+  else
+    return shape.softcap > 0.0f ? launch_kernel(one_pass_short_kernel<Tile, true, T>)
+                                : launch_kernel(one_pass_short_kernel<Tile, false, T>);
 }
 
 }  // namespace
 
-// One warp loads; drawing dropout's bits takes four, and so another warpgroup.
 cudaError_t attention_grad_one_pass_short(const AttentionShape& shape, const AttentionGradCall& grads,
                                           cudaStream_t stream) {
   return with_16_bit_float(shape.type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
-    return shape.dropout.blocks > 0 ? launch<ShortTile<2, 4, 208, 48>, true, T>(shape, grads, stream)
-                                    : launch<ShortTile<1, 1, 224, 56>, false, T>(shape, grads, stream);
+    const bool drops = shape.dropout.blocks > 0;
+    if (!grads.scores.at)
+      return drops ? launch<ShortTile<2, 3, 3, 0>, T>(shape, grads, stream)
+                   : launch<ShortTile<1, 3, 3, 0>, T>(shape, grads, stream);
+    // The mask's tile takes the place of a buffer of shares, and of a stage where bits are kept, too.
+    if (shape.mask_type == Scalar::F32)
+      return drops ? launch<ShortTile<2, 2, 2, 4>, T>(shape, grads, stream)
+                   : launch<ShortTile<1, 3, 2, 4>, T>(shape, grads, stream);
+    return drops ? launch<ShortTile<2, 3, 2, 2>, T>(shape, grads, stream)
+                 : launch<ShortTile<1, 3, 2, 2>, T>(shape, grads, stream);
   });
 }
 

@@ -10,6 +10,14 @@ namespace {
 
 constexpr int sum_threads = 256, run = 8, max_shares = 8;
 
+// Do the diagonal or the window close all columns of a run? There dS is 0, and may not have been written.
+__device__ bool is_closed(const AttentionShape& n, int64_t place, int64_t pitch) {
+  if (!n.causal && n.window == 0) return false;
+  const int64_t row = place / pitch, column = place - row * pitch;
+  return (n.causal && column > row) ||
+         (n.window > 0 && (column - row >= n.window || row - (column + run - 1) >= n.window));
+}
+
 // dS [batch, heads, rows, pitch], of which `summands` are added for each element of the mask: sums run over
 // `summed_heads` heads of a sample, then over samples.
 template <typename T>
@@ -21,7 +29,7 @@ __global__ void __launch_bounds__(sum_threads)
   const int64_t runs = n.rows * scores.pitch / run, all_runs = mask.mask_batch * mask.mask_heads * runs;
   const int64_t first = int64_t{blockIdx.x} * across, mine = first + thread % across;
   float sum[run] = {};
-  if (mine < all_runs) {
+  if (mine < all_runs && !is_closed(n, mine % runs * run, scores.pitch)) {
     const int64_t of_mask = mine / runs, b = of_mask / mask.mask_heads, h = of_mask % mask.mask_heads;
     const T* const from = static_cast<const T*>(scores.at) + ((b * n.heads + h) * runs + mine % runs) * run;
 #pragma unroll 8

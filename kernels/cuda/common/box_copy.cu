@@ -1,5 +1,6 @@
 #include "kernels/cuda/common/box_copy.cuh"
 
+#include "kernels/cuda/common/matrix_boxes.cuh"
 #include "kernels/cuda/common/short_boxes.cuh"
 
 #include <cuda_runtime_api.h>
@@ -65,6 +66,14 @@ cudaError_t map_short_rows(CUtensorMap& map, const void* tensor, int64_t batch, 
 cudaError_t map_matrix(CUtensorMap& map, const void* matrix, int64_t rows, int64_t width, int box_rows) {
   return map_boxes(map, matrix, {size(width), size(rows)}, {size(width * element_bytes)},
                    {box_depth, static_cast<cuuint32_t>(box_rows)});
+}
+
+cudaError_t map_matrices(CUtensorMap& map, const void* first, int64_t batch, int64_t heads, int64_t rows,
+                         int64_t columns, int64_t pitch, int64_t bytes, int box_rows) {
+  const int64_t row_bytes = pitch * bytes;
+  return map_boxes(map, first, {size(columns * bytes / element_bytes), size(heads), size(rows), size(batch)},
+                   {size(rows * row_bytes), size(row_bytes), size(heads * rows * row_bytes)},
+                   {box_depth, 1, static_cast<cuuint32_t>(box_rows), 1});
 }
 
 }  // namespace plimsoll::cuda

@@ -190,6 +190,18 @@ Status launch_grad_with_mask_stored(const CudaCall& k) {
   return launched(k, cuda::attention_grad_with_mask_mma(shape, grads, mask_grad_of(k, nullptr), k.stream));
 }
 
+// dS comes before the rest of the workspace.
+Status launch_grad_with_mask_one_pass(const CudaCall& k) {
+  const ScoreGradSizes scores(k.call);
+  cuda::AttentionGradCall grads = grad_call_of(k, 1);
+  set_one_pass(grads, OnePassBytes(k.call), k.scratch<std::byte>() + scores.workspace_bytes());
+  grads.scores = {.at = scores.is_result ? k.out(0) : k.scratch<std::byte>(),
+                  .pitch = scores.pitch,
+                  .skips_tiles = !scores.is_result};
+  return launched(k, cuda::attention_grad_with_mask_mma(shape_of(k, attention_grad_mask), grads,
+                                                        mask_grad_of(k, nullptr), k.stream));
+}
+
 Status launch_sinks_grad(const CudaCall& k) {
   const SinksSizes n(k.call);
   return launched(k, cuda::attention_sinks_grad({.dsinks = k.out(0),
@@ -236,6 +248,7 @@ constexpr CudaLauncher launchers[] = {
     {op_attention_grad, "flash", launch_attention_grad},
     {op_attention_mask_grad, "mma", launch_mask_grad_mma},
     {op_attention_mask_grad, "flash", launch_mask_grad},
+    {op_attention_grad_with_mask, "one_pass", launch_grad_with_mask_one_pass},
     {op_attention_grad_with_mask, "stored_scores", launch_grad_with_mask_stored},
     {op_attention_grad_with_mask, "mma", launch_grad_with_mask_mma},
     {op_attention_grad_with_mask, "flash", launch_grad_with_mask},

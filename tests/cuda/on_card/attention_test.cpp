@@ -80,6 +80,12 @@ std::vector<AttentionCase> attention_cases() {
        fixed(normal({1, 2, 256, 192}, DType::BF16))},
       {"bias of samples and heads in 16 bits, causal, dropped", 2, 130, 136, 2, 2, 64, 64, true, 0.1,
        fixed(normal({2, 2, 130, 136}, DType::BF16))},
+      {"bias per head in 16 bits, causal, grouped", 2, 330, 264, 4, 2, 64, 64, true, 0,
+       fixed(normal({1, 4, 330, 264}, DType::BF16))},
+      {"bias per head, more columns than rows, dropped", 3, 200, 420, 4, 1, 64, 40, true, 0.1,
+       fixed(normal({1, 4, 200, 420}))},
+      {"bias of samples and heads in 16 bits, packed", 2, 200, 200, 3, 3, 48, 48, false, 0,
+       fixed(normal({2, 3, 200, 200}, DType::BF16)), true},
       {"bias of samples and heads, odd rows", 2, 70, 131, 2, 1, 96, 96, false, 0, fixed(normal({2, 2, 70, 131}))},
       {"bias of samples, rows beyond the window", 3, 300, 100, 2, 2, 64, 64, false, 0, fixed(normal({3, 1, 300, 100})),
        false, 20},
@@ -562,6 +568,19 @@ TEST_CASE("the gradient of attention has the same bits every time") {
       llvm::append_range(operands, masks_of(c));
       check_bits(KernelCase("attention_grad", attrs_of(c), operands, 5));
     }
+}
+
+TEST_CASE("the gradient of attention with that of its mask has the same bits every time") {
+  for (bool causal : {false, true}) {
+    CAPTURE(causal);
+    AttentionCase c{"bias of heads", 8, 500, 500, 12, 12, 64, 64, causal, 0.1};
+    c.mask = normal({1, c.heads, c.rows, c.columns});
+    std::vector<SampleOperand> operands = inputs_of(c);
+    const SampleOperand y = normal({c.batch, c.rows, c.heads * c.depth}, DType::BF16);
+    operands.insert(operands.end(), {y, normal({c.batch, c.heads, c.rows}), y});
+    llvm::append_range(operands, masks_of(c));
+    check_bits(KernelCase("attention_grad_with_mask", attrs_of(c), operands, 5));
+  }
 }
 
 // With equal scores and values that are the columns of the identity, y shows which probabilities were kept.
