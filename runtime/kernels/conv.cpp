@@ -148,6 +148,26 @@ double bias_us(const Type& result, const DeviceDescription& device) {
 // cuDNN makes tiles of no fewer channels of y, or of x where these are the result, on Hopper.
 constexpr int64_t tile_channels = 64;
 
+// The share of the roofline that cuDNN 9.19 reaches, as measured on an H200 where channels are last: little for wide
+// dilations, which its kernels for Hopper do not know, and for weight gradients of several taps by channels of y.
+double library_share(ConvPass pass, const OpCall& call, const ConvTypes& types, const DeviceDescription& device) {
+  constexpr int64_t widest[] = {9, 9, 8};
+  constexpr double beyond_widest[] = {0.55, 0.48, 0.4};
+  struct Share {
+    int64_t channels;
+    double share;
+  };
+  constexpr Share of_several_taps[] = {{64, 0.57}, {128, 0.78}, {256, 0.95}, {INT64_MAX, 0.65}};
+  const double usual = device.efficiency_of(call.op.name);
+  if (device.compute_capability != 90 || !call.get_int("channels_last")) return usual;
+  const auto index = static_cast<size_t>(pass);
+  if (llvm::any_of(call.attrs.get_ints("dilations"), [&](int64_t dilation) { return dilation > widest[index]; }))
+    return beyond_widest[index];
+  const int64_t from = types.x.shape.back(), to = types.y.shape.back();
+  if (pass != ConvPass::WeightGradient || types.w.elements() == from * to) return usual;
+  return llvm::find_if(of_several_taps, [&](const Share& s) { return to <= s.channels; })->share;
+}
+
 double dense_us(ConvPass pass, const OpCall& call, llvm::ArrayRef<Type> results, const ConvTypes& types,
                 const DeviceDescription& device) {
   const bool channels_last = call.get_int("channels_last");
@@ -156,7 +176,7 @@ double dense_us(ConvPass pass, const OpCall& call, llvm::ArrayRef<Type> results,
   const double padding = static_cast<double>(align_up(channels, tile_channels)) / static_cast<double>(channels);
   const double us = device.roofline_us(call.op.flops(call, results) * (channels_last ? padding : 1),
                                        types.x.bytes() + types.w.bytes() + types.y.bytes(), types.x.dtype);
-  return us / device.efficiency_of(call.op.name) + device.beside_us(us);
+  return us / library_share(pass, call, types, device) + device.beside_us(us);
 }
 
 // 0, which leaves it to the planner's roofline, for images of a few channels, which other kernels take.
@@ -194,6 +214,23 @@ double space_to_depth_us(const OpCall& call, const DeviceDescription& device) {
   const double us = device.roofline_us(call.op.flops(call, results),
                                        types.x.bytes() + types.w.bytes() + types.y.bytes(), types.x.dtype);
   return times * us + 2 * device.beside_us(us) + (has_bias(pass, call) ? bias_us(results[0], device) : 0);
+}
+
+// Sub-images are made and read besides; cuDNN passes over what they have of pads. Elsewhere than on Hopper, where it
+// was measured, it goes before cuDNN forward, and behind it for gradients.
+template <ConvPass pass>
+double space_to_batch_us(const OpCall& call, const DeviceDescription& device) {
+  constexpr int moves = 2;  // each writes what the next launch reads
+  if (device.memory_gb_per_s <= 0 || device.compute_capability != 90) return 0;
+  const Types results = llvm::cantFail(infer(call));
+  const ConvTypes types(pass, call, results);
+  const SpaceToBatchConvolution made = *space_to_batch_of(pass, call, results);
+  const double whole =
+      static_cast<double>(made.runs * made.x_type.elements()) / static_cast<double>(types.x.elements());
+  return device.roofline_us(call.op.flops(call, results) * whole, 0, types.x.dtype) +
+         device.roofline_us(0, moves * (types.x.bytes() + types.y.bytes()), std::nullopt) +
+         static_cast<double>(made.runs * (moves + 1)) * (device.launch_us + device.kernel_us) +
+         (has_bias(pass, call) ? bias_us(results[0], device) : 0);
 }
 
 // ---- conv_moments ----
@@ -387,12 +424,14 @@ constexpr CudaCandidate space_to_batch(const OpDef& op) {
           .name = "cudnn_space_to_batch",
           .accepts = accepts_space_to_batch<pass>,
           .workspace_bytes = space_to_batch_workspace<pass>,
-          .algorithms = 3};
+          .algorithms = 3,
+          .predicted_us = space_to_batch_us<pass>};
 }
 
 // Space to depth where it applies, space to batch forward, or cuDNN's own first choice: the first of these is taken
-// without measured times. Further plans for each, and space to batch of gradients, which is sometimes slower, are there
-// to be timed. Those with less workspace are for budgets that ask for it (passes/budget/lean_workspaces.h).
+// without measured times and predictions. Further plans for each, and space to batch of gradients, which is sometimes
+// slower, are there to be timed. Those with less workspace are for budgets that ask for it
+// (passes/budget/lean_workspaces.h).
 constexpr CudaCandidate candidates[] = {
     space_to_depth<ConvPass::Forward>(op_conv),
     space_to_batch<ConvPass::Forward>(op_conv),

@@ -127,6 +127,31 @@ TEST_SUITE("unit") {
     CHECK(names_of(CudaCatalog(a100), "conv_moments", last, {x, w}) == library);
   }
 
+  TEST_CASE("on Hopper space to batch is predicted to be quicker than cuDNN's own kernels for wide dilations") {
+    const CudaCatalog h200(llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200")));
+    const auto us = [&](llvm::StringRef op, int64_t dilation, llvm::StringRef kernel) {
+      const Type x(DType::BF16, {48, 64, 64, 2048}), w(DType::BF16, {256, 3, 3, 2048}),
+          y(DType::BF16, {48, 64, 64, 256});
+      Attrs attrs{{"channels_last", int64_t{1}},
+                  {"dilations", Ints{dilation, dilation}},
+                  {"pads", Ints{dilation, dilation, dilation, dilation}}};
+      const Type& shape = op == "conv_dx" ? x : w;
+      if (op != "conv") attrs.set("shape", Ints(shape.shape.begin(), shape.shape.end()));
+      if (op == "conv_dw") attrs.set("dtype", DType::F32);
+      const std::vector<const Type*> types{op == "conv_dx" ? &y : &x, op == "conv_dw" ? &y : &w};
+      const OpCall call(get_op(op), attrs, types);
+      for (const KernelCandidate& candidate : h200.candidates(call.op, call, llvm::cantFail(infer(call))))
+        if (candidate.name == kernel) return candidate.predicted_us;
+      return 0.0;
+    };
+    for (const char* op : {"conv", "conv_dx", "conv_dw"}) {
+      CAPTURE(op);
+      CHECK(us(op, 12, "cudnn") > 1.4 * us(op, 8, "cudnn"));
+      CHECK(us(op, 12, "cudnn_space_to_batch") == doctest::Approx(2800).epsilon(0.06));
+      CHECK(us(op, 12, "cudnn_space_to_batch") < us(op, 12, "cudnn"));
+    }
+  }
+
   TEST_CASE("cuDNN's other plans of a convolution stand behind its first choice") {
     const CudaCatalog catalog(any_device());
     const Type x(DType::BF16, {2, 16, 8, 8}), w(DType::BF16, {16, 16, 1, 1});
