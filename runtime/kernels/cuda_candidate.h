@@ -50,6 +50,7 @@ double gathered_us(const OpCall& call, int64_t elements, int64_t bytes, const De
 llvm::ArrayRef<CudaCandidate> attention_candidates();
 llvm::ArrayRef<CudaCandidate> collective_candidates();
 llvm::ArrayRef<CudaCandidate> conv_candidates();
+llvm::ArrayRef<CudaCandidate> dense_conv_candidates();
 llvm::ArrayRef<CudaCandidate> elementwise_candidates();
 llvm::ArrayRef<CudaCandidate> grouped_conv_candidates();
 llvm::ArrayRef<CudaCandidate> index_candidates();

@@ -152,6 +152,50 @@ TEST_SUITE("unit") {
     }
   }
 
+  TEST_CASE("on Hopper convolutions with wide dilations go to our own kernels, others where these are quicker") {
+    const DeviceCatalog devices = llvm::cantFail(DeviceCatalog::builtin());
+    const DeviceDescription h200 = llvm::cantFail(devices.find("h200")), a100 = llvm::cantFail(devices.find("a100"));
+    struct Shape {
+      llvm::StringRef op;
+      int64_t batch, size, from, to, dilation;
+      llvm::StringRef first;
+      double us;  // of that one, as measured
+    };
+    const auto first_of = [](const DeviceDescription& device, const Shape& s) {
+      const Type x(DType::BF16, {s.batch, s.size, s.size, s.from}), y(DType::BF16, {s.batch, s.size, s.size, s.to}),
+          w(DType::BF16, {s.to, 3, 3, s.from});
+      Attrs attrs{{"channels_last", int64_t{1}},
+                  {"dilations", Ints{s.dilation, s.dilation}},
+                  {"pads", Ints{s.dilation, s.dilation, s.dilation, s.dilation}}};
+      const Type& shape = s.op == "conv_dx" ? x : w;
+      if (s.op != "conv") attrs.set("shape", Ints(shape.shape.begin(), shape.shape.end()));
+      if (s.op == "conv_dw") attrs.set("dtype", DType::F32);
+      const std::vector<const Type*> types{s.op == "conv_dx" ? &y : &x, s.op == "conv_dw" ? &y : &w};
+      const OpCall call(get_op(s.op), attrs, types);
+      return CudaCatalog(device).candidates(call.op, call, llvm::cantFail(infer(call))).front();
+    };
+    for (const Shape& s : {Shape{"conv", 48, 64, 2048, 256, 12, "warpgroup_taps", 2127},
+                           {"conv", 48, 64, 2048, 256, 36, "warpgroup_taps", 1137},
+                           {"conv_dx", 48, 64, 2048, 256, 24, "warpgroup_taps", 1347},
+                           {"conv_dw", 48, 64, 2048, 256, 12, "warpgroup_taps", 2080},
+                           {"conv_dw", 48, 64, 2048, 256, 36, "warpgroup_taps", 1221},
+                           {"conv_dw", 48, 64, 512, 512, 4, "warpgroup_taps", 1198},
+                           {"conv_dw", 8, 512, 64, 64, 1, "warpgroup_taps", 232},
+                           {"conv_dw", 256, 56, 64, 64, 1, "warpgroup_taps", 100},
+                           {"conv", 48, 64, 256, 256, 2, "cudnn", 295},
+                           {"conv_dx", 48, 64, 256, 256, 1, "cudnn", 345},
+                           {"conv_dw", 48, 64, 256, 256, 2, "cudnn", 297},
+                           {"conv_dw", 256, 7, 512, 512, 1, "cudnn", 84},
+                           {"conv_dw", 256, 28, 128, 128, 1, "cudnn", 96},
+                           {"conv_dw", 128, 28, 128, 32, 1, "cudnn", 42}}) {
+      INFO(s.op, " of ", s.from, " channels, dilation ", s.dilation);
+      const KernelCandidate first = first_of(h200, s);
+      CHECK(first.name == s.first);
+      CHECK(first.predicted_us == doctest::Approx(s.us).epsilon(0.45));
+      CHECK(!llvm::StringRef(first_of(a100, s).name).startswith("warpgroup"));
+    }
+  }
+
   TEST_CASE("cuDNN's other plans of a convolution stand behind its first choice") {
     const CudaCatalog catalog(any_device());
     const Type x(DType::BF16, {2, 16, 8, 8}), w(DType::BF16, {16, 16, 1, 1});

@@ -27,20 +27,28 @@ decltype(&cuTensorMapEncodeTiled) map_encoder() {
 cuuint64_t size(int64_t count) { return static_cast<cuuint64_t>(count > 0 ? count : 1); }
 
 // Elements of 16 bits; the type is one whose missing elements are zeros. `steps` are those of all dimensions but the
-// first, in bytes.
+// first, in bytes; of each dimension a box has every so many-th element.
+template <size_t dims>
+cudaError_t map_strided_boxes(CUtensorMap& map, const void* tensor, const cuuint64_t (&sizes)[dims],
+                              const cuuint64_t (&steps)[dims - 1], const cuuint32_t (&box)[dims],
+                              const cuuint32_t (&every)[dims], CUtensorMapSwizzle swizzle,
+                              CUtensorMapL2promotion promotion) {
+  const auto encode = map_encoder();
+  if (!encode) return cudaErrorNotSupported;
+  const CUresult result =
+      encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, dims, const_cast<void*>(tensor), sizes, steps, box, every,
+             CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
 template <size_t dims>
 cudaError_t map_boxes(CUtensorMap& map, const void* tensor, const cuuint64_t (&sizes)[dims],
                       const cuuint64_t (&steps)[dims - 1], const cuuint32_t (&box)[dims],
                       CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_128B,
                       CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B) {
-  const auto encode = map_encoder();
-  if (!encode) return cudaErrorNotSupported;
   cuuint32_t every[dims];
   std::fill_n(every, dims, 1);
-  const CUresult result =
-      encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, dims, const_cast<void*>(tensor), sizes, steps, box, every,
-             CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+  return map_strided_boxes(map, tensor, sizes, steps, box, every, swizzle, promotion);
 }
 
 constexpr int64_t element_bytes = 2;
@@ -74,6 +82,24 @@ cudaError_t map_matrices(CUtensorMap& map, const void* first, int64_t batch, int
   return map_boxes(map, first, {size(columns * bytes / element_bytes), size(heads), size(rows), size(batch)},
                    {size(rows * row_bytes), size(row_bytes), size(heads * rows * row_bytes)},
                    {box_depth, 1, static_cast<cuuint32_t>(box_rows), 1});
+}
+
+cudaError_t map_image(CUtensorMap& map, const void* image, const ImageBoxes& boxes) {
+  const auto [batch, down, across, channels] = boxes.sizes;
+  const int64_t pixel_bytes = channels * element_bytes, line_bytes = across * pixel_bytes;
+  const auto count = [](int n) { return static_cast<cuuint32_t>(n); };
+  return map_strided_boxes(
+      map, image, {size(channels), size(across), size(down), size(batch)},
+      {size(pixel_bytes), size(line_bytes), size(down * line_bytes)},
+      {box_depth, count(boxes.box[2] * boxes.strides[1]), count(boxes.box[1] * boxes.strides[0]), count(boxes.box[0])},
+      {1, count(boxes.strides[1]), count(boxes.strides[0]), 1}, CU_TENSOR_MAP_SWIZZLE_128B,
+      CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
+}
+
+cudaError_t map_taps(CUtensorMap& map, const void* weights, int64_t outer, int64_t taps, int64_t inner, int box_outer) {
+  return map_boxes(map, weights, {size(inner), size(taps), size(outer)},
+                   {size(inner * element_bytes), size(taps * inner * element_bytes)},
+                   {box_depth, 1, static_cast<cuuint32_t>(box_outer)});
 }
 
 }  // namespace plimsoll::cuda

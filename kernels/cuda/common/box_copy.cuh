@@ -93,17 +93,40 @@ inline constexpr int box_depth = 64;  // elements of 16 bits a row: 128 bytes
 // `box_rows` rows.
 [[nodiscard]] cudaError_t map_matrix(CUtensorMap& map, const void* matrix, int64_t rows, int64_t width, int box_rows);
 
+// An image [batch, down, across, channels] of 16-bit elements. Boxes have 64 channels of so many images, lines and
+// pixels of a line, of which the latter are `strides` apart, at most 256 pixels or lines in all and 8 apart; what lies
+// outside becomes 0.
+struct ImageBoxes {
+  int64_t sizes[4];
+  int box[3], strides[2];
+};
+[[nodiscard]] cudaError_t map_image(CUtensorMap& map, const void* image, const ImageBoxes& boxes);
+
+// Weights [outer, taps, inner] of 16-bit elements: boxes have 64 inner channels of one tap of `box_outer` outer ones.
+[[nodiscard]] cudaError_t map_taps(CUtensorMap& map, const void* weights, int64_t outer, int64_t taps, int64_t inner,
+                                   int box_outer);
+
 __device__ inline void fetch_map(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-// A head's rows from `row` on, elements from `d` on, of one batch element. One thread calls it.
+// A head's rows from `row` on, elements from `d` on, of one batch element; or of an image channels from `d` on, of its
+// pixels across, down and of images likewise. One thread calls it.
 __device__ inline void copy_box(void* to, const CUtensorMap& map, int d, int head, int row, int batch,
                                 Barrier* barrier) {
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], "
       "[%6];" ::"r"(shared_address(to)),
       "l"(&map), "r"(d), "r"(head), "r"(row), "r"(batch), "r"(shared_address(barrier))
+      : "memory");
+}
+
+// Of a map_taps: inner channels from `inner` on, of one tap, of outer ones from `outer` on. One thread calls it.
+__device__ inline void copy_box(void* to, const CUtensorMap& map, int inner, int tap, int outer, Barrier* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], "
+      "[%5];" ::"r"(shared_address(to)),
+      "l"(&map), "r"(inner), "r"(tap), "r"(outer), "r"(shared_address(barrier))
       : "memory");
 }
 

@@ -11,6 +11,13 @@ __device__ inline uint64_t shared_columns(const void* first, int bytes_apart) {
   return shared_matrix(first) | static_cast<uint64_t>(bytes_apart >> 4) << 16;
 }
 
+// The same where eight rows and the next ones, and columns of 64 elements and the next ones, are so many units of 16
+// bytes apart; rows that both have are read twice. A tile may begin at any row of one that begins at a border.
+__device__ inline uint64_t shared_lines(const void* first, uint64_t eight_rows, uint64_t columns_apart) {
+  constexpr uint64_t swizzles_128_bytes = 1;
+  return (shared_address(first) & 0x3ffff) >> 4 | columns_apart << 16 | eight_rows << 32 | swizzles_128_bytes << 62;
+}
+
 #define PLIMSOLL_TEN(d) \
   "%" #d "0, %" #d "1, %" #d "2, %" #d "3, %" #d "4, %" #d "5, %" #d "6, %" #d "7, %" #d "8, %" #d "9, "
 #define PLIMSOLL_NINETY                                                                                      \

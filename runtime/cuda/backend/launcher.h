@@ -52,6 +52,7 @@ struct CudaLauncher {
 llvm::ArrayRef<CudaLauncher> attention_launchers();
 llvm::ArrayRef<CudaLauncher> collective_launchers();
 llvm::ArrayRef<CudaLauncher> conv_launchers();
+llvm::ArrayRef<CudaLauncher> dense_conv_launchers();
 llvm::ArrayRef<CudaLauncher> elementwise_launchers();
 llvm::ArrayRef<CudaLauncher> grouped_conv_launchers();
 llvm::ArrayRef<CudaLauncher> index_launchers();

@@ -124,6 +124,36 @@ void check_conv(const ConvCase& c, DType dtype) {
   check_own(KernelCase("conv_dw", attrs, {tensor(dtype, c.x), tensor(dtype, y)}, 4), "cudnn");
 }
 
+std::vector<ConvCase> dense_cases() {
+  return {
+      {"3 x 3", {2, 21, 30, 72}, {200, 3, 3, 72}, 1, {1, 1}, {1, 1, 1, 1}, {1, 1}, true},
+      {"3 x 3 of small images", {9, 7, 7, 136}, {64, 3, 3, 136}, 1, {1, 1}, {1, 1, 1, 1}, {1, 1}},
+      {"3 x 3, dilation 4", {2, 19, 70, 64}, {136, 3, 3, 64}, 1, {1, 1}, {4, 4, 4, 4}, {4, 4}},
+      {"3 x 3, dilation 12", {2, 15, 64, 128}, {128, 3, 3, 128}, 1, {1, 1}, {12, 12, 12, 12}, {12, 12}},
+      {"3 x 3, stride 2", {2, 23, 22, 200}, {72, 3, 3, 200}, 1, {2, 2}, {1, 1, 1, 1}, {1, 1}, true},
+      {"3 x 3, stride and dilation 2", {2, 23, 22, 64}, {72, 3, 3, 64}, 1, {2, 2}, {2, 2, 2, 2}, {2, 2}},
+      {"5 x 5, pads of one side", {1, 17, 20, 40}, {40, 5, 5, 40}, 1, {1, 1}, {4, 0, 0, 4}, {1, 1}},
+      {"a line of 3 taps, stride 2", {2, 333, 64}, {64, 3, 64}, 1, {2}, {0, 0}, {1}},
+  };
+}
+
+// By the kernels of our own alone, which for dx know no strides.
+void check_dense(const ConvCase& c, DType dtype) {
+  Attrs attrs = attrs_of(c);
+  std::vector<SampleOperand> operands{tensor(dtype, c.x), tensor(dtype, c.w)};
+  if (c.bias) operands.push_back(tensor(dtype, {c.w[0]}));
+  const KernelCase forward("conv", attrs, operands, 1);
+  const Shape y = result_types_of(forward)[0].shape;
+  check_own(forward, "cudnn");
+  attrs.set("shape", Ints(c.x.begin(), c.x.end()));
+  if (llvm::all_of(c.strides, [](int64_t stride) { return stride == 1; }))
+    check_own(KernelCase("conv_dx", attrs, {tensor(dtype, y), tensor(dtype, c.w)}, 2), "cudnn");
+  attrs.set("shape", Ints(c.w.begin(), c.w.end()));
+  check_own(KernelCase("conv_dw", attrs, {tensor(dtype, c.x), tensor(dtype, y)}, 3), "cudnn");
+  attrs.set("dtype", DType::F32);
+  check_own(KernelCase("conv_dw", attrs, {tensor(dtype, c.x), tensor(dtype, y)}, 4), "cudnn");
+}
+
 bool is_depthwise(const ConvCase& c) { return c.w.back() == 1; }
 
 void check_lines(DType dtype, llvm::ArrayRef<int64_t> x, int64_t axis, int64_t count, int64_t distinct,
@@ -143,6 +173,12 @@ TEST_CASE("convolutions in groups agree with the reference across tiles, and giv
   for (const ConvCase& c : conv_cases()) SUBCASE(c.name) {
       for (DType dtype : {DType::BF16, DType::F16}) check_conv(c, dtype);
       if (is_depthwise(c)) check_conv(c, DType::F32);
+    }
+}
+
+TEST_CASE("convolutions without groups agree with the reference across tiles, and give the same bits twice") {
+  for (const ConvCase& c : dense_cases()) SUBCASE(c.name) {
+      for (DType dtype : {DType::BF16, DType::F16}) check_dense(c, dtype);
     }
 }
 
