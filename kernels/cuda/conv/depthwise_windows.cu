@@ -108,14 +108,23 @@ __global__ void __launch_bounds__(DepthwiseWindows::threads, 2)
       for (auto& of_window : of_row)
 #pragma unroll
         for (int k = 0; k < length; ++k) of_window[k] = added[k];
-    for (int y = at.first_row; y < at.end_row + alive - 1; ++y) {
-      Packed<T, length> pixels[stride][pixels_across];
+    // The next rows are loaded while these are multiplied.
+    Packed<T, length> pixels[stride][pixels_across], next[stride][pixels_across];
+    const auto load_rows = [&](bool wanted) {
 #pragma unroll
-      for (auto& of_row : pixels) {
-        line.load(of_row, from, c.groups, static_cast<unsigned>(row) < static_cast<unsigned>(c.x[0]));
+      for (auto& of_row : next) {
+        line.load(of_row, from, c.groups, wanted && static_cast<unsigned>(row) < static_cast<unsigned>(c.x[0]));
         from += in_line;
         ++row;
       }
+    };
+    load_rows(true);
+    for (int y = at.first_row; y < at.end_row + alive - 1; ++y) {
+#pragma unroll
+      for (int down = 0; down < stride; ++down)
+#pragma unroll
+        for (int x = 0; x < pixels_across; ++x) pixels[down][x] = next[down][x];
+      load_rows(y + 1 < at.end_row + alive - 1);
 #pragma unroll
       for (int down = 0; down < stride; ++down)
 #pragma unroll
@@ -174,15 +183,19 @@ __global__ void __launch_bounds__(DepthwiseWindows::threads, 2)
     const T* from = dy + (at.image * c.y[0] + v) * in_line + int64_t{first_in} * c.groups + channel;
     T* to = dx + (at.image * c.x[0] + y) * out_line + int64_t{first_x} * c.groups + channel;
     Packed<T, length> rows[reach][pixels_across];  // v - i
+    Packed<T, length> next[pixels_across];         // is loaded while those are multiplied
     const auto load_row = [&](Packed<T, length>(&row)[pixels_across]) {
-      line.load(row, from, c.groups, static_cast<unsigned>(v) < static_cast<unsigned>(c.y[0]));
+      line.load(row, from, c.groups, static_cast<unsigned>(v) < static_cast<unsigned>(min(c.y[0], at.end_row)));
       from += in_line;
       ++v;
     };
 #pragma unroll
     for (int i = reach - 1; i > 0; --i) load_row(rows[i]);
-    while (v < at.end_row) {
-      load_row(rows[0]);
+    load_row(next);
+    while (v <= at.end_row) {
+#pragma unroll
+      for (int x = 0; x < pixels_across; ++x) rows[0][x] = next[x];
+      load_row(next);
 #pragma unroll
       for (int f = 0; f < stride; ++f) {
         float sums[windows][stride][length] = {};
