@@ -1,3 +1,4 @@
+#include "kernels/cuda/conv/depthwise_runs.h"
 #include "kernels/cuda/conv/grouped_runs.h"
 #include "kernels/cuda/conv/grouped_weight_runs.h"
 #include "runtime/kernels/own_conv.h"
@@ -55,6 +56,11 @@ bool accepts_depthwise_bands(const OpCall& call, llvm::ArrayRef<Type> results) {
 }
 
 template <ConvPass pass>
+bool accepts_depthwise_runs(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return accepts_any<pass>(call, results, false) && fits_depthwise_runs(sizes_of<pass>(call, results));
+}
+
+template <ConvPass pass>
 bool accepts_depthwise_windows(const OpCall& call, llvm::ArrayRef<Type> results) {
   return accepts_any<pass>(call, results, false) && fits_depthwise_windows(sizes_of<pass>(call, results));
 }
@@ -81,10 +87,12 @@ int64_t depthwise_workspace(const OpCall& call, llvm::ArrayRef<Type> results, co
 // up; they nearly do where some warps copy while others multiply, since both go through shared memory.
 struct Rates {
   double of_copy[3], of_products[3];
+  double start_us[3] = {};  // of a block, before its first product and after its last one
 };
 constexpr Rates grouped_rates{{0.6, 0.5, 0.6}, {0.13, 0.13, 0.13}};
 constexpr Rates run_rates{{0.48, 0.49, 0.575}, {1.28, 1.46, 0.91}};
-constexpr Rates band_rates{{0.65, 0.65, 0.52}, {0.4, 0.4, 0.3}};
+constexpr Rates band_rates{{0.87, 0.87, 0.86}, {0.345, 0.345, 0.26}, {4, 4, 15}};
+constexpr Rates depthwise_run_rates{{0.98, 0.98, 1.0}, {0.75, 0.75, 2.6}, {12, 12, 27.5}};
 // Windows load pixels while they multiply, so that both together take less than their shares alone.
 constexpr Rates window_rates{{1.1, 1.0, 0.95}, {0.285, 0.34, 0.3}};
 constexpr Rates depthwise_rates{{0.6, 0.6, 0.6}, {0.045, 0.045, 0.033}};
@@ -94,24 +102,25 @@ struct Parts {
   double copies = 0, products = 0, launches = 0;
 };
 
-template <ConvPass pass>
-Parts parts_of(const OpCall& call, const DeviceDescription& device, const Rates& rates, double tflops, double products,
-               int64_t workspace_bytes) {
+Parts parts_of(const DeviceDescription& device, const Rates& rates, ConvPass pass, double tflops, double bytes,
+               double products) {
   if (device.memory_gb_per_s <= 0 || tflops <= 0) return {};
-  const auto results = llvm::cantFail(infer(call));  // outlives what refers to it
-  const ConvTypes types(pass, call, results);
   const auto index = static_cast<size_t>(pass);
-  const auto bytes = static_cast<double>(types.x.bytes() + types.w.bytes() + types.y.bytes() + 2 * workspace_bytes);
   const int launches = pass == ConvPass::WeightGradient ? 2 : 1;
   return {.copies = bytes / (device.memory_gb_per_s * 1e3 * rates.of_copy[index]),
           .products = 2 * products / (tflops * 1e6 * rates.of_products[index]),
-          .launches = launches * (device.launch_us + device.kernel_us)};
+          .launches = launches * (device.launch_us + device.kernel_us) + rates.start_us[index]};
 }
 
+// spread: how many times as long bytes take as those that a kernel reads in its widest pieces.
 template <ConvPass pass>
 double predicted(const OpCall& call, const DeviceDescription& device, const Rates& rates, double tflops,
-                 double products, int64_t workspace_bytes) {
-  const Parts parts = parts_of<pass>(call, device, rates, tflops, products, workspace_bytes);
+                 double products, int64_t workspace_bytes, double spread = 1) {
+  const auto results = llvm::cantFail(infer(call));  // outlives what refers to it
+  const ConvTypes types(pass, call, results);
+  const auto tensor_bytes = static_cast<double>(types.x.bytes() + types.w.bytes() + types.y.bytes());
+  const double bytes = tensor_bytes * spread + 2 * static_cast<double>(workspace_bytes);
+  const Parts parts = parts_of(device, rates, pass, tflops, bytes, products);
   return parts.copies + parts.products + parts.launches;
 }
 
@@ -164,14 +173,40 @@ double depthwise_bands_us(const OpCall& call, const DeviceDescription& device) {
   const auto planes_of = [](const cuda::DepthwisePlanes& p) {
     return static_cast<double>(p.items) * p.unit_blocks * p.slots;
   };
+  // Blocks of three units of a pixel read and write pieces of 48 bytes.
+  const auto spread_of = [](const cuda::DepthwisePlanes& p) {
+    return p.unit_blocks > 1 ? static_cast<double>(cuda::depthwise_units) / p.block_units : 1;
+  };
   if (pass == ConvPass::WeightGradient) {
     const cuda::DepthwiseWeightBands t(c);
     const double products = planes_of(t) * (t.rows / t.row_block) * (t.columns / 16) * t.blocks_under(c.kernel[0]);
-    return predicted<pass>(call, device, band_rates, tflops, products * terms_of_product, t.workspace_bytes(c));
+    return predicted<pass>(call, device, band_rates, tflops, products * terms_of_product, t.workspace_bytes(c),
+                           spread_of(t));
   }
   const cuda::DepthwiseBands t(c, pass == ConvPass::InputGradient);
   const double products = planes_of(t) * (t.rows / 2) * (c.kernel[0] + 1);
-  return predicted<pass>(call, device, band_rates, tflops, products * terms_of_product, 0);
+  return predicted<pass>(call, device, band_rates, tflops, products * terms_of_product, 0, spread_of(t));
+}
+
+// Whole steps of the run, zeros and all.
+template <ConvPass pass>
+double depthwise_runs_us(const OpCall& call, const DeviceDescription& device) {
+  const Types results = llvm::cantFail(infer(call));
+  const ConvolutionSizes c = sizes_of<pass>(call, results);
+  constexpr bool is_weight_gradient = pass == ConvPass::WeightGradient;
+  constexpr double terms_of_product = 16 * 8 * 16;
+  const auto us = [&](const cuda::DepthwiseRuns& p) {
+    const auto steps = static_cast<double>(p.blocks() * p.block_steps);
+    const double bytes = 2 * 2 * steps * p.step_rows * p.columns * p.slots;
+    const double products = steps * p.slots * (p.step_rows / p.parts / 2) * c.kernel[0];
+    const Parts parts = parts_of(device, depthwise_run_rates, pass, device.matmul_tflops_for(DType::BF16), bytes,
+                                 products * terms_of_product);
+    return parts.copies + parts.products + parts.launches;
+  };
+  if constexpr (is_weight_gradient)
+    return us(cuda::DepthwiseWeightRuns(c));
+  else
+    return us(cuda::DepthwiseOutputRuns(c, pass == ConvPass::InputGradient));
 }
 
 template <ConvPass pass>
@@ -220,6 +255,15 @@ constexpr CudaCandidate depthwise_bands(const OpDef& op) {
           .predicted_us = depthwise_bands_us<pass>};
 }
 template <ConvPass pass>
+constexpr CudaCandidate depthwise_runs(const OpDef& op) {
+  return {.op = op,
+          .name = "depthwise_runs",
+          .accepts = accepts_depthwise_runs<pass>,
+          .workspace_bytes = pass == ConvPass::WeightGradient ? parts_workspace<cuda::DepthwiseWeightRuns> : nullptr,
+          .predicted_us = depthwise_runs_us<pass>,
+          .capability = 90};
+}
+template <ConvPass pass>
 constexpr CudaCandidate depthwise_windows(const OpDef& op) {
   return {.op = op,
           .name = "depthwise_windows",
@@ -243,6 +287,9 @@ constexpr CudaCandidate candidates[] = {
     grouped_runs<ConvPass::Forward>(op_conv),
     grouped_runs<ConvPass::InputGradient>(op_conv_dx),
     grouped_runs<ConvPass::WeightGradient>(op_conv_dw),
+    depthwise_runs<ConvPass::Forward>(op_conv),
+    depthwise_runs<ConvPass::InputGradient>(op_conv_dx),
+    depthwise_runs<ConvPass::WeightGradient>(op_conv_dw),
     depthwise_bands<ConvPass::Forward>(op_conv),
     depthwise_bands<ConvPass::InputGradient>(op_conv_dx),
     depthwise_bands<ConvPass::WeightGradient>(op_conv_dw),

@@ -85,6 +85,45 @@ TEST_SUITE("unit") {
     CHECK(llvm::StringRef(names_of(catalog, "conv", attrs_of(96, 3, 1), {exact, exact_dots})).contains("depthwise "));
   }
 
+  TEST_CASE("depthwise convolutions without strides are predicted as an H200 measured them") {
+    const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
+    constexpr llvm::StringLiteral names[] = {"depthwise_mma", "depthwise_runs"};
+    struct Shape {
+      int64_t size, channels, kernel;
+      double us[3][2];  // of y, dx and dw by each kernel
+    };
+    for (const Shape& s : {Shape{112, 32, 3, {{80, 82}, {79, 81}, {109, 92}}},
+                           {56, 144, 3, {{134, 102}, {136, 102}, {150, 115}}},
+                           {28, 240, 5, {{62, 56}, {61, 56}, {77, 65}}},
+                           {14, 672, 5, {{40, 46}, {40, 46}, {63, 64}}},
+                           {56, 96, 7, {{92, 78}, {92, 78}, {113, 87}}},
+                           {28, 192, 7, {{55, 48}, {55, 48}, {70, 60}}},
+                           {14, 384, 7, {{35, 44}, {36, 43}, {53, 57}}},
+                           {7, 768, 7, {{24, 33}, {24, 33}, {39, 51}}}}) {
+      const int64_t pad = s.kernel / 2;
+      const Type x(DType::BF16, {128, s.size, s.size, s.channels}), w(DType::BF16, {s.channels, s.kernel, s.kernel, 1});
+      const Attrs attrs{{"channels_last", int64_t{1}}, {"groups", s.channels}, {"pads", Ints{pad, pad, pad, pad}}};
+      Attrs of_x = attrs, of_w = attrs;
+      of_x.set("shape", Ints(x.shape.begin(), x.shape.end()));
+      of_w.set("shape", Ints(w.shape.begin(), w.shape.end()));
+      of_w.set("dtype", DType::F32);
+      const std::tuple<const char*, const Attrs*, const Type*> calls[] = {
+          {"conv", &attrs, &w}, {"conv_dx", &of_x, &w}, {"conv_dw", &of_w, &x}};
+      for (int pass = 0; pass < 3; ++pass) {
+        const auto& [op, of_pass, other] = calls[pass];
+        const OpCall call(get_op(op), *of_pass, {&x, other});
+        INFO(op, " of ", s.size, " pixels and ", s.channels, " channels");
+        const auto candidates = CudaCatalog(h200).candidates(call.op, call, llvm::cantFail(infer(call)));
+        const double(&us)[2] = s.us[pass];
+        if (std::abs(us[1] / us[0] - 1) > 0.06) CHECK(candidates.front().name == names[us[1] < us[0]]);
+        for (const KernelCandidate& kernel : candidates)
+          for (int i = 0; i < 2; ++i)
+            if (kernel.name == names[i])
+              CHECK(kernel.predicted_us == doctest::Approx(us[i]).epsilon(i == 0 ? 0.17 : 0.1));
+      }
+    }
+  }
+
   TEST_CASE("on Hopper the sums of batch norms are made beside products of pixels, in 16 bits and without strides") {
     const DeviceCatalog devices = llvm::cantFail(DeviceCatalog::builtin());
     const DeviceDescription h200 = llvm::cantFail(devices.find("h200")), a100 = llvm::cantFail(devices.find("a100"));

@@ -1,4 +1,4 @@
-#include "kernels/cuda/conv/depthwise_planes.h"
+#include "kernels/cuda/conv/depthwise_runs.h"
 #include "kernels/cuda/conv/grouped_runs.h"
 #include "kernels/cuda/conv/grouped_weight_runs.h"
 
@@ -200,6 +200,33 @@ void check_weight_runs(const ConvolutionSizes& c) {
         }
 }
 
+// Columns of a row of planes hold what a spot's taps meet, as rows of the run do for rows: behind an image are the
+// zeros before the next one.
+void check_run(const DepthwiseRuns& p, const ConvolutionSizes& c) {
+  const auto check_taps = [&](int d, int period, int first_out, int end_out, bool ends_in_zeros) {
+    for (int at = first_out; at < end_out; ++at)
+      for (int tap = 0; tap < c.kernel[d]; ++tap) {
+        const int place = at - first_out + tap, wanted = pixel_or_none(at + p.first[d] + tap, p.in[d]);
+        const int found = pixel_or_none((place < period ? first_out : 0) + place % period + p.first[d], p.in[d]);
+        CHECK(found == wanted);
+        if (!ends_in_zeros) CHECK(place < period);
+      }
+  };
+  check_taps(0, p.row_period, 0, p.out[0], true);
+  for (int tile = 0; tile < p.column_tiles; ++tile)
+    check_taps(1, p.period, tile * p.width, std::min((tile + 1) * p.width, p.out[1]), p.column_tiles == 1);
+  CHECK(p.column_tiles * p.width >= p.out[1]);
+  CHECK((p.column_tiles == 1 || p.width % DepthwiseRuns::spot == 0));
+  CHECK(p.columns <= DepthwiseRuns::max_columns);
+  CHECK(p.spots() * p.parts <= DepthwiseRuns::most_spots);
+  CHECK(p.image_spots <= p.image_units);
+  for (int unit = 0; unit < p.row_units; ++unit) CHECK((unit * p.image_of_unit >> 16) == unit / p.image_units);
+  CHECK(p.plane_units > DepthwiseRuns::ring_rows(c) * p.row_units);  // a zero behind the last row
+  CHECK(p.plane_units % 2 == 1);
+  CHECK(int64_t{p.splits} * p.block_steps * DepthwiseRuns::step_rows >= p.run_rows);
+  CHECK(int64_t{p.splits - 1} * p.block_steps * DepthwiseRuns::step_rows < p.run_rows);
+}
+
 }  // namespace
 
 TEST_SUITE("unit") {
@@ -339,7 +366,12 @@ TEST_SUITE("unit") {
             for (int d = 0; d < 2; ++d) c.pad[d] = pad, c.y[d] = size + 2 * pad - kernel + 1;
             if (c.y[0] < 1) continue;
             INFO(batch, " images of ", size, ", ", kernel, " taps, pad ", pad);
-            for (bool gradient : {false, true}) check_columns(DepthwiseBands(c, gradient), c);
+            CHECK(fits_depthwise_runs(c));
+            for (bool gradient : {false, true}) {
+              check_columns(DepthwiseBands(c, gradient), c);
+              check_run(DepthwiseOutputRuns(c, gradient), c);
+            }
+            check_run(DepthwiseWeightRuns(c), c);
             check_columns(DepthwiseWeightBands(c), c);
             const DepthwiseWeightBands w(c);
             CHECK(w.row_units % 4 == 2);  // four rows of a plane are read without conflicts
@@ -368,6 +400,27 @@ TEST_SUITE("unit") {
     CHECK(!fits_depthwise_bands(image(1, 9, 5, 2, 16, 1)));
     CHECK(!fits_depthwise_bands(image(1, 9, 5, 1, 12, 1)));
     CHECK(fits_depthwise(image(1, 9, 5, 2, 13, 1)));
+  }
+
+  TEST_CASE("runs of depthwise rows fill the multiprocessors of Hopper, and their shared memory") {
+    for (int kernel : {3, 5, 7})
+      for (int size : {7, 14, 28, 56, 112}) {
+        const ConvolutionSizes c = image(128, size, kernel, 1, 96, 1);
+        INFO(kernel, " taps, ", size, " pixels");
+        for (bool gradient : {false, true}) {
+          const DepthwiseOutputRuns p(c, gradient);
+          const int64_t blocks = DepthwiseOutputRuns::blocks_of_processor(kernel);
+          CHECK(blocks * (p.shared_bytes(c) + 1024) <= 228 << 10);
+          CHECK(p.blocks() <= 132 * blocks);
+        }
+        const DepthwiseWeightRuns w(c);
+        CHECK(w.shared_bytes(c) <= 227 << 10);
+        CHECK(w.blocks() <= 132);
+        CHECK(w.dy_plane_units > DepthwiseRuns::step_rows * w.spots());  // zeros behind the last row
+        CHECK(w.workspace_bytes(c) == int64_t{w.splits} * w.column_tiles * c.weights() * 4);
+      }
+    CHECK(!fits_depthwise_runs(image(1, 9, 5, 2, 16, 1)));
+    CHECK(!fits_depthwise_runs(image(1, 9, 5, 1, 12, 1)));
   }
 
   TEST_CASE("windows of a stride of 2 cover every pixel of an input gradient") {

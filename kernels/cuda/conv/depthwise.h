@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cuda/conv/depthwise_planes.h"
+#include "kernels/cuda/conv/depthwise_runs.h"
 #include "kernels/scalar.h"
 
 #include <cuda_runtime_api.h>
@@ -8,14 +8,16 @@
 namespace plimsoll::cuda {
 
 // Convolutions of each channel alone, tensors in `type`: f32, bf16 or f16. fits_depthwise holds, and
-// fits_depthwise_bands and fits_depthwise_windows for those with these words in their name, which take 16-bit floats
-// alone; bands are of the matrix units. Sums are f32 in a fixed order.
+// fits_depthwise_bands, fits_depthwise_runs and fits_depthwise_windows for those with these words in their name, which
+// take 16-bit floats alone; bands are of the matrix units, and so are runs, on Hopper. Sums are f32 in a fixed order.
 
 // y = conv(x, w) + bias; bias [channels] in `type`, or null.
 [[nodiscard]] cudaError_t depthwise(Scalar type, void* y, const void* x, const void* w, const void* bias,
                                     const ConvolutionSizes& sizes, cudaStream_t stream);
 [[nodiscard]] cudaError_t depthwise_bands(Scalar type, void* y, const void* x, const void* w, const void* bias,
                                           const ConvolutionSizes& sizes, cudaStream_t stream);
+[[nodiscard]] cudaError_t depthwise_runs(Scalar type, void* y, const void* x, const void* w, const void* bias,
+                                         const ConvolutionSizes& sizes, cudaStream_t stream);
 [[nodiscard]] cudaError_t depthwise_windows(Scalar type, void* y, const void* x, const void* w, const void* bias,
                                             const ConvolutionSizes& sizes, cudaStream_t stream);
 
@@ -24,15 +26,19 @@ namespace plimsoll::cuda {
                                        const ConvolutionSizes& sizes, cudaStream_t stream);
 [[nodiscard]] cudaError_t depthwise_bands_dx(Scalar type, void* dx, const void* dy, const void* w,
                                              const ConvolutionSizes& sizes, cudaStream_t stream);
+[[nodiscard]] cudaError_t depthwise_runs_dx(Scalar type, void* dx, const void* dy, const void* w,
+                                            const ConvolutionSizes& sizes, cudaStream_t stream);
 [[nodiscard]] cudaError_t depthwise_windows_dx(Scalar type, void* dx, const void* dy, const void* w,
                                                const ConvolutionSizes& sizes, cudaStream_t stream);
 
-// dw of x and dy, in `to`: `type` or f32. Workspace: workspace_bytes of DepthwiseRows, of DepthwiseWeightBands or of
-// DepthwiseWeightWindows.
+// dw of x and dy, in `to`: `type` or f32. Workspace: workspace_bytes of DepthwiseRows, of DepthwiseWeightBands, of
+// DepthwiseWeightRuns or of DepthwiseWeightWindows.
 [[nodiscard]] cudaError_t depthwise_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
                                        const ConvolutionSizes& sizes, void* workspace, cudaStream_t stream);
 [[nodiscard]] cudaError_t depthwise_bands_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
                                              const ConvolutionSizes& sizes, void* workspace, cudaStream_t stream);
+[[nodiscard]] cudaError_t depthwise_runs_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
+                                            const ConvolutionSizes& sizes, void* workspace, cudaStream_t stream);
 [[nodiscard]] cudaError_t depthwise_windows_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
                                                const ConvolutionSizes& sizes, void* workspace, cudaStream_t stream);
 

@@ -1,0 +1,201 @@
+#include "kernels/cuda/conv/depthwise.h"
+
+#include "kernels/cuda/conv/depthwise_runs.cuh"
+#include "kernels/cuda/conv/sum_parts.cuh"
+#include "kernels/cuda/conv/unit_tiles.cuh"
+
+// Depthwise conv_dw without strides on the matrix units of Hopper, while the copy engine brings what comes next. A
+// product serves one channel and one row of taps; its terms are up to 8 spots of two rows of pixels, its left operand
+// has 16 columns of x of each spot and its right one 8 of dy, so that a tap across is a diagonal of the sums. Sums stay
+// in registers. Reads x and dy once, but for the rims of columns' tiles and the rows between two parts of the run.
+
+namespace plimsoll::cuda {
+namespace {
+
+constexpr int threads = DepthwiseWeightRuns::threads, warps = threads / warp_threads;
+constexpr int stages = DepthwiseWeightRuns::stages, step_rows = DepthwiseRuns::step_rows;
+constexpr int slots = DepthwiseRuns::slots, warp_slots = slots / warps;
+constexpr int sum_rows = 16, sum_columns = 8;
+
+// What a warp reads of the planes: matrices of x's rows r, r, r + 1 and r + 1, columns 0 to 7 and 8 to 15, and of four
+// rows of dy. Spots that are not there have zeros of dy.
+struct OperandsOfLane {
+  int x, x_row, dy, dy_step;  // in units of 16 bytes
+  int ring, row_units;
+
+  __device__ OperandsOfLane(const DepthwiseWeightRuns& p, int part_rows, int ring_rows)
+      : ring(ring_rows), row_units(p.row_units) {
+    const int lane = static_cast<int>(threadIdx.x) % warp_threads;
+    const SpotPlace place(p, lane % 8, part_rows);
+    x = place.unit + lane / 8 % 2 + lane / 16 * row_units;
+    x_row = place.row;
+    dy = place.valid ? (place.row + lane / 8 % part_rows) * p.spots() + place.spot : step_rows * p.spots();
+    dy_step = place.valid ? 4 * p.spots() : 0;
+  }
+  __device__ int x_at(int ring_row, int pair) const {
+    const int row = ring_row + x_row + 2 * pair;
+    return x + (row >= ring ? row - ring : row) * row_units;
+  }
+};
+
+// Adds the products of a step of one plane to sums by row of taps.
+template <typename T, int kernel, int pairs>
+__device__ void add_step(float (&sums)[kernel][4], const uint4* x, const uint4* dy, const OperandsOfLane& at,
+                         int ring_row) {
+  constexpr int loads = pairs + (kernel - 1) / 2;
+  RightFragments given[(pairs + 1) / 2];  // of two pairs of rows
+#pragma unroll
+  for (int i = 0; i < (pairs + 1) / 2; ++i) load_matrices_transposed(given[i].at, dy + at.dy + i * at.dy_step);
+  const auto multiply = [&](const LeftFragment& pixels, int down) {
+#pragma unroll
+    for (int i = 0; i < pairs; ++i)
+      if (const int tap = down - 2 * i; tap >= 0 && tap < kernel)
+        multiply_add<T>(sums[tap % kernel], pixels, given[i / 2], i % 2);
+  };
+  LeftFragment above, below;
+  load_matrices_transposed(above.at, x + at.x_at(ring_row, 0));
+#pragma unroll
+  for (int pair = 0; pair < loads; ++pair) {
+    if (pair + 1 < loads) load_matrices_transposed(below.at, x + at.x_at(ring_row, pair + 1));
+    multiply(above, 2 * pair);
+    if (pair + 1 == loads) break;
+    multiply(LeftFragment{{above.at[2], above.at[3], below.at[0], below.at[1]}}, 2 * pair + 1);
+    above = below;
+  }
+}
+
+template <typename T, int kernel, int pairs>
+__device__ void add_run(float* partial, const CUtensorMap& x_map, const CUtensorMap& dy_map,
+                        const DepthwiseWeightRuns& p) {
+  extern __shared__ __align__(128) uint4 shared[];
+  constexpr int ring = step_rows + kernel - 1;
+  Digits digits{blockIdx.x};
+  const int first_unit = digits.take(p.unit_blocks) * DepthwiseRuns::block_units;
+  const unsigned part = digits.rest;
+  const int column = digits.take(p.column_tiles) * p.width, split = static_cast<int>(digits.rest);
+  const int units = min(DepthwiseRuns::block_units, p.units - first_unit), first_channel = first_unit * unit_channels;
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / warp_threads, lane = thread % warp_threads;
+  const int64_t x_stage = p.stage_units(), stage_units = x_stage + p.dy_stage_units();
+  uint4* planes = shared + stages * stage_units;
+  uint4* dy_planes = planes + p.planes_units();
+  auto* barriers = reinterpret_cast<Barrier*>(shared + p.used_units(kernel));
+
+  if (thread == 0) {
+    for (int i = 0; i < stages; ++i) set_up_barrier(barriers + i, 1);
+    show_barriers_to_copies();
+  }
+  __syncthreads();
+  const int first_row = split * p.block_steps * step_rows;
+  const int end_row = static_cast<int>(min(p.run_rows, int64_t{first_row} + p.block_steps * step_rows));
+  const RowBoxes x_boxes{x_map, first_channel, column + p.first[1], p.first[0], p.period},
+      dy_boxes{dy_map, first_channel, column, 0, p.image_spots * DepthwiseRuns::spot};
+  const auto start_copies = [&](int stage, int row, int x_rows, int dy_rows) {
+    if (warp != 0) return;
+    if (lane == 0) arrive_with_copies(barriers + stage, x_boxes.bytes(p, x_rows) + dy_boxes.bytes(p, dy_rows));
+    __syncwarp();
+    uint4* to = shared + stage * stage_units;
+    x_boxes.start(to, p, row, x_rows, barriers + stage);
+    dy_boxes.start(to + x_stage, p, row - (kernel - 1), dy_rows, barriers + stage);
+  };
+  // The rows above the first step's come first; stages then take turns.
+  start_copies(0, first_row, kernel - 1, 0);
+  start_copies(1, first_row + kernel - 1, step_rows, step_rows);
+  for (int i = thread; i < p.planes_units() + int64_t{slots} * p.dy_plane_units; i += threads)
+    planes[i] = uint4{0, 0, 0, 0};
+  __syncthreads();
+
+  const OperandsOfLane at(p, 2 * pairs, ring);
+  uint4 *const lane_plane = planes + lane * p.plane_units, *const lane_dy = dy_planes + lane * p.dy_plane_units;
+  float sums[warp_slots][kernel][4] = {};
+  wait_at(barriers, 0);
+  fill_rows<warps>(lane_plane, shared, p.row_units, 0, ring, kernel - 1);
+  __syncthreads();
+  if (first_row + step_rows < end_row) start_copies(0, first_row + step_rows + kernel - 1, step_rows, step_rows);
+  StagePlace<stages> place{1, 0};
+  int ring_row = 0;
+  const auto below = [&](int rows) { return ring_row + rows >= ring ? ring_row + rows - ring : ring_row + rows; };
+  for (int row = first_row; row < end_row; row += step_rows) {
+    wait_at(barriers + place.stage, place.parity);
+    const uint4* stage = shared + place.stage * stage_units;
+    fill_rows<warps>(lane_plane, stage, p.row_units, below(kernel - 1), ring, step_rows);
+    fill_rows<warps>(lane_dy, stage + x_stage, p.spots(), 0, step_rows, step_rows);
+    __syncthreads();
+    const int next = row + stages * step_rows;
+    if (next < end_row) start_copies(place.stage, next + kernel - 1, step_rows, step_rows);
+    place.advance();
+#pragma unroll
+    for (int n = 0; n < warp_slots; ++n) {
+      const int slot = warp + n * warps;
+      add_step<T, kernel, pairs>(sums[n], planes + slot * p.plane_units, dy_planes + slot * p.dy_plane_units, at,
+                                 ring_row);
+    }
+    ring_row = below(step_rows);
+    __syncthreads();
+  }
+
+  auto* all = reinterpret_cast<float*>(shared);
+#pragma unroll
+  for (int n = 0; n < warp_slots; ++n)
+#pragma unroll
+    for (int down = 0; down < kernel; ++down)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int sum_row = lane / 4 + i / 2 * 8, sum_column = lane % 4 * 2 + i % 2;
+        all[(((warp + n * warps) * kernel + down) * sum_rows + sum_row) * sum_columns + sum_column] = sums[n][down][i];
+      }
+  __syncthreads();
+  constexpr int taps = kernel * kernel;
+  const int64_t channels = int64_t{p.units} * unit_channels;
+  for (int i = thread; i < slots * taps; i += threads) {
+    const int slot = i / taps, tap = i - slot * taps, down = tap / kernel, across = tap - down * kernel;
+    const int channel = channel_of_slot(slot, DepthwiseRuns::block_units);
+    if (channel >= units * unit_channels) continue;
+    const float* of_row = all + (slot * kernel + down) * (sum_rows * sum_columns);
+    float total = 0;
+#pragma unroll
+    for (int n = 0; n < sum_columns; ++n) total += of_row[(n + across) * sum_columns + n];
+    partial[(part * channels + first_channel + channel) * taps + tap] = total;
+  }
+}
+
+template <typename T, int kernel, int pairs>
+__global__ void __launch_bounds__(threads, 1)
+    depthwise_runs_dw_kernel(float* __restrict__ partial, const __grid_constant__ CUtensorMap x_map,
+                             const __grid_constant__ CUtensorMap dy_map,
+                             const __grid_constant__ DepthwiseWeightRuns p) {
+  if constexpr (has_warpgroups)
+    add_run<T, kernel, pairs>(partial, x_map, dy_map, p);
+  else
+    __trap();
+}
+
+}  // namespace
+
+cudaError_t depthwise_runs_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
+                              const ConvolutionSizes& sizes, void* workspace, cudaStream_t stream) {
+  const DepthwiseWeightRuns p(sizes);
+  CUtensorMap x_map, dy_map;
+  if (const cudaError_t error =
+          map_pixels(x_map, x, sizes.batch, sizes.x[0], sizes.x[1], sizes.groups, slots, p.period))
+    return error;
+  if (const cudaError_t error = map_pixels(dy_map, dy, sizes.batch, sizes.y[0], sizes.y[1], sizes.groups, slots,
+                                           p.image_spots * DepthwiseRuns::spot))
+    return error;
+  auto* partial = static_cast<float*>(workspace);
+  const auto bytes = static_cast<size_t>(p.shared_bytes(sizes));
+  return with_16_bits(type, [&]<typename T>(T*) {
+    const cudaError_t error = with_kernel_size(sizes.kernel[0], [&](auto size) {
+      return with_row_pairs(p, [&](auto pairs) {
+        const auto kernel = depthwise_runs_dw_kernel<T, decltype(size)::value, decltype(pairs)::value>;
+        if (const cudaError_t refused = allow_shared(kernel, bytes)) return refused;
+        kernel<<<static_cast<unsigned>(p.blocks()), threads, bytes, stream>>>(partial, x_map, dy_map, p);
+        return cudaGetLastError();
+      });
+    });
+    if (error != cudaSuccess) return error;
+    return to == type ? sum_parts(static_cast<T*>(dw), partial, p.parts_of_sums(), sizes.weights(), stream)
+                      : sum_parts(static_cast<float*>(dw), partial, p.parts_of_sums(), sizes.weights(), stream);
+  });
+}
+
+}  // namespace plimsoll::cuda
