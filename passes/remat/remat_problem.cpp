@@ -12,8 +12,9 @@
 namespace plimsoll {
 namespace {
 
-// Values that backward makes are offered only where the instructions up to the next reader are so many, and where all
-// of these values together are at some place such a share of what the largest instruction holds.
+// Values that backward makes are offered only where the instructions up to a reader are so many, without another that
+// reads them, and where all of these values together are at some place such a share of what the largest instruction
+// holds.
 constexpr int32_t min_instructions_between = 32;
 constexpr double min_kept_share = 0.25;
 
@@ -59,7 +60,7 @@ class ProblemBuilder {
     std::vector<Offload> offloads = offloads_of([&](size_t i, ValueId result) { return is_saved(i, result); });
     std::vector<Offload> of_backward;
     if (offered == Offered::AlsoOfBackward && !has_collectives_ && backward_keeps_much())
-      of_backward = offloads_of([&](size_t i, ValueId result) { return kept_in_backward(i, result) > 0; });
+      of_backward = offloads_of([&](size_t i, ValueId result) { return kept_in_backward(i, result).count > 0; });
     // Of many values of several ranks' programs those that take longest to make are offered: forward is as long as
     // copies take, and what costs less to make again is no better on the host.
     if (has_collectives_ && offloads.size() > max_offloads) keep_most_gain(offloads);
@@ -150,16 +151,22 @@ class ProblemBuilder {
                         [&](NodeId reader) { return graph_.node(reader).phase != Phase::Forward; });
   }
 
-  // Instructions between the one of backward that makes the value and the next that reads it, or 0 where these are few.
-  int32_t kept_in_backward(size_t producer, ValueId result) const {
-    if (!computes_in(Phase::Backward, producer, result)) return 0;
-    int32_t next = 0;
-    for (NodeId reader : readers_of(graph_, result)) {
-      const int32_t at = position_[index_of(reader)];
-      next = next == 0 ? at : std::min(next, at);
-    }
-    const int32_t between = next - static_cast<int32_t>(producer) - 1;
-    return between >= min_instructions_between ? between : 0;
+  // The instructions between two that make or read a value, themselves not counted.
+  struct Gap {
+    int32_t first = 0, count = 0;
+  };
+
+  // The longest gap of a value of backward, where that is long.
+  Gap kept_in_backward(size_t producer, ValueId result) const {
+    if (!computes_in(Phase::Backward, producer, result)) return {};
+    llvm::SmallVector<int32_t, 4> touched{static_cast<int32_t>(producer)};
+    for (NodeId reader : readers_of(graph_, result)) touched.push_back(position_[index_of(reader)]);
+    llvm::sort(touched);
+    Gap longest;
+    for (size_t i = 1; i < touched.size(); ++i)
+      if (const int32_t count = touched[i] - touched[i - 1] - 1; count > longest.count)
+        longest = {touched[i - 1] + 1, count};
+    return longest.count >= min_instructions_between ? longest : Gap();
   }
 
   // Such as the gradient of a table that the head and the lookups share, or all gradients where a norm of all of them
@@ -174,11 +181,12 @@ class ProblemBuilder {
       for (int32_t v : op.writes) bytes += problem_.value_bytes[v];
       for (const InPlaceReuse& pair : op.in_place) bytes -= problem_.value_bytes[pair.written];
       largest = std::max(largest, bytes);
-      for (ValueId result : graph_.node(instructions_[i]).results)
-        if (const int32_t between = kept_in_backward(i, result); between > 0) {
-          change[i + 1] += problem_.value_bytes[value(result)];
-          change[i + 1 + static_cast<size_t>(between)] -= problem_.value_bytes[value(result)];
-        }
+      for (ValueId result : graph_.node(instructions_[i]).results) {
+        const Gap gap = kept_in_backward(i, result);
+        if (gap.count == 0) continue;
+        change[gap.first] += problem_.value_bytes[value(result)];
+        change[gap.first + gap.count] -= problem_.value_bytes[value(result)];
+      }
     }
     for (int64_t bytes : change) most_kept = std::max(most_kept, kept += bytes);
     return static_cast<double>(most_kept) >= min_kept_share * static_cast<double>(largest);

@@ -24,6 +24,11 @@ namespace {
 // and doubles after a long run of steps without one (Micikevicius et al. 2018).
 constexpr int64_t growth_interval = 2000;  // steps without overflow before the scale doubles
 
+// The squares of gradients are summed in parts of so many bytes, or in so many parts where these have more. Reading a
+// part takes several times as long as launching its sum. Accumulated gradients come in as many parts whatever they
+// have.
+constexpr int64_t min_bytes_of_sum = int64_t{64} << 20, max_sums = 16;
+
 class UpdateEmitter {
  public:
   UpdateEmitter(Graph& graph, const TrainingRequest& request) : graph_(graph), b_(graph), request_(request) {
@@ -167,9 +172,9 @@ class UpdateEmitter {
     return some == ValueId::None ? others : b_.emit("add_n", {some, others});
   }
 
-  // Accumulated gradients may live on the host, from where no sum should need all of them at once.
+  // Gradients may wait on the host for their updates, from where no sum should need all of them at once. The sums
+  // follow from the gradients alone, so that norms have the same bits within every budget.
   ValueId sum_of_squares(llvm::ArrayRef<ValueId> tensors) {
-    constexpr int64_t sums = 16;
     std::map<DType, llvm::SmallVector<ValueId, 16>> together;
     for (ValueId tensor : tensors) together[graph_.type(tensor).dtype].push_back(tensor);
     llvm::SmallVector<ValueId, 4> squares;
@@ -179,7 +184,7 @@ class UpdateEmitter {
     for (const auto& [dtype, all] : together) {
       int64_t whole = 0, bytes = 0;
       for (ValueId tensor : all) whole += graph_.type(tensor).bytes();
-      const int64_t most = request_.accumulate > 1 ? whole / sums : whole;
+      const int64_t most = std::max(whole / max_sums, request_.accumulate > 1 ? 0 : min_bytes_of_sum);
       llvm::SmallVector<ValueId, 16> some;
       for (ValueId tensor : all) {
         const int64_t more = graph_.type(tensor).bytes();

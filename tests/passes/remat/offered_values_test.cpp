@@ -28,15 +28,18 @@ std::string layers(int count) {
   return text + reads + "  return " + last + "\n}\n";
 }
 
-// The gradient %g of 256 KiB waits for `count` instructions, the last of which works on `side` x `side` numbers.
-std::string waiting_gradient(int count, int side) {
+// The gradient %g of 256 KiB waits for `count` instructions, the last of which works on `side` x `side` numbers. Its
+// squares may be summed right behind it.
+std::string waiting_gradient(int count, int side, bool is_summed = false) {
   const std::string type = "f32[256,256]", last_type = "f32[" + std::to_string(side) + "," + std::to_string(side) + "]";
-  std::string text = "graph @waits(%x: " + type + ", %y: " + last_type + ") {\n  %g = mul(%x, %x) : " + type +
-                     " phase=backward\n  %h0 = exp(%x) : " + type + " phase=backward\n";
+  std::string text =
+      "graph @waits(%x: " + type + ", %y: " + last_type + ") {\n  %g = mul(%x, %x) : " + type + " phase=backward\n";
+  if (is_summed) text += "  %q = sum_squares(%g) : f32[] phase=update\n";
+  text += "  %h0 = exp(%x) : " + type + " phase=backward\n";
   for (int i = 1; i < count - 1; ++i)
     text += "  %h" + std::to_string(i) + " = exp(%h" + std::to_string(i - 1) + ") : " + type + " phase=backward\n";
   return text + "  %z = mul(%y, %y) : " + last_type + " phase=backward\n  %s = add(%g, %h" + std::to_string(count - 2) +
-         ") : " + type + " phase=backward\n  return %s, %z\n}\n";
+         ") : " + type + " phase=backward\n  return %s, %z" + (is_summed ? ", %q" : "") + "\n}\n";
 }
 
 TEST_SUITE("unit") {
@@ -44,8 +47,8 @@ TEST_SUITE("unit") {
     const CpuCatalog catalog;
     DeviceDescription device = cpu_device();
     device.to_host_gb_per_s = device.from_host_gb_per_s = 12;
-    const auto offered = [&](int count, int side, Offered asked) {
-      const Graph graph = parsed(waiting_gradient(count, side));
+    const auto offered = [&](int count, int side, Offered asked, bool is_summed = false) {
+      const Graph graph = parsed(waiting_gradient(count, side, is_summed));
       const GraphRematProblem made = graph_remat_problem(graph, {}, device, catalog, int64_t{1} << 40, asked);
       std::string names;
       for (const OffloadOption& option : made.problem.offloads)
@@ -55,6 +58,8 @@ TEST_SUITE("unit") {
     CHECK(offered(32, 256, Offered::AlsoOfBackward) == "g");
     CHECK(offered(32, 256, Offered::SavedAlone).empty());
     CHECK(offered(31, 256, Offered::AlsoOfBackward).empty());
+    CHECK(offered(32, 256, Offered::AlsoOfBackward, true) == "g");
+    CHECK(offered(31, 256, Offered::AlsoOfBackward, true).empty());
     // The product of 512 x 512 numbers reads and writes 2 MiB, of which 256 KiB are no quarter.
     CHECK(offered(32, 512, Offered::AlsoOfBackward).empty());
   }

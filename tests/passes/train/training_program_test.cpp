@@ -193,6 +193,31 @@ graph @rows(%x: f32[2,32]) state(%w: f32[32,32] parameter trained, %scale: f32[1
     CHECK(llvm::none_of(before, [](const std::string& maker) { return maker == "adamw"; }));
   }
 
+  // Two gradients of 36 MiB, which are more than the 64 MiB of one sum, and one of 12 KiB.
+  TEST_CASE("a norm that updates wait for is made of sums of up to 64 MiB") {
+    constexpr llvm::StringLiteral model = R"(
+graph @wide(%x: f32[2,3072]) state(%v: f32[3072,3072] parameter trained, %w: f32[3072,3072] parameter trained, %b: f32[3072] parameter trained) {
+  %y = linear(%x, %v) {transpose_w=0} : f32[2,3072]
+  %z = linear(%y, %w, %b) {transpose_w=0} : f32[2,3072]
+  %loss = reduce_mean(%z) {axes=[0,1], keep_dims=0} : f32[]
+  return loss=%loss
+}
+)";
+    const auto operands_of_sums = [&](const TrainingRequest& request) {
+      std::vector<size_t> counts;
+      const Program program = training_program(model, request);
+      const Graph& graph = program.functions.back();
+      for (NodeId id : graph.order())
+        if (graph.node(id).op->name == "sum_squares") counts.push_back(graph.node(id).operands.size());
+      return counts;
+    };
+    TrainingRequest request;
+    request.clip_grad_norm = 1;
+    CHECK(operands_of_sums(request) == std::vector<size_t>{1, 2});
+    request.accumulate = 2;
+    CHECK(operands_of_sums(request) == std::vector<size_t>{1, 1, 1});
+  }
+
   TEST_CASE("16-bit parameters get f32 masters, and none when asked not to") {
     constexpr llvm::StringLiteral model = R"(
 graph @small(%x: bf16[2,3]) state(%w: bf16[3,2] parameter trained) {
