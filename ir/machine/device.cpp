@@ -121,7 +121,7 @@ class FieldReader {
   }
 
   Status read(const json::Value& from, std::vector<Reserve>& to) const {
-    constexpr llvm::StringLiteral expected = "a list of {name, bytes}";
+    constexpr llvm::StringLiteral expected = "a list of {name, bytes} or {name, bytes, kernels}";
     const json::Array* list = from.getAsArray();
     if (!list) return must_be(expected);
     for (const json::Value& entry : *list) {
@@ -130,6 +130,8 @@ class FieldReader {
       Reserve& reserve = to.emplace_back();
       if (Status s = FieldReader(device_, "name").read(*object->get("name"), reserve.name)) return s;
       if (Status s = FieldReader(device_, "bytes").read(*object->get("bytes"), reserve.bytes)) return s;
+      if (const json::Value* kernels = object->get("kernels"))
+        if (Status s = FieldReader(device_, "kernels").read(*kernels, reserve.kernels)) return s;
     }
     return Status::success();
   }
@@ -259,8 +261,11 @@ json::Value written(double number) { return number; }
 
 json::Value written(const std::vector<Reserve>& reserves) {
   json::Array list;
-  for (const Reserve& reserve : reserves)
-    list.push_back(json::Object{{"name", reserve.name}, {"bytes", reserve.bytes}});
+  for (const Reserve& reserve : reserves) {
+    json::Object entry{{"name", reserve.name}, {"bytes", reserve.bytes}};
+    if (!reserve.kernels.empty()) entry["kernels"] = reserve.kernels;
+    list.push_back(std::move(entry));
+  }
   return list;
 }
 
@@ -297,7 +302,7 @@ std::vector<Reserve> least(const Field&, std::vector<Reserve> a, const std::vect
     if (own == a.end())
       a.push_back(other);
     else
-      own->bytes = std::max(own->bytes, other.bytes);
+      *own = {own->name, std::max(own->bytes, other.bytes), own->kernels == other.kernels ? own->kernels : ""};
   }
   return a;
 }

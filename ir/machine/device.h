@@ -16,6 +16,7 @@ namespace plimsoll {
 struct Reserve {
   std::string name;
   int64_t bytes = 0;
+  std::string kernels{};  // only plans of programs that may call kernels whose names begin so hold it; empty: all do
   friend bool operator==(const Reserve&, const Reserve&) = default;
 };
 

@@ -60,7 +60,7 @@ Result<std::unique_ptr<JobProgram>> JobPrograms::make(const SplitChoice& choice,
   made->chunks = choice.chunks;
   made->derived = std::make_shared<Derived>(std::move(*derived));
   PlanDraft& draft = made->derived->draft;
-  draft.device = with_reserves(device_, draft.program, request_.mesh);
+  draft.device = with_reserves(device_, draft.program, catalog, request_.mesh);
   made->options.recompute = request_.recompute;
   made->options.offload = request_.offload;
   made->options.search_seconds *= request_.effort * effort;

@@ -3,6 +3,7 @@
 // How long a program is, which decides how much of it can be searched and what its CUDA graphs take.
 
 #include "ir/machine/device.h"
+#include "ir/machine/kernel_catalog.h"
 #include "ir/op_def.h"
 #include "ir/plan/snapshot_bytes.h"
 #include "passes/analysis/dependence.h"
@@ -91,11 +92,30 @@ inline int64_t held_for_snapshot(const TrainingRequest& request, llvm::ArrayRef<
   return snapshot_bytes(functions);
 }
 
-// The device with the reserves that the program's graphs and ranks take. CUDA graphs were measured with up to 2.4
-// launches per node; the libraries' reserve covers the difference.
-inline DeviceDescription with_reserves(const DeviceDescription& device, const Program& program, const Mesh& mesh) {
+// May the program call a kernel whose name begins so?
+inline bool may_call(const Program& program, const KernelCatalog& catalog, llvm::StringRef kernels) {
+  for (const Graph& function : program.functions)
+    for (NodeId id = function.first_node(); id != NodeId::None; id = function.node(id).next) {
+      const Node& node = function.node(id);
+      if (node.op->engine != Engine::Compute || node.op->is_view()) continue;
+      const llvm::SmallVector<const Type*, 4> types = operand_types(function, node);
+      for (const KernelCandidate& each :
+           catalog.candidates(*node.op, OpCall(*node.op, node.attrs, types), result_types(function, node)))
+        if (llvm::StringRef(each.name).startswith(kernels)) return true;
+    }
+  return false;
+}
+
+// The device with the reserves that the program's kernels, graphs and ranks take. CUDA graphs were measured with up to
+// 2.4 launches per node, and with a quarter of what a launch is given or less.
+inline DeviceDescription with_reserves(const DeviceDescription& device, const Program& program,
+                                       const KernelCatalog& catalog, const Mesh& mesh) {
   constexpr int64_t launches_per_node = 2;
-  return device.with_graphs(launches_per_node * nodes_of(program)).with_ranks(mesh, traffic_of(program));
+  DeviceDescription held = device;
+  llvm::erase_if(held.reserves, [&](const Reserve& each) {
+    return !each.kernels.empty() && !may_call(program, catalog, each.kernels);
+  });
+  return held.with_graphs(launches_per_node * nodes_of(program)).with_ranks(mesh, traffic_of(program));
 }
 
 }  // namespace plimsoll

@@ -50,7 +50,7 @@ struct StageFit {
 
 Result<StageFit> prepare_fit(PlanDraft& draft, size_t stage, const ForwardModel& forward,
                              const TrainingRequest& request, const DeviceDescription& device, int64_t host_bytes) {
-  draft.device = with_reserves(device, draft.program, request.mesh);
+  draft.device = with_reserves(device, draft.program, *draft.catalog, request.mesh);
   StageFit fit;
   fit.options.recompute = request.recompute;
   fit.options.offload = request.offload;

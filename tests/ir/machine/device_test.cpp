@@ -1,5 +1,6 @@
 #include "ir/machine/device.h"
 #include "ir/builder.h"
+#include "ir/machine/common_device.h"
 #include "passes/analysis/cost_model.h"
 
 #include <doctest/doctest.h>
@@ -95,6 +96,18 @@ TEST_CASE("device: graphs take a reserve by their launches, where a description 
   CHECK(device.with_graphs(1000).reserve_bytes() == device.reserve_bytes() + 4608000);
   device.graph_launch_bytes = 0;
   CHECK(device.with_graphs(1000).reserves.size() == device.reserves.size());
+}
+
+TEST_CASE("device: reserves of kernels are read as they are written, and devices that disagree hold them always") {
+  DeviceDescription device = read("");
+  device.reserves = {{"library", 100, "lib"}, {"context", 7}};
+  Result<DeviceDescription> again = device_from_json(to_json(device));
+  REQUIRE(bool(again));
+  CHECK(again->reserves == device.reserves);
+  DeviceDescription other = device;
+  other.reserves[0] = {"library", 120};
+  CHECK(least_of({device, other}).reserves == std::vector<Reserve>{{"library", 120}, {"context", 7}});
+  CHECK(least_of({device, device}).reserves == device.reserves);
 }
 
 TEST_CASE("device: a description survives being written and read") {

@@ -74,6 +74,15 @@ TEST_SUITE("unit") {
     CHECK(repeats);
   }
 
+  TEST_CASE("program size: what comes with kernels is reserved for programs that may call them") {
+    DeviceDescription device = cpu_device();
+    device.reserves = {{"products", 3000, "onednn"}, {"others", 500, "no_such_kernel"}, {"program", 20}};
+    const CpuCatalog catalog;
+    const Plan plan = llvm::cantFail(compile_training(parsed(layers(2)), {}, device, catalog)).plan;
+    const std::vector<Reserve> held{{"products", 3000, "onednn"}, {"program", 20}};
+    CHECK(plan.device.reserves == held);
+  }
+
   // Eight matrices of adapters have an update each, and the four of B a product with the scale. A chunk more has
   // neither: about as many nodes as are counted, but for slices of the inputs and sums of gradients.
   TEST_CASE("program size: updates and what parameters alone decide are not made again for each chunk") {
