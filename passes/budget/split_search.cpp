@@ -23,7 +23,7 @@ namespace {
 constexpr int turned_tries = 4;  // to find how many transposes there is room for; layouts waste some bytes
 // Minimum budgets for other forms of the whole batch, as shares of what the usual form needs: with gelus that products
 // write, which may have remats; and with copies alone, whose plans need as much.
-constexpr double min_share_of_joined = 0.3, min_share_of_copies = 0.97;
+constexpr double min_share_of_joined = 0.25, min_share_of_copies = 0.97;
 constexpr double max_slowdown_of_usual = 1.5;  // of a plan that fits, up to which no short searches are tried besides
 constexpr size_t smallest_at_once = 2;         // candidates that are searched for the plan that needs least
 // From so many nodes on, layouts take a short search about as long as a whole one, see pack_copies.cpp. With the whole
