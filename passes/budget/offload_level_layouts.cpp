@@ -207,7 +207,7 @@ std::optional<Trial> OffloadLevelSearch::least_of(FunctionSearch& function, int6
     return LayoutNeed{is_above_host(trial.layout()), trial.layout().compared_bytes()};
   };
   const auto live_bytes = [&](size_t i) {
-    measure(trials[i], std::numeric_limits<int64_t>::max(), LayoutSearch::Greedy);
+    measure(trials[i], 0, LayoutSearch::Greedy);  // no layout is within nothing, so none is looked for yet
     return trials[i].layout().live_bytes;
   };
   const auto place = [&](size_t i) {
