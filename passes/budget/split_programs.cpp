@@ -60,13 +60,12 @@ Status SplitPrograms::derive(bool with_long) {
   }
   const std::vector<ValueId> regions =
       request_.split == 0 && request_.split_regions ? chosen_regions() : regions_to_try(forward_.graph);
-  std::vector<JobProgramList> of_region(regions.size());
+  std::vector<RegionSplits> of_region(regions.size());
   parallel_for(regions.size(), [&](size_t i) { of_region[i] = split_behind(regions[i], with_long); });
   for (size_t i = 0; i < regions.size(); ++i) {
-    JobProgramList& some = of_region[i];
+    JobProgramList& some = of_region[i].programs;
     for (const std::unique_ptr<JobProgram>& split : some) split->region = i;
-    if (!with_long && !some.empty() && some.front()->is_long) long_regions_.push_back(i);
-    llvm::erase_if(some, [&](const auto& program) { return program->is_long && !with_long; });
+    if (of_region[i].is_long) long_regions_.push_back(i);
     std::move(some.begin(), some.end(), std::back_inserter(worthwhile_));
   }
   // Chunks that the caller asked for are kept whatever they need.
@@ -87,23 +86,31 @@ std::vector<ValueId> SplitPrograms::chosen_regions() const {
 }
 
 // One program per chunk count that is not too long; none where an op behind the value wants the whole batch. More
-// chunks make longer programs.
-JobProgramList SplitPrograms::split_behind(ValueId from, bool with_long) const {
+// chunks make longer programs, and the fewest make one that is longer than the whole batch's.
+SplitPrograms::RegionSplits SplitPrograms::split_behind(ValueId from, bool with_long) const {
   const auto whole = static_cast<double>(nodes_of(whole_.derived->draft.program));
   const double repeated =
       static_cast<double>(nodes_of_rows(whole_.derived->draft.program)) * share_behind(forward_.graph, from);
   const double most = most_nodes();
-  JobProgramList splits;
+  const bool are_all_long = whole > static_cast<double>(max_nodes_searched_whole);
+  RegionSplits splits;
   for (int64_t chunks : chunks_to_try(forward_.graph.type(from).shape[0], request_.split)) {
     if (request_.split == 0 && whole + static_cast<double>(chunks - 1) * repeated > most) break;
+    if (are_all_long && !with_long) {
+      splits.is_long = true;
+      break;
+    }
     Result<std::unique_ptr<JobProgram>> split = programs_.split_program({from, chunks});
     if (!split) {
       llvm::consumeError(split.takeError());
       continue;
     }
-    splits.push_back(std::move(*split));
-    if (splits.back()->is_long && !with_long) break;
-    if (request_.split == 0 && !may_be_worthwhile_with_more(*splits.back())) break;
+    if ((*split)->is_long && !with_long) {
+      splits.is_long = splits.programs.empty();
+      break;
+    }
+    splits.programs.push_back(std::move(*split));
+    if (request_.split == 0 && !may_be_worthwhile_with_more(*splits.programs.back())) break;
   }
   return splits;
 }

@@ -29,7 +29,11 @@ class SplitPrograms {
 
  private:
   std::vector<ValueId> chosen_regions() const;
-  JobProgramList split_behind(ValueId from, bool with_long) const;
+  struct RegionSplits {
+    JobProgramList programs;
+    bool is_long = false;  // even the fewest chunks are too long for states on the host, and such were not asked for
+  };
+  RegionSplits split_behind(ValueId from, bool with_long) const;
   bool may_be_worthwhile_with_more(const JobProgram& split) const;
   double most_nodes() const;
 
