@@ -62,7 +62,11 @@ class Alternatives {
                                      &Alternatives::micro_batches,
                                      &Alternatives::several_cards};
     std::vector<Alternatives> of_kind(std::size(kinds), *this);
-    parallel_for(of_kind.size(), [&](size_t i) { (of_kind[i].*kinds[i])(); });
+    // From the last on, since these plan several jobs each and take longest.
+    parallel_for(of_kind.size(), [&](size_t i) {
+      const size_t kind = of_kind.size() - 1 - i;
+      (of_kind[kind].*kinds[kind])();
+    });
     for (Alternatives& each : of_kind) std::move(each.found_.begin(), each.found_.end(), std::back_inserter(found_));
     // What needs as much, as far as anyone reads it, is no help.
     const int64_t needs_bytes = round_up_readable(smallest_.promised_bytes());

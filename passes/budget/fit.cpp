@@ -183,17 +183,26 @@ Result<std::optional<Plan>> BudgetFitter::fastest(int64_t budget_bytes, double e
   return best;
 }
 
-// Of the levels that are searched. Bounds show which is likely to need least, and which cannot. With fewer states on
-// the host a step does not need less: what stays on the device takes its bytes at every peak.
-Result<std::optional<Plan>> BudgetFitter::smallest(int64_t budget_bytes, int64_t enough_bytes) {
-  if (!searches()) return with_budget(plain_, budget_bytes);
+// The levels that are searched, the one that may need least first, and of several that one with most on the host.
+std::vector<size_t> BudgetFitter::searched_by_min_bytes() {
   std::vector<size_t> searched;
   for (size_t i = levels_.size(); i-- > 0;)
     if (levels_[i].source == i) searched.push_back(i);
   llvm::stable_sort(searched, [&](size_t a, size_t b) { return search_of(a).min_bytes() < search_of(b).min_bytes(); });
+  return searched;
+}
+
+void BudgetFitter::prepare_smallest(int64_t budget_bytes) {
+  if (searches()) search_of(searched_by_min_bytes().front()).prepare_smallest(budget_bytes);
+}
+
+// Of the levels that are searched. Bounds show which is likely to need least, and which cannot. With fewer states on
+// the host a step does not need less: what stays on the device takes its bytes at every peak.
+Result<std::optional<Plan>> BudgetFitter::smallest(int64_t budget_bytes, int64_t enough_bytes) {
+  if (!searches()) return with_budget(plain_, budget_bytes);
   std::optional<Plan> best;
   size_t level_of_best = 0;
-  for (size_t i : searched) {
+  for (size_t i : searched_by_min_bytes()) {
     if (search_of(i).min_bytes() >= enough_bytes) break;
     if (best && is_within_host_budget(*best) && i < level_of_best) continue;
     Result<std::optional<Plan>> plan = search_of(i).smallest(budget_bytes, enough_bytes);

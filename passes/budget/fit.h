@@ -32,6 +32,8 @@ class BudgetFitter {
   Result<std::optional<Plan>> fastest(int64_t budget_bytes, double enough_us);
   Result<std::optional<Plan>> smallest(int64_t budget_bytes,
                                        int64_t enough_bytes = std::numeric_limits<int64_t>::max());
+  // Searches what `smallest` starts from, whatever is enough.
+  void prepare_smallest(int64_t budget_bytes);
   // No plan needs fewer bytes of the device.
   int64_t min_bytes();
 
@@ -46,6 +48,7 @@ class BudgetFitter {
                                                   int64_t plain_bytes);
   size_t searched_before(size_t level) const;
   int64_t min_bytes_up_to(size_t level);
+  std::vector<size_t> searched_by_min_bytes();
   bool is_out_of_question(size_t level, int64_t budget_bytes, double enough_us);
   OffloadLevelSearch& search_of(size_t level);
   bool searches() const { return options_.recompute || options_.offload; }

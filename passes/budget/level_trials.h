@@ -92,7 +92,7 @@ struct FunctionSearch {
   std::vector<OrderVariant> orders;
   std::vector<Trial> options;  // a heap, the next to try on top
   Trial chosen = {};
-  bool searched = false;
+  bool searched = false, has_all_groups = false;
 };
 
 bool has_copies(const RematProblem& problem);

@@ -184,8 +184,9 @@ void OffloadLevelSearch::add_missing(OrderVariant& order, llvm::ArrayRef<RematPl
 }
 
 // All plans of groups, also those above the highest budget that may need as little as the lowest. Kinds of plans are
-// searched beside each other.
+// searched beside each other, those with copies first, since they take longest.
 void OffloadLevelSearch::search_all_groups(FunctionSearch& function) const {
+  if (std::exchange(function.has_all_groups, true)) return;
   struct Kind {
     OrderVariant& order;
     size_t kind;
@@ -202,9 +203,15 @@ void OffloadLevelSearch::search_all_groups(FunctionSearch& function) const {
         if (order.grouped[kind].groups->lowest_bytes(group) <= highest_allowance()) groups.push_back(group);
       kinds.push_back({order, kind, std::move(groups), {}});
     }
+  std::vector<Kind*> longest_first;
+  for (Kind& each : kinds) longest_first.push_back(&each);
+  llvm::stable_sort(longest_first, [](const Kind* a, const Kind* b) {
+    return a->searched().problem().offloads.size() > b->searched().problem().offloads.size();
+  });
   parallel_for(kinds.size(), [&](size_t i) {
-    for (size_t group : kinds[i].groups) static_cast<void>(kinds[i].searched().plans(group));
-    kinds[i].close = kinds[i].searched().close_plans();
+    Kind& each = *longest_first[i];
+    for (size_t group : each.groups) static_cast<void>(each.searched().plans(group));
+    each.close = each.searched().close_plans();
   });
   for (Kind& each : kinds) {
     for (size_t group : each.groups)

@@ -186,6 +186,15 @@ void OffloadLevelSearch::drop_bounds() {
       for (GroupedPlans& plans : order.grouped) plans.bound_us.reset();
 }
 
+void OffloadLevelSearch::prepare_smallest(int64_t budget_bytes) {
+  allowance_ = allowance(budget_bytes);
+  hidden_us_ = 0;
+  for (FunctionSearch& function : functions_) {
+    start(function);
+    if (function.searched) search_all_groups(function);
+  }
+}
+
 Result<std::optional<Plan>> OffloadLevelSearch::smallest(int64_t budget_bytes, int64_t enough_bytes) {
   allowance_ = allowance(budget_bytes);
   hidden_us_ = 0;

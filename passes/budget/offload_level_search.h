@@ -58,6 +58,8 @@ class OffloadLevelSearch {
   Result<std::optional<Plan>> fastest(int64_t budget_bytes, double enough_us, double hidden_us = 0);
   // Where there is no such plan, the one that needs least; none where every plan found needs `enough_bytes` or more.
   Result<std::optional<Plan>> smallest(int64_t budget_bytes, int64_t enough_bytes);
+  // Searches what `smallest` starts from, whatever is enough.
+  void prepare_smallest(int64_t budget_bytes);
   // The plan that was found last, with what was decided for it.
   Plan explained(Plan plan) const;
 

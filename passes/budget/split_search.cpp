@@ -80,8 +80,8 @@ class SplitSearch {
 
  private:
   // The fastest plan within the budget; where there is none, the one that needs least. None where nothing is faster
-  // than is asked for. Transposes of stored codes become states where there is room for them beside a step without
-  // remats and copies; these would cost what transposes as states save.
+  // than is asked for. Transposes of stored codes become states where there is room for them beside a step
+  // without remats and copies; these would cost what transposes as states save.
   Result<std::optional<Plan>> within(int64_t budget_bytes) {
     const bool is_plain = whole_->plain().promised_bytes() <= budget_bytes;
     if (made_transposes_ > 0 && is_plain) return whole_with_stored(budget_bytes);
@@ -337,10 +337,20 @@ class SplitSearch {
     if (is_short_search_worth_it(best, budget_bytes))
       if (Status s = consider_short(budget_bytes, best, short_candidates)) return s;
     if ((best && is_within_budget(*best)) || !wants_smallest()) return Status::success();
-    llvm::ArrayRef<const JobProgram*> first = short_candidates, second = candidates;
-    if (nodes_of(whole_->derived->draft.program) >= nodes_of_whole_first) std::swap(first, second);
-    if (Status s = consider_smallest(first, budget_bytes, best)) return s;
-    return consider_smallest(second, budget_bytes, best);
+    if (nodes_of(whole_->derived->draft.program) < nodes_of_whole_first) {
+      if (Status s = consider_smallest(short_candidates, budget_bytes, best)) return s;
+      return consider_smallest(candidates, budget_bytes, best);
+    }
+    // What short searches start from does not depend on what is found before.
+    std::optional<Status> searched;
+    parallel_for(2, [&](size_t i) {
+      if (i == 0)
+        searched.emplace(consider_smallest(candidates, budget_bytes, best));
+      else
+        prepare_smallest(short_candidates, budget_bytes);
+    });
+    if (*searched) return std::move(*searched);
+    return consider_smallest(short_candidates, budget_bytes, best);
   }
 
   // A refusal of a smaller budget may name what the whole batch needs where more calls have less workspace.
@@ -379,6 +389,12 @@ class SplitSearch {
       if (Status s = consider_smallest_at_once(some, budget_bytes, enough_bytes, best)) return s;
     }
     return Status::success();
+  }
+
+  static void prepare_smallest(llvm::ArrayRef<const JobProgram*> candidates, int64_t budget_bytes) {
+    for (const JobProgram* candidate : candidates)
+      if (may_fit(candidate->options, candidate->plain(), budget_bytes))
+        candidate->plans->prepare_smallest(budget_bytes);
   }
 
   // `best` becomes the candidate's fastest plan within the budget where that is faster.
