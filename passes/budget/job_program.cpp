@@ -65,7 +65,7 @@ Result<std::unique_ptr<JobProgram>> JobPrograms::make(const SplitChoice& choice,
   made->options.offload = request_.offload;
   made->options.search_seconds *= request_.effort * effort;
   made->options.is_one_of_many = request_.is_one_of_many;
-  made->options.is_short = request_.is_short && tries_many();
+  made->options.is_short = request_.is_short && tries_less_of(draft.program);
   made->options.explains = !request_.is_short;
   made->is_long = choice.chunks > 1 && nodes_of(draft.program) > max_nodes_searched_whole;
   if (made->is_long) {
@@ -81,6 +81,10 @@ Result<std::unique_ptr<JobProgram>> JobPrograms::make(const SplitChoice& choice,
   return made;
 }
 
+bool JobPrograms::tries_less_of(const Program& program) const {
+  return tries_many() || nodes_of(program) > max_nodes_searched_whole;
+}
+
 Result<std::unique_ptr<JobProgram>> JobPrograms::split_program(const SplitChoice& choice) const {
   return program(choice, forward_.passes.quiet(), split_effort, {});
 }
@@ -94,7 +98,7 @@ std::unique_ptr<JobProgram> JobPrograms::briefly_searched(const JobProgram& usua
   made->derived = usual.derived;
   made->options = usual.options;
   made->options.search_seconds *= short_effort;
-  made->options.is_short = tries_many();
+  made->options.is_short = tries_less_of(usual.derived->draft.program);
   made->input.emplace(*usual.input);
   made->input->placement_seconds *= short_effort;
   return made;

@@ -49,10 +49,11 @@ class JobPrograms {
   Result<std::unique_ptr<JobProgram>> short_program(const JobProgram& usual) const;
   // The same program with a short search for remats alone, whatever may be on the host.
   Result<std::unique_ptr<JobProgram>> program_with_remats(const JobProgram& form) const;
-  // Then a short search tries less of each.
   bool tries_many() const { return request_.split < 1; }
 
  private:
+  // Whether a short search does: where there are many programs, or where one is so long that it takes seconds.
+  bool tries_less_of(const Program& program) const;
   Result<std::unique_ptr<JobProgram>> make(const SplitChoice& choice, PassManager passes, double effort, CallKeys lean,
                                            int64_t stored_bytes, PlainForm form) const;
   std::unique_ptr<JobProgram> briefly_searched(const JobProgram& usual) const;
