@@ -171,15 +171,14 @@ std::optional<Trial> OffloadLevelSearch::next(FunctionSearch& function, double t
   return std::nullopt;
 }
 
-// The next trial, and of those right behind it up to `count` in all whose times are known.
+// The next trials, up to `count` of them, or up to one whose layout is known, since that takes no time to try.
 std::vector<Trial> OffloadLevelSearch::next_trials(FunctionSearch& function, double too_long_us, size_t count) {
   std::vector<Trial> trials;
-  if (const std::optional<Trial> first = next(function, too_long_us)) trials.push_back(*first);
-  const auto is_known = [&](const Trial& trial) {
-    return trial.us < too_long_us && !is_group(trial) && !is_bound(trial);
-  };
-  while (!trials.empty() && trials.size() < count && !function.options.empty() && is_known(function.options.front()))
-    trials.push_back(pop(function));
+  while (trials.size() < count && (trials.empty() || !trials.back().packed)) {
+    const std::optional<Trial> trial = next(function, too_long_us);
+    if (!trial) break;
+    trials.push_back(*trial);
+  }
   return trials;
 }
 
