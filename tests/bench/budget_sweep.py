@@ -200,7 +200,7 @@ def unpacked(model, folder):
         into.mkdir()
         with tarfile.open(model) as archive:
             archive.extractall(into, filter="data")
-    return str(next(into.rglob("*.onnx")))
+    return str(min(into.rglob("*.onnx")))
 
 
 def options_of(path):
