@@ -91,9 +91,9 @@ struct Rates {
 };
 constexpr Rates grouped_rates{{0.6, 0.5, 0.6}, {0.13, 0.13, 0.13}};
 constexpr Rates run_rates{{0.48, 0.49, 0.575}, {1.28, 1.46, 0.91}};
-constexpr Rates band_rates{{0.87, 0.87, 0.86}, {0.345, 0.345, 0.26}, {4, 4, 15}};
-constexpr Rates depthwise_run_rates{{0.98, 0.98, 1.0}, {0.75, 0.75, 2.6}, {12, 12, 27.5}};
-// Windows load pixels while they multiply, so that both together take less than their shares alone.
+constexpr Rates band_rates{{0.82, 0.82, 1.29}, {0.39, 0.39, 0.142}, {4, 4, 6}};
+// These two copy pixels while they multiply, so that both together take less than their shares alone.
+constexpr Rates depthwise_run_rates{{1.21, 1.21, 1.16}, {0.61, 0.61, 0.74}, {6, 6, 5.6}};
 constexpr Rates window_rates{{1.1, 1.0, 0.95}, {0.285, 0.34, 0.3}};
 constexpr Rates depthwise_rates{{0.6, 0.6, 0.6}, {0.045, 0.045, 0.033}};
 
@@ -188,16 +188,17 @@ double depthwise_bands_us(const OpCall& call, const DeviceDescription& device) {
   return predicted<pass>(call, device, band_rates, tflops, products * terms_of_product, 0, spread_of(t));
 }
 
-// Whole steps of the run, zeros and all.
+// Whole steps of the run, zeros and all, of whose columns some warps may have none.
 template <ConvPass pass>
 double depthwise_runs_us(const OpCall& call, const DeviceDescription& device) {
   const Types results = llvm::cantFail(infer(call));
   const ConvolutionSizes c = sizes_of<pass>(call, results);
   constexpr bool is_weight_gradient = pass == ConvPass::WeightGradient;
   constexpr double terms_of_product = 16 * 8 * 16;
-  const auto us = [&](const cuda::DepthwiseRuns& p) {
+  const auto us = [&](const auto& p) {
+    const int warps = p.threads / 32, busy_warps = warps / p.row_units * p.row_units;
     const auto steps = static_cast<double>(p.blocks() * p.block_steps);
-    const double bytes = 2 * 2 * steps * p.step_rows * p.columns * p.slots;
+    const double bytes = 2 * 2 * steps * p.step_rows * p.columns * p.slots * warps / busy_warps;
     const double products = steps * p.slots * (p.step_rows / p.parts / 2) * c.kernel[0];
     const Parts parts = parts_of(device, depthwise_run_rates, pass, device.matmul_tflops_for(DType::BF16), bytes,
                                  products * terms_of_product);

@@ -67,7 +67,7 @@ TEST_SUITE("unit") {
     const Type wide(DType::BF16, {96, 3, 3, 24}), dots(DType::BF16, {96, 7, 7, 1});
     CHECK(first("conv", attrs_of(4, 1, 1), {x, wide}) == "grouped_runs");
     CHECK(first("conv", attrs_of(4, 1, 2), {x, wide}) == "grouped_runs");
-    CHECK(first("conv", attrs_of(96, 3, 1), {x, dots}) == "depthwise_mma");
+    CHECK(first("conv", attrs_of(96, 3, 1), {x, dots}) == "depthwise_runs");
     CHECK(first("conv", attrs_of(96, 1, 2), {x, Type(DType::BF16, {96, 3, 3, 1})}) == "depthwise_windows");
     CHECK(first("conv", attrs_of(96, 1, 3), {x, Type(DType::BF16, {96, 3, 3, 1})}) == "depthwise");
     Attrs of_x = attrs_of(4, 1, 2), of_w = of_x;
@@ -92,14 +92,20 @@ TEST_SUITE("unit") {
       int64_t size, channels, kernel;
       double us[3][2];  // of y, dx and dw by each kernel
     };
-    for (const Shape& s : {Shape{112, 32, 3, {{80, 82}, {79, 81}, {109, 92}}},
-                           {56, 144, 3, {{134, 102}, {136, 102}, {150, 115}}},
-                           {28, 240, 5, {{62, 56}, {61, 56}, {77, 65}}},
-                           {14, 672, 5, {{40, 46}, {40, 46}, {63, 64}}},
-                           {56, 96, 7, {{92, 78}, {92, 78}, {113, 87}}},
-                           {28, 192, 7, {{55, 48}, {55, 48}, {70, 60}}},
-                           {14, 384, 7, {{35, 44}, {36, 43}, {53, 57}}},
-                           {7, 768, 7, {{24, 33}, {24, 33}, {39, 51}}}}) {
+    for (const Shape& s : {Shape{112, 32, 3, {{79, 65}, {79, 65}, {109, 72}}},
+                           {112, 64, 3, {{186, 124}, {186, 124}, {212, 129}}},
+                           {56, 144, 3, {{137, 82}, {136, 82}, {151, 91}}},
+                           {28, 240, 3, {{55, 42}, {55, 42}, {76, 44}}},
+                           {14, 480, 3, {{30, 24}, {30, 24}, {42, 28}}},
+                           {7, 960, 3, {{17.7, 16.2}, {17.7, 16.2}, {24, 20}}},
+                           {28, 240, 5, {{63, 47}, {63, 47}, {77, 47}}},
+                           {28, 120, 5, {{36, 28}, {35, 28}, {45, 32}}},
+                           {14, 672, 5, {{40, 36}, {40, 36}, {64, 38}}},
+                           {7, 1152, 5, {{28, 34}, {27, 34}, {48, 37}}},
+                           {56, 96, 7, {{93, 66}, {92, 66}, {114, 69}}},
+                           {28, 192, 7, {{56, 42}, {55, 42}, {70, 45}}},
+                           {14, 384, 7, {{36, 40}, {35, 40}, {53, 41}}},
+                           {7, 768, 7, {{24, 27}, {24, 27}, {39, 33}}}}) {
       const int64_t pad = s.kernel / 2;
       const Type x(DType::BF16, {128, s.size, s.size, s.channels}), w(DType::BF16, {s.channels, s.kernel, s.kernel, 1});
       const Attrs attrs{{"channels_last", int64_t{1}}, {"groups", s.channels}, {"pads", Ints{pad, pad, pad, pad}}};
@@ -112,14 +118,14 @@ TEST_SUITE("unit") {
       for (int pass = 0; pass < 3; ++pass) {
         const auto& [op, of_pass, other] = calls[pass];
         const OpCall call(get_op(op), *of_pass, {&x, other});
-        INFO(op, " of ", s.size, " pixels and ", s.channels, " channels");
+        INFO(std::string(op), " of ", s.size, " pixels and ", s.channels, " channels");
         const auto candidates = CudaCatalog(h200).candidates(call.op, call, llvm::cantFail(infer(call)));
         const double(&us)[2] = s.us[pass];
         if (std::abs(us[1] / us[0] - 1) > 0.06) CHECK(candidates.front().name == names[us[1] < us[0]]);
         for (const KernelCandidate& kernel : candidates)
           for (int i = 0; i < 2; ++i)
             if (kernel.name == names[i])
-              CHECK(kernel.predicted_us == doctest::Approx(us[i]).epsilon(i == 0 ? 0.17 : 0.1));
+              CHECK(kernel.predicted_us == doctest::Approx(us[i]).epsilon(i == 0 ? 0.21 : 0.11));
       }
     }
   }

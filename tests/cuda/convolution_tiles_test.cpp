@@ -409,7 +409,7 @@ TEST_SUITE("unit") {
         INFO(kernel, " taps, ", size, " pixels");
         for (bool gradient : {false, true}) {
           const DepthwiseOutputRuns p(c, gradient);
-          const int64_t blocks = DepthwiseOutputRuns::blocks_of_processor(kernel);
+          constexpr int64_t blocks = DepthwiseOutputRuns::blocks_of_processor;
           CHECK(blocks * (p.shared_bytes(c) + 1024) <= 228 << 10);
           CHECK(p.blocks() <= 132 * blocks);
         }

@@ -1,7 +1,6 @@
 #include "kernels/cuda/common/box_copy.cuh"
 
 #include "kernels/cuda/common/matrix_boxes.cuh"
-#include "kernels/cuda/common/pixel_boxes.cuh"
 #include "kernels/cuda/common/short_boxes.cuh"
 
 #include <cuda_runtime_api.h>
@@ -70,15 +69,6 @@ cudaError_t map_short_rows(CUtensorMap& map, const void* tensor, int64_t batch, 
                    {depth * element_bytes, size(step * element_bytes), size(rows * step * element_bytes)},
                    {depth, 1, static_cast<cuuint32_t>(box_rows), 1}, CU_TENSOR_MAP_SWIZZLE_64B,
                    CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
-}
-
-cudaError_t map_pixels(CUtensorMap& map, const void* tensor, int64_t batch, int64_t rows, int64_t columns,
-                       int64_t channels, int box_channels, int box_columns) {
-  const int64_t pixel = channels * element_bytes;
-  return map_boxes(map, tensor, {size(channels), size(columns), size(rows), size(batch)},
-                   {size(pixel), size(columns * pixel), size(rows * columns * pixel)},
-                   {static_cast<cuuint32_t>(box_channels), static_cast<cuuint32_t>(box_columns), 1, 1},
-                   CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
 }
 
 cudaError_t map_matrix(CUtensorMap& map, const void* matrix, int64_t rows, int64_t width, int box_rows) {

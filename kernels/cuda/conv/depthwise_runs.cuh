@@ -1,77 +1,85 @@
 #pragma once
 
-// What depthwise convolutions over runs of rows share: boxes of the run's rows, and planes that are filled with them.
+// What depthwise convolutions over runs of rows share: planes that are filled with them.
 
-#include "kernels/cuda/common/pixel_boxes.cuh"
-#include "kernels/cuda/common/warpgroup.cuh"
 #include "kernels/cuda/conv/depthwise_planes.cuh"
+#include "kernels/cuda/conv/depthwise_rows.cuh"
 #include "kernels/cuda/conv/depthwise_runs.h"
 
 namespace plimsoll::cuda {
 
-// A row of the run: its images, and the row there, of which those from the image's end on are zeros.
-struct RowOfRun {
-  int group, y;
+// A lane's pixels in a unit of the rows of planes, which has 8 columns of one of the images side by side: `units` units
+// of the block's channels, `image_units` units of columns of an image.
+template <typename T>
+__device__ PixelColumn<T> pixels_of_unit(T* tensor, const int (&image)[2], const DepthwiseRuns& p, int unit,
+                                         int image_units, int first_x, int width, int units, int first_channel,
+                                         int batch) {
+  const int lane = static_cast<int>(threadIdx.x) % warp_threads, side = unit / image_units;
+  const int of_image = (unit - side * image_units) * unit_channels + lane / 4;
+  return PixelColumn<T>(tensor, image, side, first_x + of_image, of_image < width && lane % 4 < units, batch,
+                        p.units * unit_channels, first_channel + lane % 4 * unit_channels);
+}
 
-  __device__ RowOfRun(const DepthwiseRuns& p, int row) {
-    group = static_cast<int>(static_cast<unsigned>(row) / static_cast<unsigned>(p.row_period));
-    y = row - group * p.row_period;
-  }
-  __device__ void advance(const DepthwiseRuns& p, int rows) {
-    y += rows;
-    while (y >= p.row_period) y -= p.row_period, ++group;
+// The unit of a plane's rows that a warp works on, and which rows: in turn with the other warps of that unit.
+struct WarpUnit {
+  int unit, first, step;
+
+  __device__ WarpUnit(int units, int warps) {
+    const int warp = static_cast<int>(threadIdx.x) / warp_threads, number = warp / units;
+    step = warps / units;
+    unit = warp - number * units;
+    first = number < step ? number : DepthwiseRuns::step_rows;
   }
 };
 
-// The columns of a tile in its tensor, whose first rows are zeros where `first_row` is negative.
-struct RowBoxes {
-  const CUtensorMap& map;
-  int first_channel, first_column, first_row, columns;  // columns: of an image
+// Rows of a tensor on their way into planes: a lane turns into rows of planes what it has copied itself.
+template <typename T>
+struct PlaneRows {
+  WarpUnit at;
+  PixelColumn<const T> pixels;
+  int line, row_units;    // line: elements of a row of the tensor
+  uint4 *copied, *plane;  // the lane's, of the first row
 
-  // Starts the copies of rows of the run, by the threads of one warp.
-  __device__ void start(uint4* stage, const DepthwiseRuns& p, int row, int rows, Barrier* barrier) const {
-    const int box_units = columns * DepthwiseRuns::block_units;
-    for (int i = static_cast<int>(threadIdx.x) % warp_threads; i < rows * p.images; i += warp_threads) {
-      const int down = i / p.images, image = i - down * p.images;
-      const RowOfRun from(p, row + down);
-      copy_box(stage + i * box_units, map, first_channel, first_column, from.y + first_row,
-               from.group * p.images + image, barrier);
+  __device__ PlaneRows(const WarpUnit& place, const PixelColumn<const T>& column, int of_line, int units, uint4* stage,
+                       uint4* planes, int plane_units)
+      : at(place), pixels(column), line(of_line), row_units(units) {
+    const int lane = static_cast<int>(threadIdx.x) % warp_threads;
+    copied = stage + at.unit * warp_threads + lane;
+    plane = planes + lane * plane_units + at.unit;
+  }
+  __device__ uint4* vector(int row) const { return copied + row * row_units * warp_threads; }
+  __device__ void copy(int row, int numbers) const {
+    const int number = __shfl_sync(whole_warp, numbers, row);
+    copy_in_line_async(vector(row), pixels.at(number, line), pixels.has(number));
+  }
+  __device__ void copy_all(int numbers) const {
+    for (int row = at.first; row < DepthwiseRuns::step_rows; row += at.step) copy(row, numbers);
+  }
+  __device__ void put(uint4* to, const uint4& from) const {
+    store_matrices_transposed<4>(to, {from.x, from.y, from.z, from.w});
+  }
+  // Loads the rows above the first step's, of which there are `count`.
+  template <int count>
+  __device__ void load_above(uint4 (&above)[count], int numbers) const {
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      const int row = at.first + i * at.step, number = __shfl_sync(whole_warp, numbers, row);
+      const bool here = row < count && pixels.has(number);
+      above[i] = here ? __ldg(reinterpret_cast<const uint4*>(pixels.at(number, line))) : uint4{0, 0, 0, 0};
     }
   }
-  __device__ int bytes(const DepthwiseRuns& p, int rows) const {
-    return rows * p.images * columns * DepthwiseRuns::slots * 2;
+  template <int count>
+  __device__ void put_above(const uint4 (&above)[count]) const {
+#pragma unroll
+    for (int i = 0; i < count; ++i)
+      if (const int row = at.first + i * at.step; row < count) put(plane + row * row_units, above[i]);
   }
 };
 
-// A walk over units of rows of a ring: every warp-th unit of the rows from `row` on, row by row.
-struct RingWalk {
-  int row, unit;
-
-  __device__ RingWalk(int first_row, int row_units, int ring) : row(first_row), unit(0) {
-    advance(static_cast<int>(threadIdx.x) / warp_threads, row_units, ring);
-  }
-  // Gives the rows that were gone down.
-  __device__ int advance(int units, int row_units, int ring) {
-    int down = 0;
-    unit += units;
-    while (unit >= row_units) unit -= row_units, ++down;
-    row += down;
-    while (row >= ring) row -= ring;
-    return down;
-  }
-};
-
-// Turns `rows` rows of a stage into rows of the planes. `lane_plane` is the plane of this lane's slot.
-template <int warps>
-__device__ void fill_rows(uint4* lane_plane, const uint4* stage, int row_units, int first_row, int ring, int rows) {
-  const int warp = static_cast<int>(threadIdx.x) / warp_threads, lane = static_cast<int>(threadIdx.x) % warp_threads;
-  RingWalk to(first_row, row_units, ring);
-#pragma unroll 4
-  for (int i = warp; i < rows * row_units; i += warps) {
-    const uint4 vector = stage[i * warp_threads + lane];
-    store_matrices_transposed<4>(lane_plane + to.row * row_units + to.unit, {vector.x, vector.y, vector.z, vector.w});
-    to.advance(warps, row_units, ring);
-  }
+// What the last spot of a plane's last row reads behind it times zeros must be numbers.
+__device__ inline void clear_ends(uint4* planes, int plane_units, int used_units) {
+  for (int slot = static_cast<int>(threadIdx.x); slot < DepthwiseRuns::slots; slot += static_cast<int>(blockDim.x))
+    for (int i = used_units; i < plane_units; ++i) planes[slot * plane_units + i] = uint4{0, 0, 0, 0};
 }
 
 // Where a spot of a product's operand lies: parts of a step's rows, images and spots there, in this order. Spots that

@@ -8,7 +8,7 @@
 namespace plimsoll::cuda {
 
 // Images lie one below the other in one run of rows, in which zeros follow each image. A block goes down a part of the
-// run with 32 channels of some columns: the copy engine brings the rows of a step, which become planes of one channel
+// run with 32 channels of some columns: the rows of a step are copied ahead and become planes of one channel
 // each, rings that hold a step's rows and those above that its taps reach. A row of a plane has the same row of some
 // images side by side, each in `period` columns. Results are made 8 columns at a time, a spot.
 struct DepthwiseRuns {
@@ -66,7 +66,7 @@ struct DepthwiseRuns {
   constexpr int spots() const { return images * image_spots; }
   static constexpr int ring_rows(const ConvolutionSizes& c) { return step_rows + c.kernel[0] - 1; }
   int64_t blocks() const { return int64_t{splits} * unit_blocks * column_tiles; }
-  // Of a stage that the copy engine fills, and of the planes, in units of 16 bytes.
+  // Of the rows that are copied, and of the planes, in units of 16 bytes.
   constexpr int64_t stage_units() const { return int64_t{step_rows} * columns * block_units; }
   constexpr int64_t planes_units() const { return int64_t{slots} * plane_units; }
 
@@ -80,23 +80,22 @@ struct DepthwiseRuns {
   }
 };
 
-// conv and conv_dx: results take the place of the pixels they were made of. Behind the planes lie the barrier of the
-// stage, words of two neighbouring weights for each plane and once more as zeros, and the planes' biases.
+// conv and conv_dx: results take the place of the pixels they were made of. Behind the planes lie words of two
+// neighbouring weights for each plane and once more as zeros, and the planes' biases.
 struct DepthwiseOutputRuns : DepthwiseRuns {
-  static constexpr int threads = 256;
+  static constexpr int threads = 256, blocks_of_processor = 2;
 
   DepthwiseOutputRuns(const ConvolutionSizes& c, bool is_gradient)
-      : DepthwiseRuns(c, is_gradient, blocks_of_processor(c.kernel[0])) {}
-  static constexpr int blocks_of_processor(int) { return 2; }
+      : DepthwiseRuns(c, is_gradient, blocks_of_processor) {}
   int64_t shared_bytes(const ConvolutionSizes& c) const {
-    return (stage_units() + planes_units() + 1) * 16 + int64_t{slots + 1} * c.kernel[0] * (c.kernel[1] + 1) * 4 +
+    return (stage_units() + planes_units()) * 16 + int64_t{slots + 1} * c.kernel[0] * (c.kernel[1] + 1) * 4 +
            int64_t{slots} * 4;
   }
 };
 
-// conv_dw: planes of x and behind them of dy, which has no columns but those of spots. Two stages.
+// conv_dw: planes of x and behind them of dy, which has no columns but those of spots.
 struct DepthwiseWeightRuns : DepthwiseRuns {
-  static constexpr int threads = 512, stages = 2;
+  static constexpr int threads = 512;
 
   int dy_plane_units;
 
@@ -105,18 +104,18 @@ struct DepthwiseWeightRuns : DepthwiseRuns {
   constexpr int64_t dy_stage_units() const { return int64_t{step_rows} * spots() * spot * block_units; }
   int64_t parts_of_sums() const { return int64_t{splits} * column_tiles; }
   int64_t workspace_bytes(const ConvolutionSizes& c) const { return parts_of_sums() * c.weights() * 4; }
-  // Sums of 16 x 8 terms for each row of taps lie there in the end. The barriers of the stages come last.
-  constexpr int64_t used_units(int kernel) const {
-    const int64_t used = stages * (stage_units() + dy_stage_units()) + planes_units() + int64_t{slots} * dy_plane_units;
-    return std::max<int64_t>(used, int64_t{slots} * kernel * (16 * 8 * 4 / 16));
+  // Sums of 16 x 8 terms for each row of taps lie there in the end.
+  int64_t shared_bytes(const ConvolutionSizes& c) const {
+    const int64_t units_used = stage_units() + dy_stage_units() + planes_units() + int64_t{slots} * dy_plane_units;
+    return std::max(units_used * 16, int64_t{slots} * c.kernel[0] * (16 * 8 * 4));
   }
-  int64_t shared_bytes(const ConvolutionSizes& c) const { return (used_units(c.kernel[0]) + stages) * 16; }
 };
 
-// What depthwise bands take, whose rows are counted in 32 bits.
+// What depthwise bands take, whose rows and their elements are counted in 32 bits.
 inline bool fits_depthwise_runs(const ConvolutionSizes& c) {
   if (!fits_depthwise_bands(c)) return false;
   constexpr int64_t most = int64_t{1} << 30;
+  if (int64_t{std::max(c.x[1], c.y[1])} * c.groups >= most) return false;
   for (bool gradient : {false, true}) {
     const DepthwiseOutputRuns p(c, gradient);
     if (p.run_rows >= most || p.blocks() >= most) return false;

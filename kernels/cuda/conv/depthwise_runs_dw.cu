@@ -4,8 +4,8 @@
 #include "kernels/cuda/conv/sum_parts.cuh"
 #include "kernels/cuda/conv/unit_tiles.cuh"
 
-// Depthwise conv_dw without strides on the matrix units of Hopper, while the copy engine brings what comes next. A
-// product serves one channel and one row of taps; its terms are up to 8 spots of two rows of pixels, its left operand
+// Depthwise conv_dw without strides on the matrix units, while what comes next is copied. A product serves one channel
+// and one row of taps; its terms are up to 8 spots of two rows of pixels, its left operand
 // has 16 columns of x of each spot and its right one 8 of dy, so that a tap across is a diagonal of the sums. Sums stay
 // in registers. Reads x and dy once, but for the rims of columns' tiles and the rows between two parts of the run.
 
@@ -13,7 +13,7 @@ namespace plimsoll::cuda {
 namespace {
 
 constexpr int threads = DepthwiseWeightRuns::threads, warps = threads / warp_threads;
-constexpr int stages = DepthwiseWeightRuns::stages, step_rows = DepthwiseRuns::step_rows;
+constexpr int step_rows = DepthwiseRuns::step_rows;
 constexpr int slots = DepthwiseRuns::slots, warp_slots = slots / warps;
 constexpr int sum_rows = 16, sum_columns = 8;
 
@@ -64,9 +64,21 @@ __device__ void add_step(float (&sums)[kernel][4], const uint4* x, const uint4* 
   }
 }
 
+// Fills rows of planes from `first_row` of a ring on, and starts the copies of the next rows.
+template <typename T>
+__device__ void fill(const PlaneRows<T>& rows, int first_row, int ring, bool has_next, int next_numbers) {
+#pragma unroll 1
+  for (int row = rows.at.first; row < step_rows; row += rows.at.step) {
+    const int to = first_row + row;
+    rows.put(rows.plane + (to >= ring ? to - ring : to) * rows.row_units, *rows.vector(row));
+    if (has_next) rows.copy(row, next_numbers);
+  }
+}
+
 template <typename T, int kernel, int pairs>
-__device__ void add_run(float* partial, const CUtensorMap& x_map, const CUtensorMap& dy_map,
-                        const DepthwiseWeightRuns& p) {
+__global__ void __launch_bounds__(threads, 1)
+    depthwise_runs_dw_kernel(float* __restrict__ partial, const T* __restrict__ x, const T* __restrict__ dy, int batch,
+                             const __grid_constant__ DepthwiseWeightRuns p) {
   extern __shared__ __align__(128) uint4 shared[];
   constexpr int ring = step_rows + kernel - 1;
   Digits digits{blockIdx.x};
@@ -75,54 +87,43 @@ __device__ void add_run(float* partial, const CUtensorMap& x_map, const CUtensor
   const int column = digits.take(p.column_tiles) * p.width, split = static_cast<int>(digits.rest);
   const int units = min(DepthwiseRuns::block_units, p.units - first_unit), first_channel = first_unit * unit_channels;
   const int thread = static_cast<int>(threadIdx.x), warp = thread / warp_threads, lane = thread % warp_threads;
-  const int64_t x_stage = p.stage_units(), stage_units = x_stage + p.dy_stage_units();
-  uint4* planes = shared + stages * stage_units;
+  uint4 *dy_stage = shared + p.stage_units(), *planes = dy_stage + p.dy_stage_units();
   uint4* dy_planes = planes + p.planes_units();
-  auto* barriers = reinterpret_cast<Barrier*>(shared + p.used_units(kernel));
-
-  if (thread == 0) {
-    for (int i = 0; i < stages; ++i) set_up_barrier(barriers + i, 1);
-    show_barriers_to_copies();
-  }
-  __syncthreads();
   const int first_row = split * p.block_steps * step_rows;
   const int end_row = static_cast<int>(min(p.run_rows, int64_t{first_row} + p.block_steps * step_rows));
-  const RowBoxes x_boxes{x_map, first_channel, column + p.first[1], p.first[0], p.period},
-      dy_boxes{dy_map, first_channel, column, 0, p.image_spots * DepthwiseRuns::spot};
-  const auto start_copies = [&](int stage, int row, int x_rows, int dy_rows) {
-    if (warp != 0) return;
-    if (lane == 0) arrive_with_copies(barriers + stage, x_boxes.bytes(p, x_rows) + dy_boxes.bytes(p, dy_rows));
-    __syncwarp();
-    uint4* to = shared + stage * stage_units;
-    x_boxes.start(to, p, row, x_rows, barriers + stage);
-    dy_boxes.start(to + x_stage, p, row - (kernel - 1), dy_rows, barriers + stage);
-  };
-  // The rows above the first step's come first; stages then take turns.
-  start_copies(0, first_row, kernel - 1, 0);
-  start_copies(1, first_row + kernel - 1, step_rows, step_rows);
-  for (int i = thread; i < p.planes_units() + int64_t{slots} * p.dy_plane_units; i += threads)
-    planes[i] = uint4{0, 0, 0, 0};
-  __syncthreads();
+
+  const int all_channels = p.units * unit_channels;
+  const WarpUnit x_unit(p.row_units, warps), dy_unit(p.spots(), warps);
+  const PlaneRows<T> x_rows(x_unit,
+                            pixels_of_unit(x, p.in, p, x_unit.unit, p.image_units, column + p.first[1], p.period, units,
+                                           first_channel, batch),
+                            p.in[1] * all_channels, p.row_units, shared, planes, p.plane_units);
+  const PlaneRows<T> dy_rows(
+      dy_unit, pixels_of_unit(dy, p.out, p, dy_unit.unit, p.image_spots, column, p.period, units, first_channel, batch),
+      p.out[1] * all_channels, p.spots(), dy_stage, dy_planes, p.dy_plane_units);
+  StepRows of_x(p, first_row), of_dy = of_x;
+  uint4 above[kernel - 1];
+  x_rows.load_above(above, of_x.number(p, p.first[0], p.in[0]));
+  of_x.advance(p, kernel - 1);
+  x_rows.copy_all(of_x.number(p, p.first[0], p.in[0]));
+  dy_rows.copy_all(of_dy.number(p, 0, p.out[0]));
+  commit_copies();
+  clear_ends(planes, p.plane_units, ring * p.row_units);
+  clear_ends(dy_planes, p.dy_plane_units, step_rows * p.spots());
+  x_rows.put_above(above);
 
   const OperandsOfLane at(p, 2 * pairs, ring);
-  uint4 *const lane_plane = planes + lane * p.plane_units, *const lane_dy = dy_planes + lane * p.dy_plane_units;
   float sums[warp_slots][kernel][4] = {};
-  wait_at(barriers, 0);
-  fill_rows<warps>(lane_plane, shared, p.row_units, 0, ring, kernel - 1);
-  __syncthreads();
-  if (first_row + step_rows < end_row) start_copies(0, first_row + step_rows + kernel - 1, step_rows, step_rows);
-  StagePlace<stages> place{1, 0};
   int ring_row = 0;
   const auto below = [&](int rows) { return ring_row + rows >= ring ? ring_row + rows - ring : ring_row + rows; };
   for (int row = first_row; row < end_row; row += step_rows) {
-    wait_at(barriers + place.stage, place.parity);
-    const uint4* stage = shared + place.stage * stage_units;
-    fill_rows<warps>(lane_plane, stage, p.row_units, below(kernel - 1), ring, step_rows);
-    fill_rows<warps>(lane_dy, stage + x_stage, p.spots(), 0, step_rows, step_rows);
+    const bool has_next = row + step_rows < end_row;
+    wait_for_copies<0>();
+    of_x.advance(p, step_rows), of_dy.advance(p, step_rows);
+    fill(x_rows, below(kernel - 1), ring, has_next, of_x.number(p, p.first[0], p.in[0]));
+    fill(dy_rows, 0, step_rows, has_next, of_dy.number(p, 0, p.out[0]));
+    commit_copies();
     __syncthreads();
-    const int next = row + stages * step_rows;
-    if (next < end_row) start_copies(place.stage, next + kernel - 1, step_rows, step_rows);
-    place.advance();
 #pragma unroll
     for (int n = 0; n < warp_slots; ++n) {
       const int slot = warp + n * warps;
@@ -145,28 +146,16 @@ __device__ void add_run(float* partial, const CUtensorMap& x_map, const CUtensor
       }
   __syncthreads();
   constexpr int taps = kernel * kernel;
-  const int64_t channels = int64_t{p.units} * unit_channels;
   for (int i = thread; i < slots * taps; i += threads) {
     const int slot = i / taps, tap = i - slot * taps, down = tap / kernel, across = tap - down * kernel;
-    const int channel = channel_of_slot(slot, DepthwiseRuns::block_units);
-    if (channel >= units * unit_channels) continue;
+    const int of_slot = channel_of_slot(slot, DepthwiseRuns::block_units);
+    if (of_slot >= units * unit_channels) continue;
     const float* of_row = all + (slot * kernel + down) * (sum_rows * sum_columns);
     float total = 0;
 #pragma unroll
     for (int n = 0; n < sum_columns; ++n) total += of_row[(n + across) * sum_columns + n];
-    partial[(part * channels + first_channel + channel) * taps + tap] = total;
+    partial[(int64_t{part} * all_channels + first_channel + of_slot) * taps + tap] = total;
   }
-}
-
-template <typename T, int kernel, int pairs>
-__global__ void __launch_bounds__(threads, 1)
-    depthwise_runs_dw_kernel(float* __restrict__ partial, const __grid_constant__ CUtensorMap x_map,
-                             const __grid_constant__ CUtensorMap dy_map,
-                             const __grid_constant__ DepthwiseWeightRuns p) {
-  if constexpr (has_warpgroups)
-    add_run<T, kernel, pairs>(partial, x_map, dy_map, p);
-  else
-    __trap();
 }
 
 }  // namespace
@@ -174,13 +163,6 @@ __global__ void __launch_bounds__(threads, 1)
 cudaError_t depthwise_runs_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
                               const ConvolutionSizes& sizes, void* workspace, cudaStream_t stream) {
   const DepthwiseWeightRuns p(sizes);
-  CUtensorMap x_map, dy_map;
-  if (const cudaError_t error =
-          map_pixels(x_map, x, sizes.batch, sizes.x[0], sizes.x[1], sizes.groups, slots, p.period))
-    return error;
-  if (const cudaError_t error = map_pixels(dy_map, dy, sizes.batch, sizes.y[0], sizes.y[1], sizes.groups, slots,
-                                           p.image_spots * DepthwiseRuns::spot))
-    return error;
   auto* partial = static_cast<float*>(workspace);
   const auto bytes = static_cast<size_t>(p.shared_bytes(sizes));
   return with_16_bits(type, [&]<typename T>(T*) {
@@ -188,7 +170,8 @@ cudaError_t depthwise_runs_dw(Scalar type, Scalar to, void* dw, const void* x, c
       return with_row_pairs(p, [&](auto pairs) {
         const auto kernel = depthwise_runs_dw_kernel<T, decltype(size)::value, decltype(pairs)::value>;
         if (const cudaError_t refused = allow_shared(kernel, bytes)) return refused;
-        kernel<<<static_cast<unsigned>(p.blocks()), threads, bytes, stream>>>(partial, x_map, dy_map, p);
+        kernel<<<static_cast<unsigned>(p.blocks()), threads, bytes, stream>>>(
+            partial, static_cast<const T*>(x), static_cast<const T*>(dy), static_cast<int>(sizes.batch), p);
         return cudaGetLastError();
       });
     });
