@@ -1,3 +1,4 @@
+#include "kernels/cuda/conv/depthwise_columns.h"
 #include "kernels/cuda/conv/depthwise_runs.h"
 #include "kernels/cuda/conv/grouped_runs.h"
 #include "kernels/cuda/conv/grouped_weight_runs.h"
@@ -60,6 +61,11 @@ bool accepts_depthwise_runs(const OpCall& call, llvm::ArrayRef<Type> results) {
   return accepts_any<pass>(call, results, false) && fits_depthwise_runs(sizes_of<pass>(call, results));
 }
 
+bool accepts_depthwise_columns(const OpCall& call, llvm::ArrayRef<Type> results) {
+  constexpr auto pass = ConvPass::WeightGradient;
+  return accepts_any<pass>(call, results, false) && fits_depthwise_columns(sizes_of<pass>(call, results));
+}
+
 template <ConvPass pass>
 bool accepts_depthwise_windows(const OpCall& call, llvm::ArrayRef<Type> results) {
   return accepts_any<pass>(call, results, false) && fits_depthwise_windows(sizes_of<pass>(call, results));
@@ -92,8 +98,9 @@ struct Rates {
 constexpr Rates grouped_rates{{0.6, 0.5, 0.6}, {0.13, 0.13, 0.13}};
 constexpr Rates run_rates{{0.48, 0.49, 0.575}, {1.28, 1.46, 0.91}};
 constexpr Rates band_rates{{0.82, 0.82, 1.29}, {0.39, 0.39, 0.142}, {4, 4, 6}};
-// These two copy pixels while they multiply, so that both together take less than their shares alone.
+// These three copy pixels while they multiply, so that both together take less than their shares alone.
 constexpr Rates depthwise_run_rates{{1.21, 1.21, 1.16}, {0.61, 0.61, 0.74}, {6, 6, 5.6}};
+constexpr Rates column_rates{{1, 1, 1.07}, {1, 1, 1}, {0, 0, 4}};
 constexpr Rates window_rates{{1.1, 1.0, 0.95}, {0.285, 0.34, 0.3}};
 constexpr Rates depthwise_rates{{0.6, 0.6, 0.6}, {0.045, 0.045, 0.033}};
 
@@ -210,6 +217,18 @@ double depthwise_runs_us(const OpCall& call, const DeviceDescription& device) {
     return us(cuda::DepthwiseOutputRuns(c, pass == ConvPass::InputGradient));
 }
 
+// Rows of the run, zeros and all; the products are hidden.
+double depthwise_columns_us(const OpCall& call, const DeviceDescription& device) {
+  constexpr auto pass = ConvPass::WeightGradient;
+  const Types results = llvm::cantFail(infer(call));
+  const ConvolutionSizes c = sizes_of<pass>(call, results);
+  const cuda::DepthwiseColumns p(c);
+  const auto rows = static_cast<double>(p.blocks() * (p.block_rows + c.kernel[0] - 1));
+  const Parts parts =
+      parts_of(device, column_rates, pass, device.vector_tflops, 2 * 2 * rows * p.row_pixels * p.slots, 0);
+  return parts.copies + parts.launches;
+}
+
 template <ConvPass pass>
 double depthwise_windows_us(const OpCall& call, const DeviceDescription& device) {
   const Types results = llvm::cantFail(infer(call));
@@ -264,6 +283,14 @@ constexpr CudaCandidate depthwise_runs(const OpDef& op) {
           .predicted_us = depthwise_runs_us<pass>,
           .capability = 90};
 }
+constexpr CudaCandidate depthwise_columns(const OpDef& op) {
+  return {.op = op,
+          .name = "depthwise_columns",
+          .accepts = accepts_depthwise_columns,
+          .workspace_bytes = parts_workspace<cuda::DepthwiseColumns>,
+          .predicted_us = depthwise_columns_us,
+          .capability = 90};
+}
 template <ConvPass pass>
 constexpr CudaCandidate depthwise_windows(const OpDef& op) {
   return {.op = op,
@@ -291,6 +318,7 @@ constexpr CudaCandidate candidates[] = {
     depthwise_runs<ConvPass::Forward>(op_conv),
     depthwise_runs<ConvPass::InputGradient>(op_conv_dx),
     depthwise_runs<ConvPass::WeightGradient>(op_conv_dw),
+    depthwise_columns(op_conv_dw),
     depthwise_bands<ConvPass::Forward>(op_conv),
     depthwise_bands<ConvPass::InputGradient>(op_conv_dx),
     depthwise_bands<ConvPass::WeightGradient>(op_conv_dw),

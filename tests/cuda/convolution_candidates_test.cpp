@@ -87,17 +87,18 @@ TEST_SUITE("unit") {
 
   TEST_CASE("depthwise convolutions without strides are predicted as an H200 measured them") {
     const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
-    constexpr llvm::StringLiteral names[] = {"depthwise_mma", "depthwise_runs"};
+    constexpr llvm::StringLiteral names[] = {"depthwise_mma", "depthwise_runs", "depthwise_columns"};
     struct Shape {
       int64_t size, channels, kernel;
-      double us[3][2];  // of y, dx and dw by each kernel
+      double us[3][2];     // of y, dx and dw by each kernel
+      double columns = 0;  // of dw
     };
-    for (const Shape& s : {Shape{112, 32, 3, {{79, 65}, {79, 65}, {109, 72}}},
-                           {112, 64, 3, {{186, 124}, {186, 124}, {212, 129}}},
-                           {56, 144, 3, {{137, 82}, {136, 82}, {151, 91}}},
-                           {28, 240, 3, {{55, 42}, {55, 42}, {76, 44}}},
-                           {14, 480, 3, {{30, 24}, {30, 24}, {42, 28}}},
-                           {7, 960, 3, {{17.7, 16.2}, {17.7, 16.2}, {24, 20}}},
+    for (const Shape& s : {Shape{112, 32, 3, {{79, 65}, {79, 65}, {109, 72}}, 60},
+                           {112, 64, 3, {{186, 124}, {186, 124}, {212, 129}}, 107},
+                           {56, 144, 3, {{137, 82}, {136, 82}, {151, 91}}, 75},
+                           {28, 240, 3, {{55, 42}, {55, 42}, {76, 44}}, 37},
+                           {14, 480, 3, {{30, 24}, {30, 24}, {42, 28}}, 25.4},
+                           {7, 960, 3, {{17.7, 16.2}, {17.7, 16.2}, {24, 20}}, 20.4},
                            {28, 240, 5, {{63, 47}, {63, 47}, {77, 47}}},
                            {28, 120, 5, {{36, 28}, {35, 28}, {45, 32}}},
                            {14, 672, 5, {{40, 36}, {40, 36}, {64, 38}}},
@@ -120,10 +121,12 @@ TEST_SUITE("unit") {
         const OpCall call(get_op(op), *of_pass, {&x, other});
         INFO(std::string(op), " of ", s.size, " pixels and ", s.channels, " channels");
         const auto candidates = CudaCatalog(h200).candidates(call.op, call, llvm::cantFail(infer(call)));
-        const double(&us)[2] = s.us[pass];
-        if (std::abs(us[1] / us[0] - 1) > 0.06) CHECK(candidates.front().name == names[us[1] < us[0]]);
+        const bool by_columns = pass == 2 && s.columns > 0;
+        const double us[] = {s.us[pass][0], s.us[pass][1], by_columns ? s.columns : 0};
+        if (std::abs(us[1] / us[0] - 1) > 0.06)
+          CHECK(candidates.front().name == names[by_columns ? 2 : us[1] < us[0] ? 1 : 0]);
         for (const KernelCandidate& kernel : candidates)
-          for (int i = 0; i < 2; ++i)
+          for (int i = 0; i < 3; ++i)
             if (kernel.name == names[i])
               CHECK(kernel.predicted_us == doctest::Approx(us[i]).epsilon(i == 0 ? 0.21 : 0.11));
       }

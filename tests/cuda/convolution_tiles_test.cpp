@@ -1,3 +1,4 @@
+#include "kernels/cuda/conv/depthwise_columns.h"
 #include "kernels/cuda/conv/depthwise_runs.h"
 #include "kernels/cuda/conv/grouped_runs.h"
 #include "kernels/cuda/conv/grouped_weight_runs.h"
@@ -202,7 +203,8 @@ void check_weight_runs(const ConvolutionSizes& c) {
 
 // Columns of a row of planes hold what a spot's taps meet, as rows of the run do for rows: behind an image are the
 // zeros before the next one.
-void check_run(const DepthwiseRuns& p, const ConvolutionSizes& c) {
+template <typename Plan>
+void check_run_of_images(const Plan& p, const ConvolutionSizes& c) {
   const auto check_taps = [&](int d, int period, int first_out, int end_out, bool ends_in_zeros) {
     for (int at = first_out; at < end_out; ++at)
       for (int tap = 0; tap < c.kernel[d]; ++tap) {
@@ -216,6 +218,10 @@ void check_run(const DepthwiseRuns& p, const ConvolutionSizes& c) {
   for (int tile = 0; tile < p.column_tiles; ++tile)
     check_taps(1, p.period, tile * p.width, std::min((tile + 1) * p.width, p.out[1]), p.column_tiles == 1);
   CHECK(p.column_tiles * p.width >= p.out[1]);
+}
+
+void check_run(const DepthwiseRuns& p, const ConvolutionSizes& c) {
+  check_run_of_images(p, c);
   CHECK((p.column_tiles == 1 || p.width % DepthwiseRuns::spot == 0));
   CHECK(p.columns <= DepthwiseRuns::max_columns);
   CHECK(p.spots() * p.parts <= DepthwiseRuns::most_spots);
@@ -225,6 +231,17 @@ void check_run(const DepthwiseRuns& p, const ConvolutionSizes& c) {
   CHECK(p.plane_units % 2 == 1);
   CHECK(int64_t{p.splits} * p.block_steps * DepthwiseRuns::step_rows >= p.run_rows);
   CHECK(int64_t{p.splits - 1} * p.block_steps * DepthwiseRuns::step_rows < p.run_rows);
+}
+
+void check_strips(const DepthwiseColumns& p, const ConvolutionSizes& c) {
+  check_run_of_images(p, c);
+  CHECK(p.image_strips * DepthwiseColumns::strip >= p.width);
+  CHECK(p.row_pixels >= (p.images - 1) * p.period + p.image_strips * DepthwiseColumns::strip + c.kernel[1] - 1);
+  CHECK(p.copies_fit());
+  CHECK(p.threads() <= DepthwiseColumns::max_threads);
+  CHECK(p.shared_bytes() <= 227 << 10);
+  CHECK(int64_t{p.splits} * p.block_rows >= p.run_rows);
+  CHECK(int64_t{p.splits - 1} * p.block_rows < p.run_rows);
 }
 
 }  // namespace
@@ -372,6 +389,8 @@ TEST_SUITE("unit") {
               check_run(DepthwiseOutputRuns(c, gradient), c);
             }
             check_run(DepthwiseWeightRuns(c), c);
+            CHECK(fits_depthwise_columns(c) == (kernel == 3));
+            if (kernel == 3) check_strips(DepthwiseColumns(c), c);
             check_columns(DepthwiseWeightBands(c), c);
             const DepthwiseWeightBands w(c);
             CHECK(w.row_units % 4 == 2);  // four rows of a plane are read without conflicts

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/cuda/conv/depthwise_columns.h"
 #include "kernels/cuda/conv/depthwise_runs.h"
 #include "kernels/scalar.h"
 
@@ -8,8 +9,9 @@
 namespace plimsoll::cuda {
 
 // Convolutions of each channel alone, tensors in `type`: f32, bf16 or f16. fits_depthwise holds, and
-// fits_depthwise_bands, fits_depthwise_runs and fits_depthwise_windows for those with these words in their name, which
-// take 16-bit floats alone; bands are of the matrix units, and so are runs, on Hopper. Sums are f32 in a fixed order.
+// fits_depthwise_bands, fits_depthwise_columns, fits_depthwise_runs and fits_depthwise_windows for those with these
+// words in their name, which take 16-bit floats alone; bands and runs are of the matrix units. Sums are f32 in a fixed
+// order.
 
 // y = conv(x, w) + bias; bias [channels] in `type`, or null.
 [[nodiscard]] cudaError_t depthwise(Scalar type, void* y, const void* x, const void* w, const void* bias,
@@ -31,12 +33,14 @@ namespace plimsoll::cuda {
 [[nodiscard]] cudaError_t depthwise_windows_dx(Scalar type, void* dx, const void* dy, const void* w,
                                                const ConvolutionSizes& sizes, cudaStream_t stream);
 
-// dw of x and dy, in `to`: `type` or f32. Workspace: workspace_bytes of DepthwiseRows, of DepthwiseWeightBands, of
-// DepthwiseWeightRuns or of DepthwiseWeightWindows.
+// dw of x and dy, in `to`: `type` or f32. Workspace: workspace_bytes of DepthwiseRows, DepthwiseWeightBands,
+// DepthwiseColumns, DepthwiseWeightRuns or DepthwiseWeightWindows.
 [[nodiscard]] cudaError_t depthwise_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
                                        const ConvolutionSizes& sizes, void* workspace, cudaStream_t stream);
 [[nodiscard]] cudaError_t depthwise_bands_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
                                              const ConvolutionSizes& sizes, void* workspace, cudaStream_t stream);
+[[nodiscard]] cudaError_t depthwise_columns_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
+                                               const ConvolutionSizes& sizes, void* workspace, cudaStream_t stream);
 [[nodiscard]] cudaError_t depthwise_runs_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
                                             const ConvolutionSizes& sizes, void* workspace, cudaStream_t stream);
 [[nodiscard]] cudaError_t depthwise_windows_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,

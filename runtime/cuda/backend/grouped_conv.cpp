@@ -46,6 +46,7 @@ constexpr CudaLauncher launchers[] = {
     {op_conv, "depthwise_runs", launch<cuda::depthwise_runs>},
     {op_conv_dx, "depthwise_runs", launch_dx<cuda::depthwise_runs_dx>},
     {op_conv_dw, "depthwise_runs", launch_dw<cuda::depthwise_runs_dw>},
+    {op_conv_dw, "depthwise_columns", launch_dw<cuda::depthwise_columns_dw>},
     {op_conv, "depthwise_mma", launch<cuda::depthwise_bands>},
     {op_conv_dx, "depthwise_mma", launch_dx<cuda::depthwise_bands_dx>},
     {op_conv_dw, "depthwise_mma", launch_dw<cuda::depthwise_bands_dw>},
