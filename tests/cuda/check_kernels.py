@@ -30,7 +30,7 @@ STACK = {
     # 80 registers a thread, for three blocks on a multiprocessor, hold the operands of 7 x 7 taps; where tiles lie does not fit.
     r"\d+depthwise_bands_kernelI.*Li7E": 32,
     # Sums of two planes for each row of taps, in 128 registers.
-    r"\d+depthwise_runs_dw_kernelI": 48,
+    r"\d+depthwise_runs_dw_kernelI": 56,
     # 640 threads leave 96 registers each, and slopes of f16 take a few more than those of bf16.
     r"\d+finished_product_kernelI6__half.*SlopeI": 24,
     r"\d+mask_grad_flash_kernelI": 32,
