@@ -128,6 +128,8 @@ struct TrainingRequest {
   EvaluationRequest evaluation;
   // Plans that take so long or longer are of no use, and what bounds show to be so is not searched.
   double enough_us = std::numeric_limits<double>::infinity();
+  // Where nothing is within the budget, the same of plans that need so many bytes of the device or more.
+  int64_t enough_bytes = std::numeric_limits<int64_t>::max();
   // The result keeps what the search started from, which serves another request that differs in limits and effort
   // alone. A pipeline has nothing to keep.
   bool keeps_program = false;
@@ -179,6 +181,7 @@ struct CompileResult {
               // lacks most
   bool fits = true;
   bool is_too_slow = false;                   // nothing is faster than TrainingRequest::enough_us, and there is no plan
+  bool is_too_large = false;                  // nothing needs less than TrainingRequest::enough_bytes, likewise
   int64_t host_budget_bytes = 0;              // as asked; 0: not limited
   std::vector<Plan> frontier;                 // plans of smaller budgets, where these were asked for
   std::vector<StageNeed> stages;              // of a pipeline that does not fit, by stage, as it was cut
@@ -196,6 +199,13 @@ inline CompileResult none_is_faster() {
   CompileResult result;
   result.fits = false;
   result.is_too_slow = true;
+  return result;
+}
+
+inline CompileResult none_needs_less() {
+  CompileResult result;
+  result.fits = false;
+  result.is_too_large = true;
   return result;
 }
 

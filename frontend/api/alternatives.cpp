@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <optional>
 
 namespace plimsoll {
@@ -39,6 +40,8 @@ class Alternatives {
     training_.effort = short_effort;
     training_.is_short = training_.mesh[MeshAxis::Stage] == 1;
     training_.frontier = false;
+    if (is_within_host_budget(smallest) && smallest.promised_bytes() > budget())
+      training_.enough_bytes = smallest.promised_bytes();
     if (training_.split < 1 && training_.mesh[MeshAxis::Stage] == 1) training_.split_regions = split_regions.vec();
     size_t instructions = 0;
     for (const PlanFunction& function : smallest.functions) instructions += function.instructions.size();
@@ -89,10 +92,11 @@ class Alternatives {
     Plan plan;
     bool fits;
     int64_t needs_bytes;  // the job is accepted within so many
+    bool is_help = true;  // where not, it needs no less than the refused job, and there is no plan
   };
 
-  // What fits, or the plan that needs least. A job that cannot be done, such as a batch that cannot be followed, has
-  // none and is no alternative.
+  // What fits, or the plan that needs least where that is less than the refused job needs. A job that cannot be done,
+  // such as a batch that cannot be followed, has none and is no alternative.
   static std::optional<Planned> planned(const Job& job, TrainingRequest request) {
     request.keeps_program = request.mesh[MeshAxis::Stage] == 1;
     Result<CompileResult> result = job.compile(request);
@@ -100,6 +104,7 @@ class Alternatives {
       consumeError(result.takeError());
       return std::nullopt;
     }
+    if (result->is_too_large) return Planned{{}, false, 0, false};
     const int64_t needs_bytes = accepted_bytes(job, request, *result);
     return Planned{std::move(result->plan), result->fits, needs_bytes};
   }
@@ -125,6 +130,7 @@ class Alternatives {
     found_.push_back(std::move(alternative));
   }
   void add(Alternative alternative, const Planned& planned) {
+    if (!planned.is_help) return;
     const Plan& plan = planned.plan;
     add(std::move(alternative), planned.needs_bytes, plan.predicted_step_us, samples_of(plan));
     const bool within_host = plan.host.budget_bytes == 0 || most_on_a_host(plan) <= plan.host.budget_bytes;
@@ -205,23 +211,25 @@ class Alternatives {
     std::vector<int64_t> sizes;
     for (int64_t size = ranks; size < batch; size += ranks)
       if (batch % size == 0) sizes.push_back(size);
-    if (sizes.empty() || !plan_micro_batches(sizes.front(), 1)) return;
+    if (sizes.empty() || !plan_micro_batches(sizes.front(), 1) || found_.empty()) return;
     Alternative& least = found_.back();
     const int64_t least_bytes = least.least_bytes = least.needs_bytes;
     if (!least.fits) return;
     size_t fits = 0, above = sizes.size();
     while (above - fits > 1) {
       const size_t middle = fits + (above - fits) / 2;
+      const size_t known = found_.size();
       if (!plan_micro_batches(sizes[middle], training_.budget_bytes)) return;
-      const bool most = found_.back().fits;
+      const bool is_added = found_.size() > known, most = is_added && found_.back().fits;
       (most ? fits : above) = middle;
       // Of those that fit, the one with more samples stays beside the least.
-      if (!most || found_.size() > 2) found_.erase(most ? found_.end() - 2 : found_.end() - 1);
+      if (most ? found_.size() > 2 : is_added) found_.erase(most ? found_.end() - 2 : found_.end() - 1);
     }
     if (fits > 0) return;
     // With all of the budget it takes less time.
     found_.pop_back();
-    if (plan_micro_batches(sizes.front(), training_.budget_bytes)) found_.back().least_bytes = least_bytes;
+    if (plan_micro_batches(sizes.front(), training_.budget_bytes) && !found_.empty())
+      found_.back().least_bytes = least_bytes;
   }
 
   bool plan_micro_batches(int64_t batch, int64_t budget_bytes) {
@@ -372,7 +380,7 @@ class Alternatives {
     training.offload = true;
     training.host_budget_bytes = 0;
     std::optional<Planned> result = planned(job_, training);
-    if (!result || result->plan.arenas.size() == 1) return;
+    if (!result || !result->is_help || result->plan.arenas.size() == 1) return;
     Alternative more = changed(Change::HostMemory);
     more.number = round_up_readable(host_budget_for(result->plan));
     if (now.host_budget_bytes > 0 && more.number > now.host_budget_bytes) {
@@ -389,7 +397,7 @@ class Alternatives {
     TrainingRequest training = training_;
     training.split = 0;
     const std::optional<Planned> result = planned(job_, training);
-    if (!result || !is_better(result->plan, smallest_) || result->plan.fit.chunks <= 1) return;
+    if (!result || !result->is_help || !is_better(result->plan, smallest_) || result->plan.fit.chunks <= 1) return;
     Alternative chunks = changed(Change::Chunks);
     chunks.request.training.split = 0;
     chunks.fit = result->plan.fit;
@@ -450,6 +458,7 @@ class Alternatives {
     shared.number = training.mesh[MeshAxis::Data] = cards;
     training.batch = smallest_.training.batch * cards;
     training.zero = 3;
+    training.enough_bytes = std::numeric_limits<int64_t>::max();  // plans of several meshes are compared
     Result<CompileResult> result =
         plans_ ? choose_mesh(job_, training, {.cards = cards, .mesh = training.mesh}) : job_.compile(training);
     if (!result) {

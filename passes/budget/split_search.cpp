@@ -51,7 +51,8 @@ class SplitSearch {
     if (hooks_.on_phase) hooks_.on_phase("lay out");
     CompileResult result;
     if (request_.frontier) {
-      assert(request_.enough_us == std::numeric_limits<double>::infinity() && "a frontier has slow plans as well");
+      assert(wants_smallest() && "a frontier has slow plans as well");
+      assert(request_.enough_bytes == std::numeric_limits<int64_t>::max() && "a frontier ends with a plan");
       Result<Plan> fastest =
           made_transposes_ > 0 ? whole_with_stored(std::numeric_limits<int64_t>::max()) : Result<Plan>(whole_->plain());
       if (!fastest) return fastest.takeError();
@@ -68,7 +69,7 @@ class SplitSearch {
     }
     Result<std::optional<Plan>> plan = within(whole_->plain().arenas.front().budget_bytes);
     if (!plan) return plan.takeError();
-    if (!*plan) return none_is_faster();
+    if (!*plan) return wants_smallest() ? none_needs_less() : none_is_faster();
     if (request_.keeps_program)
       result.prepared = std::make_shared<PreparedProgram>(PreparedProgram{forward_, std::move(*whole_->derived)});
     result.fits = is_within_budget(**plan);
@@ -79,8 +80,8 @@ class SplitSearch {
   }
 
  private:
-  // The fastest plan within the budget; where there is none, the one that needs least. None where nothing is faster
-  // than is asked for. Transposes of stored codes become states where there is room for them beside a step
+  // The fastest plan within the budget; where there is none, the one that needs least. None where nothing is faster, or
+  // needs less, than is asked for. Transposes of stored codes become states where there is room for them beside a step
   // without remats and copies; these would cost what transposes as states save.
   Result<std::optional<Plan>> within(int64_t budget_bytes) {
     const bool is_plain = whole_->plain().promised_bytes() <= budget_bytes;
@@ -224,8 +225,8 @@ class SplitSearch {
     }
     if (Status s = consider_all(candidates, budget_bytes, best)) return s;
     if (Status s = consider_leanest(budget_bytes, best)) return s;
-    if (!is_split || !best || splits_->derived() == SplitPrograms::Derived::All || !may_be_long(best->promised_bytes()))
-      return best;
+    if (!is_split || (!best && !wants_smallest()) || splits_->derived() == SplitPrograms::Derived::All) return best;
+    if (!may_be_long(best ? best->promised_bytes() : request_.enough_bytes)) return best;
     // Nothing fits, and long programs may need less. The short ones that are kept are those that were looked at.
     if (Status s = derive_splits(true)) return s;
     candidates.clear();
@@ -381,7 +382,8 @@ class SplitSearch {
     llvm::stable_sort(order, [](const Bounded& a, const Bounded& b) { return a.min_bytes < b.min_bytes; });
     for (size_t next = 0; next < order.size();) {
       const bool is_met = best && is_within_host_budget(*best);
-      const int64_t enough_bytes = is_met ? best->promised_bytes() : std::numeric_limits<int64_t>::max();
+      const int64_t enough_bytes =
+          is_met ? std::min(best->promised_bytes(), request_.enough_bytes) : request_.enough_bytes;
       llvm::SmallVector<const JobProgram*, smallest_at_once> some;
       for (; next < order.size() && order[next].min_bytes < enough_bytes && some.size() < smallest_at_once; ++next)
         some.push_back(order[next].candidate);
