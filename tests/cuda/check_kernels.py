@@ -11,6 +11,7 @@ import sys
 # Bytes of stack a thread may have on Hopper, by kernel: all others have none.
 STACK = {
     r"\d+dk_dv_kernelILi64E": 32,  # numbers of dropout, beside two accumulators
+    r"\d+dq_kernelILi128E": 8,
     # Launch bounds keep several blocks on a multiprocessor, and the registers left are a few less than a tile and the
     # numbers of its dropout take.
     r"\d+attention_mma_kernelI": 136,

@@ -19,7 +19,8 @@ struct PartsOfRows {
 template <typename T>
 __global__ void __launch_bounds__(threads)
     sum_parts_kernel(PartsOfRows<T> k, PartsOfRows<T> v, int64_t rows, int parts) {
-  const PartsOfRows<T>& sums = blockIdx.y == 0 ? k : v;
+  PartsOfRows<T> sums = k;
+  if (blockIdx.y != 0) sums = v;
   const int64_t runs = sums.width / run, number = int64_t{blockIdx.x} * threads + threadIdx.x;
   if (number >= rows * runs) return;
   const int64_t row = number / runs, at = number % runs * run;
