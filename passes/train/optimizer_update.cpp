@@ -172,8 +172,13 @@ class UpdateEmitter {
     return some == ValueId::None ? others : b_.emit("add_n", {some, others});
   }
 
+  // Several ranks fill their waiting with gradients of weights, which a sum of some of them would hold up.
+  int64_t at_once(int64_t whole) const {
+    return request_.mesh.ranks() > 1 ? whole : std::max(whole / max_sums, min_bytes_of_sum);
+  }
+
   // Gradients may wait on the host for their updates, from where no sum should need all of them at once. The sums
-  // follow from the gradients alone, so that norms have the same bits within every budget.
+  // follow from the job alone, so that norms have the same bits within every budget.
   ValueId sum_of_squares(llvm::ArrayRef<ValueId> tensors) {
     std::map<DType, llvm::SmallVector<ValueId, 16>> together;
     for (ValueId tensor : tensors) together[graph_.type(tensor).dtype].push_back(tensor);
@@ -184,7 +189,7 @@ class UpdateEmitter {
     for (const auto& [dtype, all] : together) {
       int64_t whole = 0, bytes = 0;
       for (ValueId tensor : all) whole += graph_.type(tensor).bytes();
-      const int64_t most = std::max(whole / max_sums, request_.accumulate > 1 ? 0 : min_bytes_of_sum);
+      const int64_t most = request_.accumulate > 1 ? whole / max_sums : at_once(whole);
       llvm::SmallVector<ValueId, 16> some;
       for (ValueId tensor : all) {
         const int64_t more = graph_.type(tensor).bytes();
