@@ -1,7 +1,4 @@
-#include "passes/budget/budget_report.h"
-#include "passes/compile.h"
-#include "runtime/cpu/cpu_catalog.h"
-#include "tests/support/small_training.h"
+#include "tests/support/step_gradients.h"
 #include "tests/support/tensor_distance.h"
 
 #include <doctest/doctest.h>
@@ -31,22 +28,9 @@ graph @attending(%x: f32[4,6,16], %labels: i64[24]) state(
 )";
 
 std::map<std::string, Tensor> gradients(const std::string& pipeline, const TrainingRequest& request) {
-  RandomValues values;
-  values.add_for(parsed(attending));
   Graph graph = parsed(attending);
   llvm::cantFail(PassManager().run(graph, pipeline));
-  const CpuCatalog catalog;
-  Result<Plan> plan = fitting_plan(compile_training(graph, request, cpu_device(), catalog));
-  REQUIRE_MESSAGE(bool(plan), llvm::toString(plan.takeError()));
-  const std::unique_ptr<Session> session = started(std::move(*plan), values);
-  OneBatch data(values, session->inputs());
-  std::map<std::string, Tensor> found;
-  GradientSink sink = [&](llvm::StringRef name, const Tensor& gradient) {
-    found.emplace(name.str(), gradient);
-    return Status::success();
-  };
-  llvm::cantFail(session->step(data, &sink));
-  return found;
+  return gradients_of_step(graph, attending, request);
 }
 
 }  // namespace

@@ -1,7 +1,4 @@
-#include "passes/budget/budget_report.h"
-#include "passes/compile.h"
-#include "runtime/cpu/cpu_catalog.h"
-#include "tests/support/small_training.h"
+#include "tests/support/step_gradients.h"
 #include "tests/support/tensor_distance.h"
 
 #include <doctest/doctest.h>
@@ -72,31 +69,14 @@ Graph after(llvm::StringRef model, const std::string& pipeline) {
   return graph;
 }
 
-std::map<std::string, Tensor> gradients(const Graph& graph, llvm::StringRef model, const TrainingRequest& request) {
-  RandomValues values;
-  values.add_for(parsed(model));
-  const CpuCatalog catalog;
-  Result<Plan> plan = fitting_plan(compile_training(graph, request, cpu_device(), catalog));
-  REQUIRE_MESSAGE(bool(plan), llvm::toString(plan.takeError()));
-  const std::unique_ptr<Session> session = started(std::move(*plan), values);
-  OneBatch data(values, session->inputs());
-  std::map<std::string, Tensor> found;
-  GradientSink sink = [&](llvm::StringRef name, const Tensor& gradient) {
-    found.emplace(name.str(), gradient);
-    return Status::success();
-  };
-  llvm::cantFail(session->step(data, &sink));
-  return found;
-}
-
 void check_model(llvm::StringRef model, llvm::StringRef options, llvm::StringRef split_from) {
   const Graph odd = after(model, "insert-casts{to=bf16}");
   const Graph padded = after(model, ("insert-casts{to=bf16}, pad-products{" + options + "}").str());
   REQUIRE(llvm::StringRef(to_text(padded)).count(" = pad(") > 2);
   for (const Way& way : ways(split_from)) {
     CAPTURE(std::string(way.name));
-    const std::map<std::string, Tensor> expected = gradients(odd, model, way.request);
-    const std::map<std::string, Tensor> found = gradients(padded, model, way.request);
+    const std::map<std::string, Tensor> expected = gradients_of_step(odd, model, way.request);
+    const std::map<std::string, Tensor> found = gradients_of_step(padded, model, way.request);
     REQUIRE(found.size() == expected.size());
     for (const auto& [name, gradient] : expected) {
       CAPTURE(name);
