@@ -1,3 +1,4 @@
+#include "passes/rewrite/packed_heads.h"
 #include "passes/rewrite/patterns.h"
 
 // Attention whose q, k and v are the three pieces of one value reads that value, and its gradient is the value's
@@ -28,16 +29,9 @@ bool try_pack(Graph& graph, NodeId id) {
   if (split->attrs.get_int("axis") + 1 != whole.rank()) return false;
   for (size_t i = 0; i < 3; ++i)
     if (columns_behind(graph, node.operands[i]) != split->results[i]) return false;
-  const int64_t heads = node.attrs.get_int("heads"), kv_heads = node.attrs.get_int("kv_heads");
-  const int64_t depth = graph.type(operand_of(node, "q")).shape[2] / heads;
-  if (graph.type(operand_of(node, "v")).shape[2] != kv_heads * depth) return false;
-
-  const Shape& rows = graph.type(operand_of(node, "q")).shape;
-  const ValueId packed = builder_at(graph, id).reshape(split->operands[0], {rows[0], rows[1], whole.shape.back()});
-  graph.node(id).attrs.set("packed", int64_t{1});
-  graph.set_operand(id, 0, packed);
-  graph.set_operand(id, 1, ValueId::None);
-  graph.set_operand(id, 2, ValueId::None);
+  if (!has_heads_of_one_size(graph, node)) return false;
+  Builder b = builder_at(graph, id);
+  read_packed(b, id, split->operands[0]);
   return true;
 }
 

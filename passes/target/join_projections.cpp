@@ -1,3 +1,4 @@
+#include "passes/rewrite/packed_heads.h"
 #include "passes/rewrite/patterns.h"
 
 // Queries, keys and values that are products of one operand become one product, which attention reads as it lies. Its
@@ -61,17 +62,13 @@ bool try_join(Graph& graph, NodeId attention) {
   if (node.attrs.get_int("packed") != 0) return false;
   llvm::SmallVector<NodeId, parts> layers;
   llvm::SmallVector<ValueId, parts> weights;
-  int64_t columns = 0;
   for (size_t i = 0; i < parts; ++i) {
     const NodeId id = projection_behind(graph, node.operands[i]);
     if (id == NodeId::None || (i > 0 && !agree(graph, graph.node(layers[0]), graph.node(id)))) return false;
     layers.push_back(id);
     weights.push_back(operand_of(graph.node(id), "w"));
-    columns += graph.type(node.operands[i]).shape.back();
   }
-  const Shape rows = graph.type(operand_of(node, "q")).shape;
-  const int64_t heads = node.attrs.get_int("heads"), kv_heads = node.attrs.get_int("kv_heads");
-  if (graph.type(operand_of(node, "v")).shape.back() * heads != rows.back() * kv_heads) return false;
+  if (!has_heads_of_one_size(graph, node)) return false;
 
   const Node first = graph.node(layers[0]);
   const int64_t along = first.attrs.get_int("transpose_w") != 0 ? 0 : 1;
@@ -80,12 +77,7 @@ bool try_join(Graph& graph, NodeId attention) {
   llvm::SmallVector<ValueId, 3> operands{operand_of(first, "x"), b.emit("concat", weights, {{"axis", along}})};
   if (const ValueId bias = join_biases(graph, b, layers); bias != ValueId::None) operands.push_back(bias);
   const std::string name = graph.value(first.results[0]).name;
-  const ValueId product = b.emit("linear", operands, first.attrs, name + ".joined");
-  const ValueId packed = b.reshape(product, {rows[0], rows[1], columns});
-  graph.node(attention).attrs.set("packed", int64_t{1});
-  graph.set_operand(attention, 0, packed);
-  graph.set_operand(attention, 1, ValueId::None);
-  graph.set_operand(attention, 2, ValueId::None);
+  read_packed(b, attention, b.emit("linear", operands, first.attrs, name + ".joined"));
   return true;
 }
 
