@@ -3,7 +3,7 @@
 // Moves reshapes, transposes and slices past ops that do not depend on the layout, so that pairs meet and cancel
 // (simplify removes them). Each rule is local and moves a layout change in one direction only, so the rules end:
 // reshapes move down past linear layers, transposes down past ops on rows and elements and concats, and up through
-// merging reshapes, expands and resizes that enlarge, slices up towards the value they cut.
+// merging reshapes, expands and resizes that enlarge, slices and splits up towards the value they cut.
 
 #include <algorithm>
 
@@ -198,6 +198,22 @@ bool slice_above_transpose(Graph& graph, NodeId id) {
   return true;
 }
 
+// split(transpose(x)) -> transposes of the parts of split(x).
+bool split_above_transpose(Graph& graph, NodeId id) {
+  const Node& node = graph.node(id);
+  const Node* transpose = producer_of(graph, node.operands[0], "transpose");
+  if (!transpose) return false;
+  const llvm::ArrayRef<int64_t> of_whole = transpose->attrs.get_ints("perm");
+  const Ints perm(of_whole.begin(), of_whole.end());
+  Attrs attrs = node.attrs;
+  attrs.set("axis", perm[static_cast<size_t>(node.attrs.get_int("axis"))]);
+  const llvm::SmallVector<ValueId, 4> results(node.results.begin(), node.results.end());
+  Builder b = builder_at(graph, id);
+  const auto parts = b.emit_all("split", {transpose->operands[0]}, attrs);
+  for (size_t i = 0; i < results.size(); ++i) replace_and_rename(graph, results[i], b.transpose(parts[i], perm));
+  return true;
+}
+
 // Neighbouring dims of a reshape's operand, and those of its result that have the same elements.
 struct DimBlock {
   size_t in_begin, in_end, out_begin, out_end;
@@ -264,6 +280,7 @@ Result<bool> run(Graph& graph, PassContext& context) {
                          {"transpose", "moved", above_resize},
                          {"slice", "moved", slice_above_transpose},
                          {"slice", "moved", slice_above_split},
+                         {"split", "moved", split_above_transpose},
                          {"concat", "moved", transpose_below_concat},
                          {"", "moved", transpose_below_rows}});
 }

@@ -3,7 +3,8 @@
 // Rotary embedding (Su et al. 2021) in the half-rotated form that language models export:
 //   x * cos + concat(-x[hi], x[lo]) * sin,   x [batch, heads, time, dim], cos and sin [1 or batch, 1, time, dim]
 // whose tables repeat their first half. The op reads half tables and works on [batch, time, heads * dim], so the
-// transposes around it cancel against the projection and the attention.
+// transposes around it cancel against the projection and the attention. Where only the first dims of a head are turned
+// and the others are joined to them again, the op reads the whole head and lets the others pass.
 
 #include <cstring>
 
@@ -47,13 +48,22 @@ bool repeats_half(const Graph& graph, ValueId value, int depth = 12) {
   return false;
 }
 
-// The source and start of a unit-step slice that cuts the last dim alone. Any other value is its own source.
+// The source and start of a unit-step slice, or of a part of a split, that cuts the last dim alone. Any other value is
+// its own source.
 struct LastCut {
   ValueId source;
   int64_t start = 0;
 };
 
 LastCut last_cut(const Graph& graph, ValueId value) {
+  if (const Node* split = producer_of(graph, value, "split")) {
+    if (split->attrs.get_int("axis") != graph.type(value).rank() - 1) return {value};
+    int64_t start = 0;
+    for (ValueId part : split->results) {
+      if (part == value) return {split->operands[0], start};
+      start += graph.type(part).shape.back();
+    }
+  }
   const Node* slice = producer_of(graph, value, "slice");
   if (!slice) return {value};
   const Shape& shape = graph.type(slice->operands[0]).shape;
@@ -126,20 +136,42 @@ bool is_table_for(const Type& table, const Type& x) {
          shape[3] == x.shape[3];
 }
 
+// A value, and what becomes of it where the op's rotation of its first dims is all that happens to it.
+struct Turned {
+  ValueId x, y;
+};
+
+// Where the rotation y of x is only joined to the other dims of the value that x was cut from, that value and the
+// joined one: the op lets dims pass that it has no angles for.
+Turned with_dims_that_pass(const Graph& graph, ValueId x, ValueId y) {
+  const Turned alone{x, y};
+  const LastCut turned = last_cut(graph, x);
+  if (turned.source == x || turned.start != 0 || !has_one_reader(graph, y)) return alone;
+  const Node& joined = graph.node(graph.value(y).users.front());
+  const bool joins_two = joined.op->name == llvm::StringRef("concat") && joined.operands.size() == 2 &&
+                         joined.operands[0] == y && joined.attrs.get_int("axis") == graph.type(y).rank() - 1;
+  if (!joins_two) return alone;
+  const LastCut passing = last_cut(graph, joined.operands[1]);
+  const bool is_whole = passing.source == turned.source && passing.start == graph.type(x).shape.back() &&
+                        graph.type(joined.results[0]) == graph.type(turned.source);
+  return is_whole ? Turned{turned.source, joined.results[0]} : alone;
+}
+
 bool try_rotary(Graph& graph, NodeId id) {
   std::optional<Rotary> match = match_rotary(graph, graph.node(id));
   if (!match) return false;
-  const Type type = graph.type(match->x);  // [batch, heads, time, dim]
+  const Type type = graph.type(match->x);  // [batch, heads, time, rotated dims]
   if (type.rank() != 4 || graph.type(graph.node(id).results[0]) != type) return false;
   for (ValueId table : {match->cos, match->sin})
     if (!is_table_for(graph.type(table), type) || !repeats_half(graph, table)) return false;
-  int64_t batch = type.shape[0], heads = type.shape[1], time = type.shape[2], dim = type.shape[3];
-  Builder b = builder_at(graph, id);
-  ValueId rows = b.reshape(b.transpose(match->x, {0, 2, 1, 3}), {batch, time, heads * dim});
+  const Turned turned = with_dims_that_pass(graph, match->x, graph.node(id).results[0]);
+  const int64_t batch = type.shape[0], heads = type.shape[1], time = type.shape[2], dim = graph.type(turned.x).shape[3];
+  Builder b = builder_at(graph, graph.value(turned.y).producer);
+  ValueId rows = b.reshape(b.transpose(turned.x, {0, 2, 1, 3}), {batch, time, heads * dim});
   ValueId rotated = b.emit("rotary", {rows, half_table(b, match->cos), half_table(b, match->sin)}, {{"heads", heads}});
   ValueId back = b.transpose(b.reshape(rotated, {batch, time, heads, dim}), {0, 2, 1, 3});
-  std::string name = graph.value(graph.node(id).results[0]).name;
-  replace_and_rename(graph, graph.node(id).results[0], back);
+  std::string name = graph.value(turned.y).name;
+  replace_and_rename(graph, turned.y, back);
   graph.rename(rotated, name + ".rotated");
   return true;
 }

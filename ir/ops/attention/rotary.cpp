@@ -85,6 +85,7 @@ std::vector<Sample> rotary_samples() {
       {{normal({2, 3, 8}), table({1, 3, 2}), table({1, 3, 2})}, {{"heads", 2}}},
       {{normal({2, 2, 6}), table({2, 2, 2}), table({2, 2, 2})}, {{"heads", 1}, {"interleaved", 1}}},
       {{normal({1, 3, 12}), table({1, 3, 2}), table({1, 3, 2})}, {{"heads", 2}, {"inverse", 1}}},
+      {{normal({2, 5, 96}), table({1, 5, 8}), table({1, 5, 8})}, {{"heads", 2}}},  // 16 of 48 elements turn
   };
 }
 

@@ -32,11 +32,11 @@ __global__ void __launch_bounds__(256) rotary_kernel(RotaryCall call) {
     store_vector(static_cast<T*>(call.y) + first, a);
     store_vector(static_cast<T*>(call.y) + second, b);
   }
-  const auto rest = static_cast<unsigned>(call.depth - 2 * call.pairs);
+  const auto rest = static_cast<unsigned>((call.depth - 2 * call.pairs) / n);
   if (rest == 0 || call.x == call.y) return;
   for (unsigned unit = threadIdx.x; unit < rest * call.heads; unit += blockDim.x) {
-    const int64_t at = (row * call.heads + unit / rest) * call.depth + 2 * call.pairs + unit % rest;
-    static_cast<T*>(call.y)[at] = static_cast<const T*>(call.x)[at];
+    const int64_t at = (row * call.heads + unit / rest) * call.depth + 2 * call.pairs + int64_t{unit % rest} * n;
+    store_vector(static_cast<T*>(call.y) + at, load_vector<n>(static_cast<const T*>(call.x) + at));
   }
 }
 
@@ -50,7 +50,7 @@ cudaError_t rotary(const RotaryCall& call, cudaStream_t stream) {
     constexpr int n = vector_length<T>;
     const auto rows = static_cast<unsigned>(call.rows);
     const bool fits = !call.interleaved && call.pairs % n == 0 && call.depth % n == 0;
-    const int64_t units = call.heads * call.pairs / (fits ? n : 1);
+    const int64_t units = call.heads * std::max(call.pairs, call.depth - 2 * call.pairs) / (fits ? n : 1);
     const auto threads = static_cast<unsigned>(std::clamp<int64_t>(divide_up(units, 32) * 32, 32, 256));
     if (fits)
       rotary_kernel<T, P, n><<<rows, threads, 0, stream>>>(call);
