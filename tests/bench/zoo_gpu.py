@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Training steps of the models in zoo_models.py on one GPU: Plimsoll, torch.compile, PyTorch eager and, of some, JAX, in bf16 with f32 weights and AdamW.
+"""Training steps of the models in zoo_models.py, or zoo_untuned.py, on one GPU: Plimsoll, torch.compile, PyTorch eager and, of some, JAX, in bf16 with f32 weights and AdamW.
 
 Usage: zoo_gpu.py DIR --export [--jobs 12]             DIR/NAME/model.onnx: weights are declared and not written, since a plan needs none
        zoo_gpu.py DIR --compile --plimsoll PROGRAM     DIR/NAME/model.plan; needs no GPU
@@ -400,6 +400,7 @@ def parse():
     parser.add_argument("--plimsoll", metavar="PROGRAM", help="for --compile and --time")
     parser.add_argument("--device", default="h200")
     parser.add_argument("--only", type=names, default=[], metavar="NAME,...")
+    parser.add_argument("--untuned", action="store_true", help="the models of zoo_untuned.py, not those of zoo_models.py")
     parser.add_argument("--skip", type=names, default=[], metavar="NAME,...")
     parser.add_argument("--sides", type=names, default=["plimsoll", "compile", "eager"], help="of plimsoll, compile, eager, best (max-autotune) and jax")
     parser.add_argument("--small", action="store_true", help="tiny models and batches of 2")
@@ -431,13 +432,15 @@ def main():
     say_absent_packages(args)
     warnings.filterwarnings("ignore")
     from zoo_models import ZOO
+    from zoo_untuned import UNTUNED
 
-    unknown = [name for name in args.only + args.skip if name not in ZOO]
+    cases = {**ZOO, **UNTUNED}
+    unknown = [name for name in args.only + args.skip if name not in cases]
     if unknown:
-        sys.exit(f"no model {unknown[0]}; there are {', '.join(ZOO)}")
-    names = [name for name in args.only or ZOO if name not in args.skip]
+        sys.exit(f"no model {unknown[0]}; there are {', '.join(cases)}")
+    names = [name for name in args.only or (UNTUNED if args.untuned else ZOO) if name not in args.skip]
     if args.part:
-        case, folder = ZOO[names[0]], args.folder / names[0]
+        case, folder = cases[names[0]], args.folder / names[0]
         if args.part == "export":
             export_model(args, case, folder)
         elif args.part == "batch":
@@ -452,7 +455,7 @@ def main():
         if getattr(args, phase):
             work(args, names, results)
     if args.table:
-        print(table({name: ZOO[name] for name in names}, results))
+        print(table({name: cases[name] for name in names}, results))
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def smoothed(model, x, labels):
     return F.cross_entropy(model(x), labels, label_smoothing=0.1)
 
 
-def image_model(key, name, title, batch, settings, small, small_size=64, rows=224, channels_last=False, note=""):
+def image_model(key, name, title, batch, settings, small, small_size=64, rows=224, channels_last=False, note="", zoo=ZOO):
     def build(is_small):
         import timm
 
@@ -49,7 +49,7 @@ def image_model(key, name, title, batch, settings, small, small_size=64, rows=22
         count, size = (2, small_size) if is_small else (batch, rows)
         return {"x": randn(count, 3, size, size), "labels": randint(1000, count)}
 
-    ZOO[key] = Case(f"{title}, {batch} x {rows}", build, make_batch, channels_last, note)
+    zoo[key] = Case(f"{title}, {batch} x {rows}", build, make_batch, channels_last, note)
 
 
 image_model("convnext", "convnext_tiny", "ConvNeXt-T", 128, dict(drop_path_rate=0.1), dict(depths=(1, 1, 2, 1), dims=(16, 32, 48, 64)), channels_last=True)
@@ -197,7 +197,7 @@ def with_tokens(settings):
     return {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0, **settings}
 
 
-def language_model(key, family, title, batch, rows, settings, small, model_class=None, attention="sdpa", note=""):
+def language_model(key, family, title, batch, rows, settings, small, model_class=None, attention="sdpa", note="", zoo=ZOO):
     """A decoder that predicts the next token of whole rows."""
     def config(is_small):
         import transformers as T
@@ -208,7 +208,7 @@ def language_model(key, family, title, batch, rows, settings, small, model_class
         ids = randint(config(is_small).vocab_size, *((2, 33) if is_small else (batch, rows + 1)))
         return {"input_ids": ids[:, :-1].contiguous(), "labels": ids[:, 1:].contiguous()}
 
-    ZOO[key] = Case(f"{title}, {batch} x {rows}",
+    zoo[key] = Case(f"{title}, {batch} x {rows}",
         lambda small: Loss(from_config(model_class or f"{family}ForCausalLM", config(small), attention), next_token), make_batch, note=note)
 
 
