@@ -16,7 +16,8 @@
 // - Full: f32. Where the record can read 16 bits and round to f32 itself ({dtype}), it does; no f32 copy is made.
 // As few operands are narrowed as inference asks for, so a norm keeps its f32 scale and attention its f32 mask. Values
 // that depend on no parameter (positions, masks, tables of angles) are not touched: narrowing them gains nothing, and
-// positions above 256 do not survive bf16.
+// positions above 256 do not survive bf16. But a choice between constants that 16 bits hold, such as a mask of 0 and
+// -3.4e38, does not widen what it is added to: it is made once more in 16 bits.
 //
 // It is right because each op means the same function in every float dtype, and a cast only rounds. Every update and
 // output keeps its type.
@@ -66,6 +67,7 @@ class CastInserter {
     Facts facts = facts_of(node);
     if (node.op->name == "constant") facts.kind = Kind::Stored;
     if (!facts.parametric) {
+      if (is_narrow_choice(node)) facts.kind = Kind::Free;
       set_facts(id, facts);
       return Status::success();
     }
@@ -249,10 +251,15 @@ class CastInserter {
     if (!is_parameter && known != shared_.end()) return graph_.set_operand(id, i, known->second);
     Builder b = builder_at(graph_, id);
     const std::string name = graph_.value(value).name + "." + dtype_name(to).str();
-    const Node* constant = producer_of(graph_, value, "constant");
-    ValueId cast = constant ? b.constant(saturated(*constant->attrs.get_tensor("value"), to), name)
-                            : b.emit("cast", {value}, {{"to", to}}, name);
-    if (!constant) {
+    ValueId cast = ValueId::None;
+    if (producer_of(graph_, value, "constant")) {
+      cast = narrow_constant(b, value, to, name);
+    } else if (const Node* choice = producer_of(graph_, value, "where"); choice && is_narrow_choice(*choice)) {
+      const ValueId condition = choice->operands[0], on = choice->operands[1], off = choice->operands[2];
+      const ValueId narrow_on = narrow_constant(b, on, to), narrow_off = narrow_constant(b, off, to);
+      cast = b.emit("where", {condition, narrow_on, narrow_off}, {}, name);
+    } else {
+      cast = b.emit("cast", {value}, {{"to", to}}, name);
       graph_.node(graph_.value(cast).producer).reason =
           (graph_.node(id).op->name + " computes in " + dtype_name(to)).str();
       ++casts_;
@@ -264,13 +271,40 @@ class CastInserter {
     graph_.set_operand(id, i, cast);
   }
 
+  // where(c, a, b) of constants whose numbers 16 bits hold.
+  bool is_narrow_choice(const Node& node) const {
+    if (node.op->name != "where") return false;
+    return llvm::all_of(llvm::ArrayRef<ValueId>(node.operands).drop_front(), [&](ValueId branch) {
+      const Node* constant = producer_of(graph_, branch, "constant");
+      return constant && graph_.type(branch).dtype == DType::F32 &&
+             holds(*constant->attrs.get_tensor("value"), narrow_);
+    });
+  }
+
+  // All numbers as they are, or the type's largest where a number is hardly larger.
+  static bool holds(const Tensor& wide, DType to) {
+    constexpr double hardly = 1.01;
+    const Tensor narrow = saturated(wide, to);
+    for (int64_t i = 0; i < wide.type().elements(); ++i) {
+      const double value = wide.get(i), kept = narrow.get(i);
+      const bool is_largest = std::abs(kept) == largest(to) && std::abs(value) <= hardly * largest(to);
+      if (kept != value && !is_largest) return false;
+    }
+    return true;
+  }
+
+  ValueId narrow_constant(Builder& b, ValueId constant, DType to, llvm::StringRef name = "const") {
+    return b.constant(saturated(*producer_of(graph_, constant, "constant")->attrs.get_tensor("value"), to), name);
+  }
+
+  static double largest(DType to) { return to == DType::F16 ? 65504 : to == DType::BF16 ? 0x1.fep127 : INFINITY; }
+
   // The -3.4e38 of a mask must not become -inf: a row of it has a softmax, a row of -inf has none.
   static Tensor saturated(const Tensor& wide, DType to) {
-    const double largest = to == DType::F16 ? 65504 : to == DType::BF16 ? 0x1.fep127 : INFINITY;
     Tensor narrow(Type(to, wide.type().shape));
     for (int64_t i = 0; i < wide.type().elements(); ++i) {
       const double value = wide.get(i);
-      narrow.view().set(i, std::isfinite(value) ? std::clamp(value, -largest, largest) : value);
+      narrow.view().set(i, std::isfinite(value) ? std::clamp(value, -largest(to), largest(to)) : value);
     }
     return narrow;
   }
