@@ -89,6 +89,8 @@ __global__ void __launch_bounds__(window_threads, blocks_per_multiprocessor)
       add_window_dq<T>(dq_sums, memory.ds[0], tiles[K], places);
       dq.write(dq_sums, scales, memory.staged[warp], places);
       for (WindowResults<T>* tensor : {&dq, &dk, &dv}) tensor->advance();
+    } else {
+      __syncthreads();  // constants are read no more
     }
     stage = stage + 1 == stages ? 0 : stage + 1;
   }
