@@ -159,8 +159,7 @@ bool are_small_windows(const OpCall& call) {
   const bool has_own_mask = call.has(mask) && call.operand(mask).rank() == 4 && call.operand(mask).shape[0] > 1;
   return n.depth <= max_depth && n.depth % 8 == 0 && n.value_depth == n.depth && n.rows <= max_rows &&
          n.columns <= max_rows && n.heads == n.kv_heads && call.attrs.get_float("dropout") == 0 && !has_own_mask &&
-         call.attrs.get_float("softcap") == 0 && !call.has(mask + attention_segments) &&
-         !(mask == attention_mask && call.has(attention_sinks));
+         call.attrs.get_float("softcap") == 0 && !(mask == attention_mask && call.has(attention_sinks));
 }
 
 double windows_us(const OpCall& call, const WindowTimes& times, const DeviceDescription& device) {

@@ -314,8 +314,8 @@ TEST_SUITE("unit") {
   TEST_CASE("attention's predictions know Hopper's warpgroups and small windows") {
     const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
     auto predicted_us = [&](const DeviceDescription& device, const Attrs& attrs, llvm::ArrayRef<Type> operands) {
-      llvm::SmallVector<const Type*, 4> types;
-      for (const Type& type : operands) types.push_back(&type);
+      llvm::SmallVector<const Type*, 7> types;  // a number stands for an absent operand
+      for (const Type& type : operands) types.push_back(type.rank() > 0 ? &type : nullptr);
       const OpCall call(get_op("attention"), attrs, types);
       for (const KernelCandidate& kernel :
            CudaCatalog(device).candidates(get_op("attention"), call, llvm::cantFail(infer(call))))
@@ -335,6 +335,9 @@ TEST_SUITE("unit") {
     CHECK(us > 45);
     CHECK(us < 65);
     CHECK(predicted_us(h200, heads, {windows, windows, windows, own}) > 1.5 * us);
+    // Shifted windows have segments, too.
+    const Type none(DType::F32, {}), segments(DType::I64, {4096, 49});
+    CHECK(predicted_us(h200, heads, {windows, windows, windows, shared, none, none, segments}) == us);
   }
 
   TEST_CASE("epilogues are candidates where cuBLASLt has them: 16-bit rows at 16-byte borders, gelu's tanh form") {

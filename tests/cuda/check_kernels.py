@@ -38,6 +38,7 @@ STACK = {
     r"\d+attention_windows_kernelI.*Li8E": 16,  # windows of 64 columns, of which four blocks are on a multiprocessor
     # Three blocks; the most where each thread has the sums of its scores over the windows, too.
     r"\d+attention_grad_windows_kernelI": 48,
+    r"\d+attention_grad_windows_kernelI.*SegmentsILb1E": 88,  # and the numbers of its segments
     r"\d+attention_grad_window_boxes_kernelI": 40,  # three or four blocks
     # 1024 threads leave 64 registers each, which the activation behind a norm and its derivative do not quite fit.
     r"\d+group_norm_kernelIf": 16,

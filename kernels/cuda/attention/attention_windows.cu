@@ -8,18 +8,20 @@ namespace {
 constexpr int stages = 3, blocks_per_multiprocessor = 4;
 enum { Keys, Values, Tensors };
 
-template <int groups>
+template <int groups, bool has_segments>
 struct WindowMemory {
   unsigned char tiles[stages][Tensors][window_bytes];
   float4 added[window_tiles][groups][32];  // what the mask adds, by warp and thread
   unsigned char staged[window_tiles][sixteen_rows_bytes];
+  // Some may still be read while the next ones are written.
+  typename WindowSegments<has_segments>::Numbers segments[2];
 };
 
 // Windows of up to 8 * groups columns.
-template <typename T, int groups>
+template <typename T, int groups, bool has_segments>
 __global__ void __launch_bounds__(window_threads, blocks_per_multiprocessor)
     attention_windows_kernel(AttentionShape n, AttentionCall call, int step) {
-  using Memory = WindowMemory<groups>;
+  using Memory = WindowMemory<groups, has_segments>;
   extern __shared__ uint4 shared[];
   Memory& memory = *reinterpret_cast<Memory*>(shared);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
@@ -61,11 +63,15 @@ __global__ void __launch_bounds__(window_threads, blocks_per_multiprocessor)
     return int2{row + e / 2 * 8, 8 * i + lane % 4 * 2 + e % 2};
   });
 
-  int stage = 0;
-  for (int b = first; b < batch; b += step) {
+  WindowSegments<has_segments> segments;
+  segments.read(n, first);
+  int stage = 0, numbers = 0;
+  for (int b = first; b < batch; b += step, numbers ^= 1) {
     wait_for_copies<stages - 2>();
-    __syncthreads();  // the window has come, and none still reads the one before
+    // The window has come, and none still reads the one before.
+    const bool is_divided = segments.meet(memory.segments[numbers]);
     copy(stage == 0 ? stages - 1 : stage - 1);
+    if (b + step < batch) segments.read(n, b + step);
     const EightRows queries[2] = {next[0], next[1]};
     read_queries(b + step);
     float scores[window_groups][4] = {};
@@ -74,7 +80,8 @@ __global__ void __launch_bounds__(window_threads, blocks_per_multiprocessor)
     for (int i = 0; i < groups; ++i) {
       add_products<T>(scores[i], queries, places.rows(memory.tiles[stage][Keys], i));
       const float4 added = memory.added[warp][i][lane];
-      const float additions[4] = {added.x, added.y, added.z, added.w};
+      float additions[4] = {added.x, added.y, added.z, added.w};
+      if (has_segments && is_divided) segments.close(additions, memory.segments[numbers], row, 8 * i + lane % 4 * 2);
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         scores[i][e] = scores[i][e] * to_log2 + additions[e];
@@ -118,9 +125,11 @@ cudaError_t attention_windows(const AttentionShape& shape, const AttentionCall& 
   return with_16_bit_float(shape.type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
     const auto launch = [&]<int groups>(std::integral_constant<int, groups>) {
-      return launch_mma(attention_windows_kernel<T, groups>, grid.blocks, window_threads,
-                        static_cast<int>(sizeof(WindowMemory<groups>)), stream, shape, call,
-                        static_cast<int>(grid.blocks_per_head));
+      return with_window_segments(shape, [&]<bool has_segments>(std::bool_constant<has_segments>) {
+        return launch_mma(attention_windows_kernel<T, groups, has_segments>, grid.blocks, window_threads,
+                          static_cast<int>(sizeof(WindowMemory<groups, has_segments>)), stream, shape, call,
+                          static_cast<int>(grid.blocks_per_head));
+      });
     };
     // Windows of seven by seven are the usual ones.
     if (shape.columns <= 56) return launch(std::integral_constant<int, 7>());

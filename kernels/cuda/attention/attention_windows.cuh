@@ -188,11 +188,54 @@ __device__ void fill_additions(float4 (&of_threads)[groups][32], const Attention
   }
 }
 
+// The segments of a window's rows, which are those of its columns: thread r has row r, whose number is read a window
+// ahead. Without segments there is nothing of it.
+template <bool exist>
+class WindowSegments {
+ public:
+  using Numbers = int64_t[exist ? max_window : 2];
+
+  // Those of window b.
+  __device__ void read(const AttentionShape& n, int b) {
+    if constexpr (exist) {
+      const int64_t* const numbers = n.segments + b * n.segments_step;
+      next_ = numbers[min(static_cast<int>(threadIdx.x), static_cast<int>(n.rows) - 1)];
+      next_first_ = numbers[0];
+    }
+  }
+  // Writes the window's numbers, and meets the block's threads. Are there several segments?
+  __device__ bool meet(Numbers& numbers) const {
+    if constexpr (exist) {
+      if (threadIdx.x < max_window) numbers[threadIdx.x] = next_;
+      return __syncthreads_or(next_ != next_first_) != 0;
+    } else {
+      __syncthreads();
+      return false;
+    }
+  }
+  // Closes pairs of rows or columns `own` (elements 0 and 1) and `own` + 8 with those from `other` on, an even number.
+  __device__ static void close(float (&additions)[4], const Numbers& numbers, int own, int other) {
+    const longlong2 others = *reinterpret_cast<const longlong2*>(numbers + other);
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+      if (numbers[own + e / 2 * 8] != (e % 2 == 0 ? others.x : others.y)) additions[e] = -INFINITY;
+  }
+
+ private:
+  int64_t next_ = 0, next_first_ = 0;
+};
+
+// Calls visit with whether windows have segments, as a constant.
+template <typename Visit>
+cudaError_t with_window_segments(const AttentionShape& n, Visit visit) {
+  return n.segments ? visit(std::true_type()) : visit(std::false_type());
+}
+
 // Windows with the same mask, whose rows are whole words of 16 bytes.
 [[nodiscard]] inline bool takes_windows(const AttentionShape& n, bool aligned) {
   return aligned && n.depth <= window_depth && n.value_depth == n.depth && n.rows <= max_window &&
          n.columns <= max_window && n.heads == n.kv_heads && n.dropout.blocks == 0 && n.mask_strides[0] == 0 &&
-         n.softcap == 0.0f && !n.segments;
+         n.softcap == 0.0f;
 }
 
 // A block has head blockIdx.x % heads and every blocks_per_head-th window.

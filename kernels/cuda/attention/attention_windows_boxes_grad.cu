@@ -31,11 +31,12 @@ struct WindowMaps {
   }
 };
 
-template <int groups, int stages>
+template <int groups, int stages, typename Segments>
 struct BoxMemory {
   WindowTileSet tiles[stages];
   float4 added[window_tiles][groups][32];  // what the mask adds, by warp and thread
   float2 constants[max_window];            // lse and delta of rows
+  typename Segments::Numbers segments;
   WindowScoreGrads ds;
   Barrier full[stages];
 };
@@ -65,11 +66,11 @@ __device__ void lay_rows(unsigned char* rows, const RowSums& sums, float factor,
 }
 
 // Windows of up to 8 * groups rows.
-template <typename T, int groups, Makes makes, int stages>
+template <typename T, int groups, Makes makes, int stages, typename Segments>
 __device__ void differentiate_windows(const WindowMaps& maps, const AttentionShape& n, const AttentionGradCall& grads,
                                       float* partials, int step) {
   extern __shared__ __align__(1024) unsigned char shared_tiles[];
-  auto& memory = *reinterpret_cast<BoxMemory<groups, stages>*>(shared_tiles);
+  auto& memory = *reinterpret_cast<BoxMemory<groups, stages, Segments>*>(shared_tiles);
   const int warp = static_cast<int>(threadIdx.x) / 32, heads = static_cast<int>(n.heads);
   const int first = static_cast<int>(blockIdx.x) / heads, h = static_cast<int>(blockIdx.x) % heads;
   const int rows = static_cast<int>(n.rows), columns = static_cast<int>(n.columns), batch = static_cast<int>(n.batch);
@@ -97,6 +98,8 @@ __device__ void differentiate_windows(const WindowMaps& maps, const AttentionSha
     for (int i = 0; i + 1 < stages; ++i) copy(first + i * step, i);
   WindowRowConstants<T> constants(n, grads, head, first, step);
   constants.read(true);
+  Segments segments;
+  segments.read(n, first);
   fill_window_additions<T>(memory.added[warp], n, head);
 
   const int own_row = 16 * warp, own = warp * sixteen_rows_bytes;
@@ -107,11 +110,13 @@ __device__ void differentiate_windows(const WindowMaps& maps, const AttentionSha
     wait_at(memory.full + at.stage, at.parity);
     auto& tiles = memory.tiles[at.stage];
     constants.write(memory.constants, tiles[Dy]);
-    __syncthreads();  // all constants are there
+    const bool is_divided = segments.meet(memory.segments);  // all constants are there
     constants.read(b + step < batch);
+    if (b + step < batch) segments.read(n, b + step);
     RowSums dk = {}, dv = {}, dq = {};
-    differentiate_window<T, groups, makes>(dk, dv, memory.ds[0], mask_sums, tiles, memory.added[warp], memory.constants,
-                                           n.scale * log2_e, places);
+    differentiate_window<T, groups, makes, Segments>(dk, dv, memory.ds[0], mask_sums, tiles, memory.added[warp],
+                                                     memory.constants, is_divided ? &memory.segments : nullptr,
+                                                     n.scale * log2_e, places);
     lay_rows<T>(tiles[V] + own, dv, 1.0f, columns - own_row);
     if (leads_warp) wait_for_box_reads();  // of the window before
     __syncthreads();  // dS has come together, q and dy are read no more, and the other stage may be filled
@@ -134,12 +139,12 @@ __device__ void differentiate_windows(const WindowMaps& maps, const AttentionSha
   if constexpr (makes_mask_grad(makes)) write_mask_sums(partials, mask_sums, rows, columns);
 }
 
-template <typename T, int groups, Makes makes, int stages, int blocks>
+template <typename T, int groups, Makes makes, int stages, int blocks, typename Segments>
 __global__ void __launch_bounds__(window_threads, blocks)
     attention_grad_window_boxes_kernel(const __grid_constant__ WindowMaps maps, AttentionShape n,
                                        AttentionGradCall grads, float* partials, int step) {
   if constexpr (has_warpgroups)
-    differentiate_windows<T, groups, makes, stages>(maps, n, grads, partials, step);
+    differentiate_windows<T, groups, makes, stages, Segments>(maps, n, grads, partials, step);
   else
     __trap();
 }
@@ -153,9 +158,13 @@ cudaError_t launch(const AttentionShape& shape, const AttentionGradCall& grads, 
   return with_16_bit_float(shape.type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
     const auto launch_groups = [&]<int groups>(std::integral_constant<int, groups>) {
-      return launch_mma(attention_grad_window_boxes_kernel<T, groups, makes, stages, blocks>, shape.heads * parts,
-                        window_threads, static_cast<int>(sizeof(BoxMemory<groups, stages>)), stream, maps, shape, grads,
-                        partials, static_cast<int>(parts));
+      return with_window_segments(shape, [&]<bool has_segments>(std::bool_constant<has_segments>) {
+        using Segments = WindowSegments<has_segments>;
+        return launch_mma(attention_grad_window_boxes_kernel<T, groups, makes, stages, blocks, Segments>,
+                          shape.heads * parts, window_threads,
+                          static_cast<int>(sizeof(BoxMemory<groups, stages, Segments>)), stream, maps, shape, grads,
+                          partials, static_cast<int>(parts));
+      });
     };
     // Windows of seven by seven are the usual ones.
     if (shape.rows <= 56) return launch_groups(std::integral_constant<int, 7>());

@@ -10,21 +10,22 @@ namespace {
 
 constexpr int stages = 2, blocks_per_multiprocessor = 3;
 
-template <int groups, Makes makes>
+template <int groups, Makes makes, typename Segments>
 struct WindowGradMemory {
   static constexpr bool writes = makes_operand_grads(makes);
   WindowTileSet tiles[stages];
   float4 added[window_tiles][groups][32];  // what the mask adds, by warp and thread
   float2 constants[max_window];            // lse and delta of rows
+  typename Segments::Numbers segments;
   unsigned char ds[writes ? max_window : 0][2 * max_window];
   unsigned char staged[writes ? window_tiles : 0][sixteen_rows_bytes];
 };
 
 // Windows of up to 8 * groups rows.
-template <typename T, int groups, Makes makes>
+template <typename T, int groups, Makes makes, typename Segments>
 __global__ void __launch_bounds__(window_threads, blocks_per_multiprocessor)
     attention_grad_windows_kernel(AttentionShape n, AttentionGradCall grads, float* partials, int step) {
-  using Memory = WindowGradMemory<groups, makes>;
+  using Memory = WindowGradMemory<groups, makes, Segments>;
   extern __shared__ uint4 shared[];
   Memory& memory = *reinterpret_cast<Memory*>(shared);
   const int warp = static_cast<int>(threadIdx.x) / 32;
@@ -60,6 +61,8 @@ __global__ void __launch_bounds__(window_threads, blocks_per_multiprocessor)
   for (int stage = 0; stage + 1 < stages; ++stage) copy(stage);
   WindowRowConstants<T> constants(n, grads, head, first, step);
   constants.read(true);
+  Segments segments;
+  segments.read(n, first);
   fill_window_additions<T>(memory.added[warp], n, head);
 
   const auto results_of = [&](void* tensor, int64_t start, int64_t row_step, int64_t all_rows) {
@@ -75,12 +78,15 @@ __global__ void __launch_bounds__(window_threads, blocks_per_multiprocessor)
     wait_for_copies<stages - 2>();
     const auto& tiles = memory.tiles[stage];
     constants.write(memory.constants, tiles[Dy]);
-    __syncthreads();  // the window has come, and none still reads the one before
+    // The window has come, and none still reads the one before.
+    const bool is_divided = segments.meet(memory.segments);
     copy(stage == 0 ? stages - 1 : stage - 1);
     constants.read(b + step < batch);
+    if (b + step < batch) segments.read(n, b + step);
     RowSums dk_sums = {}, dv_sums = {};
-    differentiate_window<T, groups, makes>(dk_sums, dv_sums, memory.ds[0], mask_sums, tiles, memory.added[warp],
-                                           memory.constants, n.scale * log2_e, places);
+    differentiate_window<T, groups, makes, Segments>(dk_sums, dv_sums, memory.ds[0], mask_sums, tiles,
+                                                     memory.added[warp], memory.constants,
+                                                     is_divided ? &memory.segments : nullptr, n.scale * log2_e, places);
     if constexpr (makes_operand_grads(makes)) {
       dv.write(dv_sums, ones, memory.staged[warp], places);
       dk.write(dk_sums, scales, memory.staged[warp], places);
@@ -90,7 +96,7 @@ __global__ void __launch_bounds__(window_threads, blocks_per_multiprocessor)
       dq.write(dq_sums, scales, memory.staged[warp], places);
       for (WindowResults<T>* tensor : {&dq, &dk, &dv}) tensor->advance();
     } else {
-      __syncthreads();  // constants are read no more
+      __syncthreads();  // constants and segments are read no more
     }
     stage = stage + 1 == stages ? 0 : stage + 1;
   }
@@ -104,9 +110,12 @@ cudaError_t launch(const AttentionShape& shape, const AttentionGradCall& grads, 
   return with_16_bit_float(shape.type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
     const auto launch_groups = [&]<int groups>(std::integral_constant<int, groups>) {
-      return launch_mma(attention_grad_windows_kernel<T, groups, makes>, shape.heads * blocks_per_head, window_threads,
-                        static_cast<int>(sizeof(WindowGradMemory<groups, makes>)), stream, shape, grads, partials,
-                        static_cast<int>(blocks_per_head));
+      return with_window_segments(shape, [&]<bool has_segments>(std::bool_constant<has_segments>) {
+        using Segments = WindowSegments<has_segments>;
+        return launch_mma(attention_grad_windows_kernel<T, groups, makes, Segments>, shape.heads * blocks_per_head,
+                          window_threads, static_cast<int>(sizeof(WindowGradMemory<groups, makes, Segments>)), stream,
+                          shape, grads, partials, static_cast<int>(blocks_per_head));
+      });
     };
     // Windows of seven by seven are the usual ones.
     if (shape.rows <= 56) return launch_groups(std::integral_constant<int, 7>());

@@ -80,10 +80,12 @@ using WindowScoreGrads = unsigned char[max_window][2 * max_window];
 __device__ inline int place_in_ds(int column, int word) { return column * 2 * max_window + ((word ^ column % 8) << 4); }
 
 // A warp's sixteen columns of a window: sums of dk and dv, dS in shared memory, and dS added to the mask's sums.
-template <typename T, int groups, Makes makes, typename MaskSums>
+// `segments` are null where the window has only one.
+template <typename T, int groups, Makes makes, typename Segments, typename MaskSums>
 __device__ void differentiate_window(RowSums& dk, RowSums& dv, unsigned char* ds_of_window, MaskSums& mask_sums,
                                      const WindowTileSet& tiles, const float4 (&added_by_mask)[groups][32],
-                                     const float2* constants, float to_log2, const WindowPlaces& places) {
+                                     const float2* constants, const typename Segments::Numbers* segments, float to_log2,
+                                     const WindowPlaces& places) {
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32, t = lane % 4;
   const int column = 16 * warp + lane / 4;  // and 8 more
   EightRows keys[2], values[2];
@@ -104,7 +106,8 @@ __device__ void differentiate_window(RowSums& dk, RowSums& dv, unsigned char* ds
       const float4 two_rows = *reinterpret_cast<const float4*>(constants + 8 * group + 2 * t);
       const float lse_of[2] = {two_rows.x, two_rows.z}, delta_of[2] = {two_rows.y, two_rows.w};
       const float4 added = added_by_mask[group][lane];
-      const float additions[4] = {added.x, added.y, added.z, added.w};
+      float additions[4] = {added.x, added.y, added.z, added.w};
+      if (segments) Segments::close(additions, *segments, column, 8 * group + 2 * t);
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         p[half][e] = probability(p[half][e] * to_log2 + additions[e], lse_of[e % 2]);
