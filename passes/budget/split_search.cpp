@@ -24,8 +24,9 @@ constexpr int turned_tries = 4;  // to find how many transposes there is room fo
 // Minimum budgets for other forms of the whole batch, as shares of what the usual form needs: with gelus that products
 // write, which may have remats; and with copies alone, whose plans need as much.
 constexpr double min_share_of_joined = 0.25, min_share_of_copies = 0.97;
-constexpr double max_slowdown_of_usual = 1.5;  // of a plan that fits, up to which no short searches are tried besides
-constexpr size_t smallest_at_once = 2;         // candidates that are searched for the plan that needs least
+constexpr double max_slowdown_of_usual = 1.5;   // of a plan that fits, up to which no short searches are tried besides
+constexpr size_t smallest_at_once = 2;          // candidates that are searched for the plan that needs least
+constexpr double max_slowdown_of_lean = 1.001;  // of a form with less workspace for more calls, to stand for another
 // From so many nodes on, layouts take a short search about as long as a whole one, see pack_copies.cpp. With the whole
 // one first, the refusal of Llama 2 7B (batch 2) takes 17 processor seconds and not 20; that of GPT-2 would take 8,
 // not 6.
@@ -203,13 +204,10 @@ class SplitSearch {
 
   // `best`, if any, is a plan within the budget.
   Result<std::optional<Plan>> within_as_made(int64_t budget_bytes, std::optional<Plan> best) {
-    Result<const JobProgram*> found = whole_for(budget_bytes);
-    if (!found) return found.takeError();
-    const JobProgram& whole = **found;
     std::vector<const JobProgram*> candidates;
-    if (request_.split <= 1) candidates.push_back(&whole);
-    if (request_.split <= 1 && is_slower(whole)) candidates.push_back(whole_.get());
-    const bool is_split = request_.split > 1 || (request_.split < 1 && whole.plain().promised_bytes() > budget_bytes);
+    if (Status s = add_whole_forms(budget_bytes, candidates)) return s;
+    const bool fits_whole = !candidates.empty() && candidates.front()->plain().promised_bytes() <= budget_bytes;
+    const bool is_split = request_.split > 1 || (request_.split < 1 && !fits_whole);
     if (is_split) {
       if (Status s = derive_splits(may_be_long(budget_bytes))) return s;
       // The fastest split that fits without remats bounds what a search is worth. Then comes the whole batch, and of
@@ -224,7 +222,6 @@ class SplitSearch {
                            " equal chunks of the batch");
     }
     if (Status s = consider_all(candidates, budget_bytes, best)) return s;
-    if (Status s = consider_leanest(budget_bytes, best)) return s;
     if (!is_split || (!best && !wants_smallest()) || splits_->derived() == SplitPrograms::Derived::All) return best;
     if (!may_be_long(best ? best->promised_bytes() : request_.enough_bytes)) return best;
     // Nothing fits, and long programs may need less. The short ones that are kept are those that were looked at.
@@ -246,13 +243,11 @@ class SplitSearch {
   }
 
   // `best`, if any a plan within the budget, becomes what short searches of the programs that were looked at find
-  // within the budget where that is better. These are added to `candidates`.
+  // within the budget where that is better; of the whole batch, the form with less workspace for most calls. These
+  // searches are added to `candidates`.
   Status consider_short(int64_t budget_bytes, std::optional<Plan>& best, std::vector<const JobProgram*>& candidates) {
-    Result<const JobProgram*> lean = whole_for(budget_bytes);
-    if (!lean) return lean.takeError();
     std::vector<const JobProgram*> usual;
-    if (request_.split <= 1) usual.push_back(*lean);
-    if (request_.split <= 1 && *lean != whole_.get()) usual.push_back(whole_.get());
+    if (lean_ && request_.split <= 1) usual.push_back(lean_->back());
     for (llvm::ArrayRef<std::unique_ptr<JobProgram>> splits : {splits_->worthwhile(), splits_->others()})
       for (const std::unique_ptr<JobProgram>& split : splits) usual.push_back(split.get());
     llvm::erase_if(usual, [&](const JobProgram* candidate) {
@@ -309,24 +304,35 @@ class SplitSearch {
     return device_.reserve_bytes() + states <= bytes;
   }
 
-  // The whole batch as it is planned without a budget, or with less workspace for the calls that do not fit beside what
-  // is live then.
-  Result<const JobProgram*> whole_for(int64_t budget_bytes) {
-    if (whole_->plain().promised_bytes() <= budget_bytes) return whole_.get();
-    CallKeys calls = lean_calls_for(whole_->plain(), budget_bytes, catalog_);
-    if (calls.empty()) return whole_.get();
-    std::unique_ptr<JobProgram>& lean = lean_[calls];
-    if (!lean) {
-      Result<std::unique_ptr<JobProgram>> made = programs_.program({}, forward_.passes.quiet(), 1, std::move(calls));
-      if (!made) return made.takeError();
-      lean = std::move(*made);
+  // Adds the whole batch where it may be a candidate: as it is planned without a budget where that fits, otherwise with
+  // less workspace, in all forms. So a larger budget has every form that a smaller one has.
+  Status add_whole_forms(int64_t budget_bytes, std::vector<const JobProgram*>& candidates) {
+    if (request_.split > 1) return Status::success();
+    if (whole_->plain().promised_bytes() <= budget_bytes) {
+      candidates.push_back(whole_.get());
+      return Status::success();
     }
-    return lean.get();
+    if (!lean_)
+      if (Status s = make_lean()) return s;
+    candidates.insert(candidates.end(), lean_->begin(), lean_->end());
+    return Status::success();
   }
 
-  // By measured times: then remats may be faster than less workspace.
-  bool is_slower(const JobProgram& lean) const {
-    return lean.plain().predicted_step_us > whole_->plain().predicted_step_us;
+  // Forms with less workspace for more and more calls. One that hardly takes longer stands for the one before, which
+  // needs no less.
+  Status make_lean() {
+    lean_.emplace();
+    const std::vector<CallKeys> sets = lean_call_sets(whole_->plain(), catalog_);
+    lean_->push_back(whole_.get());
+    for (const CallKeys& calls : sets) {
+      Result<std::unique_ptr<JobProgram>> made = programs_.program({}, forward_.passes.quiet(), 1, calls);
+      if (!made) return made.takeError();
+      if ((*made)->plain().predicted_step_us <= max_slowdown_of_lean * lean_->back()->plain().predicted_step_us)
+        lean_->pop_back();
+      lean_->push_back(made->get());
+      lean_programs_.push_back(std::move(*made));
+    }
+    return Status::success();
   }
 
   // `best` becomes the plan of a candidate that is better. Where none is within the budget, the plan that needs least
@@ -352,21 +358,6 @@ class SplitSearch {
     });
     if (*searched) return std::move(*searched);
     return consider_smallest(short_candidates, budget_bytes, best);
-  }
-
-  // A refusal of a smaller budget may name what the whole batch needs where more calls have less workspace.
-  Status consider_leanest(int64_t budget_bytes, std::optional<Plan>& best) {
-    if (request_.split > 1 || !wants_smallest() || (best && is_within_budget(*best))) return Status::success();
-    Result<const JobProgram*> own = whole_for(budget_bytes), leanest = whole_for(0);
-    if (!own) return llvm::joinErrors(own.takeError(), leanest.takeError());
-    if (!leanest) return leanest.takeError();
-    if (*own == *leanest) return Status::success();
-    std::vector<const JobProgram*> candidates{*leanest};
-    if (is_short_search_worth_it(best, budget_bytes)) {
-      if (Status s = make_short(*leanest)) return s;
-      candidates.push_back(short_.at(*leanest).get());
-    }
-    return consider_smallest(candidates, budget_bytes, best);
   }
 
   // `best` becomes the plan of one of them that needs less. Two are searched at once, however many cores there are, so
@@ -401,7 +392,8 @@ class SplitSearch {
 
   // `best` becomes the candidate's fastest plan within the budget where that is faster.
   Status consider(const JobProgram& candidate, int64_t budget_bytes, std::optional<Plan>& best) const {
-    if (!may_fit(candidate.options, candidate.plain(), budget_bytes)) return Status::success();
+    if (!may_be_better(candidate, best) || !may_fit(candidate.options, candidate.plain(), budget_bytes))
+      return Status::success();
     const double enough_us = best ? std::min(request_.enough_us, best->predicted_step_us) : request_.enough_us;
     Result<std::optional<Plan>> plan = candidate.plans->fastest(budget_bytes, enough_us);
     if (!plan) return plan.takeError();
@@ -455,8 +447,9 @@ class SplitSearch {
                format_us(candidate.plain().predicted_step_us) + ", whole " +
                format_bytes(whole_->plain().promised_bytes()) + " and " +
                format_us(whole_->plain().predicted_step_us)});
-    if (candidate.lean_calls > 0)
-      decisions.push_back({"workspace", "plan", std::to_string(candidate.lean_calls) + " kernels with less workspace",
+    const int64_t lean = candidate.lean_calls > 0 ? give_workspaces_back(plan, catalog_) : 0;
+    if (lean > 0)
+      decisions.push_back({"workspace", "plan", std::to_string(lean) + " kernels with less workspace",
                            "calls that do not fit beside what is live: without remats and copies the plan needs " +
                                format_bytes(candidate.plain().promised_bytes()) + ", with the usual kernels " +
                                format_bytes(whole_->plain().promised_bytes())});
@@ -475,7 +468,9 @@ class SplitSearch {
   std::optional<std::vector<std::unique_ptr<JobProgram>>> joined_, with_copies_;
   std::map<const JobProgram*, std::unique_ptr<JobProgram>> with_remats_;  // by form of `joined_`
   int64_t made_transposes_ = 0;  // bytes of transposes of stored codes, where these may be states
-  std::map<CallKeys, std::unique_ptr<JobProgram>> lean_;  // the whole batch with less workspace for some calls
+  // The whole batch with less workspace for some calls. `lean_` is in the order of their number; none: not made yet.
+  std::vector<std::unique_ptr<JobProgram>> lean_programs_;
+  std::optional<std::vector<const JobProgram*>> lean_;
   std::optional<SplitPrograms> splits_;
   std::map<const JobProgram*, std::unique_ptr<JobProgram>> short_;  // with a short search, by the usual one
 };

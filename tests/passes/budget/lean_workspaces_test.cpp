@@ -1,5 +1,7 @@
 #include "passes/budget/lean_workspaces.h"
 
+#include "ir/plan/check.h"
+#include "ir/plan/summary.h"
 #include "passes/budget/budget_report.h"
 #include "passes/compile.h"
 #include "runtime/cpu/cpu_catalog.h"
@@ -65,11 +67,10 @@ TEST_SUITE("unit") {
     const int64_t matmuls = count_of(plain, "usual");
     CHECK(count_of(plain, "usual_lean") == 0);
     REQUIRE(matmuls >= 2);
-    // Without the last KiB, the matmul at the peak has no room.
+    // Without the last KiB, the matmul at the peak has no room, and no other layout is larger than it has to be.
     const Plan tight = plan_within(plain.promised_bytes() - 1024, catalog);
     CHECK(tight.promised_bytes() <= plain.promised_bytes() - 1024);
     CHECK(count_of(tight, "usual_lean") > 0);
-    CHECK(count_of(tight, "usual") > 0);
     CHECK(tight.fit.rematerialised == 0);
     CHECK(llvm::any_of(tight.decisions, [](const Decision& each) { return each.pass == "workspace"; }));
     // No usual workspace is within this one.
@@ -78,12 +79,51 @@ TEST_SUITE("unit") {
     CHECK(count_of(tightest, "usual") == 0);
   }
 
-  TEST_CASE("calls keep their workspace where nothing above it is live") {
+  TEST_CASE("which calls may have less workspace does not depend on the budget") {
+    const Plan plain = plan_within(0, TwoMatmuls());
+    const std::vector<CallKeys> all = lean_call_sets(plain, TwoMatmuls());
+    REQUIRE(all.size() == 1);  // none is predicted to be slower
+    CHECK(lean_call_sets(plain, CpuCatalog()).empty());
+    // Of slower calls those of the larger product come first: at the smaller ones less than half of the peak is live.
+    const TwoMatmuls slower(2);
+    const std::vector<CallKeys> sets = lean_call_sets(plan_within(0, slower), slower);
+    REQUIRE(!sets.empty());
+    CHECK(sets.back() == all.front());
+    for (size_t i = 1; i < sets.size(); ++i)
+      CHECK(std::includes(sets[i].begin(), sets[i].end(), sets[i - 1].begin(), sets[i - 1].end()));
+  }
+
+  TEST_CASE("a kernel with less workspace is not predicted to be faster than the usual one") {
+    const TwoMatmuls catalog(0.5);
+    const LeanCatalog prefers_lean(catalog, lean_call_sets(plan_within(0, catalog), catalog).back());
+    const Plan lean = plan_within(0, prefers_lean);
+    REQUIRE(count_of(lean, "usual_lean") > 0);
+    for (const Instruction& instruction : lean.functions.front().instructions)
+      if (instruction.kernel == "usual_lean") CHECK(instruction.predicted_us == 1);
+  }
+
+  TEST_CASE("calls get their workspace back where the layout has room") {
     const TwoMatmuls catalog;
     const Plan plain = plan_within(0, catalog);
-    CHECK(lean_calls_for(plain, plain.promised_bytes(), catalog).empty());
-    CHECK(lean_calls_for(plain, plain.promised_bytes() - 1024, catalog).size() == 1);
-    CHECK(lean_calls_for(plain, plain.promised_bytes() - 1024, CpuCatalog()).empty());
+    const LeanCatalog prefers_lean(catalog, lean_call_sets(plain, catalog).front());
+    Plan lean = plan_within(0, prefers_lean);
+    const int64_t matmuls = count_of(lean, "usual_lean");
+    REQUIRE(matmuls == count_of(plain, "usual"));
+    Plan full = lean;
+    CHECK(give_workspaces_back(full, catalog) == matmuls);  // no hole is as large as a usual workspace
+    CHECK(count_of(full, "usual_lean") == matmuls);
+    // With as much above its layout there is one for each call.
+    Plan roomy = lean;
+    PlanFunction& function = roomy.functions.front();
+    Arena& arena = roomy.arenas.front();
+    function.transient_bytes += usual_bytes, function.peak_live_bytes += usual_bytes, arena.bytes += usual_bytes;
+    CHECK(give_workspaces_back(roomy, catalog) == 0);
+    CHECK(count_of(roomy, "usual") == matmuls);
+    CHECK(predict_step_us(roomy) == predict_step_us(lean));
+    const SpaceSummary memory = summarize_space(roomy, MemorySpace::Device);
+    arena.peak_live_bytes = function.peak_live_bytes = memory.at_peak.total();
+    function.peak_instruction = memory.peak_instruction;
+    if (Status s = check_plan(roomy)) FAIL(llvm::toString(std::move(s)));
   }
 
   TEST_CASE("a kernel with less workspace that is measured to be slow is no bargain") {
