@@ -78,6 +78,12 @@ TEST_SUITE("unit") {
     CHECK(first("conv_dw", of_w, {x, half}) == "grouped_runs");
     const Type odd(DType::BF16, {64, 28, 28, 36}), odd_w(DType::BF16, {36, 3, 3, 12});
     CHECK(first("conv", attrs_of(3, 1, 1), {odd, odd_w}) == "cudnn");
+    const Type few(DType::BF16, {96, 3, 3, 4}), single(DType::BF16, {96, 3, 3, 2});
+    CHECK(first("conv", attrs_of(24, 1, 1), {x, few}) == "grouped_runs");  // two by two
+    CHECK(first("conv", attrs_of(48, 1, 2), {x, single}) == "grouped_runs");
+    of_w.set("groups", int64_t{24});
+    of_w.set("shape", Ints(few.shape.begin(), few.shape.end()));
+    CHECK(first("conv_dw", of_w, {x, half}) == "grouped_runs");
     Attrs planes = attrs_of(4, 1, 1);
     planes.set("channels_last", int64_t{0});
     CHECK(first("conv", planes, {Type(DType::BF16, {64, 96, 28, 28}), Type(DType::BF16, {96, 24, 3, 3})}) == "cudnn");

@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <set>
 #include <tuple>
 
@@ -372,6 +373,28 @@ TEST_SUITE("unit") {
     ConvolutionSizes wide = image(1, 28, 3, 1, 12, 24);
     wide.dilation[1] = 2000;
     CHECK(!fits_grouped_runs(wide, false));
+  }
+
+  TEST_CASE("groups of a few channels are joined where there are enough of them, and their weights stay as many") {
+    for (const auto& [channels, groups, joined] : {std::array<int, 3>{4, 32, 2}, {2, 32, 4}, {6, 8, 4}, {12, 6, 2}}) {
+      const ConvolutionSizes c = image(4, 28, 3, 1, groups, channels);
+      const JoinedGroups j(c);
+      INFO(channels, " channels, ", groups, " groups");
+      CHECK(j.count == joined);
+      CHECK(j.sizes.groups == groups / joined);
+      CHECK(j.sizes.x_channels == channels * joined);
+      CHECK(GroupedWeightRuns(c).workspace_bytes(c) == GroupedWeightRuns(c).splits * c.weights() * 4);
+      for (bool gradient : {false, true}) CHECK(fits_grouped_runs(c, gradient));
+      CHECK(fits_grouped_weight_runs(c));
+    }
+    for (const auto& [channels, groups] : {std::array<int, 2>{24, 3}, {4, 5}, {12, 3}, {1, 16}, {3, 16}}) {
+      const ConvolutionSizes c = image(4, 28, 3, 1, groups, channels);
+      const JoinedGroups j(c);
+      INFO(channels, " channels, ", groups, " groups");
+      CHECK(j.count == 1);
+      CHECK(j.sizes.groups == groups);
+      CHECK(fits_grouped_runs(c, false) == (channels == 24));
+    }
   }
 
   TEST_CASE("planes of depthwise tiles hold every pixel that a spot's taps meet, and zeros where there is none") {

@@ -33,6 +33,19 @@ struct GroupsOfBlock {
   }
 };
 
+// 8 of a row's weights from channel `first` of a group on, where those of `width` / `joined` channels lie in memory:
+// those of the part-th of the groups that are joined.
+template <typename T>
+__device__ uint4 weights_of_unit(const T* row, int first, int width, int joined, int part) {
+  if (joined == 1) return *reinterpret_cast<const uint4*>(row + first);
+  const int part_width = width / joined;
+  const auto word = [&](int i) {
+    const int channel = first + 2 * i - part * part_width;
+    return channel >= 0 && channel < part_width ? *reinterpret_cast<const uint32_t*>(row + channel) : 0;
+  };
+  return {word(0), word(1), word(2), word(3)};
+}
+
 // A unit of a term's weights is 8 channels of the operand for each result channel; for gradients it is 8 result
 // channels for each channel of the operand, as they lie in memory.
 template <typename T, int out_units, bool gradient>
@@ -45,10 +58,10 @@ __device__ void copy_weights(uint4* weights, const T* w, const GroupedRuns& p, c
     uint4 value{0, 0, 0, 0};
     if (name != GroupedRuns::no_term) {
       const int tap = name / 16, unit = name % 16;
-      const int64_t out_row =
-          gradient ? group * in_group + unit * unit_channels + n % unit_channels : group * columns + n;
-      const int64_t width = gradient ? columns : in_group, first = gradient ? n / unit_channels : unit;
-      value = *reinterpret_cast<const uint4*>(w + (out_row * p.taps + tap) * width + first * unit_channels);
+      const int row = gradient ? unit * unit_channels + n % unit_channels : n, rows = gradient ? in_group : columns;
+      const int width = gradient ? columns : in_group, first = gradient ? n / unit_channels : unit;
+      const T* of_row = w + ((group * rows + row) * p.taps + tap) * (width / p.joined);
+      value = weights_of_unit(of_row, first * unit_channels, width, p.joined, row / (rows / p.joined));
     }
     weights[i] = value;
   }

@@ -3,7 +3,7 @@
 // How convolutions of groups, and their input gradients, divide their work on Hopper. No CUDA here: plans are made
 // where there is none.
 
-#include "kernels/cuda/conv/grouped_sizes.h"
+#include "kernels/cuda/conv/joined_groups.h"
 
 #include <cstdlib>
 #include <utility>
@@ -24,7 +24,7 @@ struct GroupedRuns {
   };
 
   ImageRuns runs;
-  int in_units, out_units, taps, groups;  // units of channels of a group
+  int in_units, out_units, taps, groups, joined;  // units of channels of a group
   int block_groups, group_blocks, tile, stages;
   int classes = 0, pairs = 0;  // of out pixels; of units of terms, of all classes
   int group_units = 0, stage_units = 0, weight_units = 0;
@@ -33,12 +33,15 @@ struct GroupedRuns {
   uint32_t pair_at[max_pairs];  // the first unit of a pair's first term, and 16 bits higher the distance of its second
   uint16_t term_of[2 * max_pairs];  // tap * 16 + unit of channels, or none: a weight of zero
 
-  GroupedRuns(const ConvolutionSizes& c, bool gradient)
-      : runs(c, gradient),
-        in_units((gradient ? c.y_channels : c.x_channels) / unit_channels),
-        out_units((gradient ? c.x_channels : c.y_channels) / unit_channels),
-        taps(c.taps()),
-        groups(c.groups) {
+  GroupedRuns(const ConvolutionSizes& c, bool gradient) : GroupedRuns(JoinedGroups(c), gradient) {}
+  GroupedRuns(const JoinedGroups& of, bool gradient)
+      : runs(of.sizes, gradient),
+        in_units((gradient ? of.sizes.y_channels : of.sizes.x_channels) / unit_channels),
+        out_units((gradient ? of.sizes.x_channels : of.sizes.y_channels) / unit_channels),
+        taps(of.sizes.taps()),
+        groups(of.sizes.groups),
+        joined(of.count) {
+    const ConvolutionSizes& c = of.sizes;
     const int most_groups = groups_beside(groups, std::max(in_units, out_units));
     if (choose_tile(c, gradient, most_groups)) return;
     if (most_groups > 1 && choose_tile(c, gradient, 1)) return;
@@ -145,11 +148,13 @@ struct GroupedRuns {
   }
 };
 
-// 16-bit floats in groups of up to 64 channels.
-inline bool fits_grouped_runs(const ConvolutionSizes& c, bool gradient) {
-  if (!fits_grouped_tiles(c) || std::max(c.x_channels, c.y_channels) > max_unit_tiles * unit_channels) return false;
+// 16-bit floats in groups of up to 64 channels, or of few that are joined.
+inline bool fits_grouped_runs(const ConvolutionSizes& of_tensors, bool gradient) {
+  const JoinedGroups joined(of_tensors);
+  const ConvolutionSizes& c = joined.sizes;
+  if (!fits_joined_tiles(joined) || std::max(c.x_channels, c.y_channels) > max_unit_tiles * unit_channels) return false;
   if (!has_short_distances(c)) return false;
-  const GroupedRuns p(c, gradient);
+  const GroupedRuns p(joined, gradient);
   return p.stages >= 2 && fits_in_counts(c, p.runs) && p.blocks() < (int64_t{1} << 31);
 }
 

@@ -61,12 +61,14 @@ __device__ void write_part(float* partial, const float (&sums)[columns_of_x][4],
   for (int half = 0; half < 2; ++half) {
     const int row = warp % 4 * 16 + half * 8 + lane / 4, group = row / y_channels;
     if (group >= mine.groups) continue;
-    float* to = partial + ((int64_t{mine.first_group} * y_channels + row) * p.taps + tap) * x_channels + lane % 4 * 2 -
-                group * x_channels;
+    // Of groups that are joined, those of one of them.
+    const int width = x_channels / p.joined, part = row % y_channels / (y_channels / p.joined);
+    const int first = group * x_channels + part * width;
+    float* to = partial + ((int64_t{mine.first_group} * y_channels + row) * p.taps + tap) * width;
 #pragma unroll
     for (int n = 0; n < columns_of_x; ++n)
-      if (n / p.x_units == group)
-        *reinterpret_cast<float2*>(to + n * unit_channels) = {sums[n][2 * half], sums[n][2 * half + 1]};
+      if (const int column = n * unit_channels + lane % 4 * 2 - first; column >= 0 && column < width)
+        *reinterpret_cast<float2*>(to + column) = {sums[n][2 * half], sums[n][2 * half + 1]};
   }
 }
 

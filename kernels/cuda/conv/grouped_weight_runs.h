@@ -2,7 +2,7 @@
 
 // How weight gradients of groups divide their work on Hopper. No CUDA here: plans are made where there is none.
 
-#include "kernels/cuda/conv/grouped_sizes.h"
+#include "kernels/cuda/conv/joined_groups.h"
 
 namespace plimsoll::cuda {
 
@@ -18,20 +18,23 @@ struct GroupedWeightRuns {
   static constexpr int64_t max_block_units = 14'400;  // 230,400 bytes: one block a multiprocessor of Hopper
 
   ImageRuns runs;
-  int x_units, y_units, taps, groups;  // units of channels of a group
+  int x_units, y_units, taps, groups, joined;  // units of channels of a group
   int block_groups, group_blocks, tap_parts;
   int tile = 0, stages = 0, dy_plane_units = 0, x_at = 0, stage_units = 0;
   int64_t items = 0, splits = 0;
 
-  explicit GroupedWeightRuns(const ConvolutionSizes& c)
-      : runs(c, false),
-        x_units(c.x_channels / unit_channels),
-        y_units(c.y_channels / unit_channels),
-        taps(c.taps()),
-        groups(c.groups),
+  explicit GroupedWeightRuns(const ConvolutionSizes& c) : GroupedWeightRuns(JoinedGroups(c)) {}
+  explicit GroupedWeightRuns(const JoinedGroups& of)
+      : runs(of.sizes, false),
+        x_units(of.sizes.x_channels / unit_channels),
+        y_units(of.sizes.y_channels / unit_channels),
+        taps(of.sizes.taps()),
+        groups(of.sizes.groups),
+        joined(of.count),
         block_groups(std::clamp(product_units / std::max({x_units, y_units, 1}), 1, groups)),
         group_blocks(static_cast<int>(divide_up(groups, block_groups))),
         tap_parts(static_cast<int>(divide_up(taps, block_taps))) {
+    const ConvolutionSizes& c = of.sizes;
     // The tile with which a block moves the fewest units.
     int best = min_tile;
     int64_t least = 0;
@@ -77,11 +80,13 @@ struct GroupedWeightRuns {
   }
 };
 
-// 16-bit floats in groups of up to 64 channels.
-inline bool fits_grouped_weight_runs(const ConvolutionSizes& c) {
-  if (!fits_grouped_tiles(c) || std::max(c.x_channels, c.y_channels) > max_unit_tiles * unit_channels) return false;
+// 16-bit floats in groups of up to 64 channels, or of few that are joined.
+inline bool fits_grouped_weight_runs(const ConvolutionSizes& of_tensors) {
+  const JoinedGroups joined(of_tensors);
+  const ConvolutionSizes& c = joined.sizes;
+  if (!fits_joined_tiles(joined) || std::max(c.x_channels, c.y_channels) > max_unit_tiles * unit_channels) return false;
   if (!has_short_distances(c)) return false;
-  const GroupedWeightRuns p(c);
+  const GroupedWeightRuns p(joined);
   return p.stages >= GroupedWeightRuns::min_stages && fits_in_counts(c, p.runs) && p.blocks() < (int64_t{1} << 31);
 }
 
