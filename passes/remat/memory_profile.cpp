@@ -107,14 +107,13 @@ int64_t MemoryProfile::live(ProgramPoint at) const {
 
 // Returns whether there is such a point.
 bool MemoryProfile::add_within(int32_t position, int32_t first_op, int32_t last_op, int64_t bytes) {
-  bool any = false;
-  for (Event& event : events_[position])
-    if (event.op >= first_op && event.op <= last_op) {
-      event.live += bytes;
-      any = true;
-    }
-  if (any) mark_stale(leaf(position));
-  return any;
+  auto& events = events_[position];
+  const auto first = find(events, first_op);
+  auto event = first;
+  for (; event != events.end() && event->op <= last_op; ++event) event->live += bytes;
+  if (event == first) return false;
+  mark_stale(leaf(position));
+  return true;
 }
 
 void MemoryProfile::add(ProgramPoint first, ProgramPoint last, int64_t bytes) {

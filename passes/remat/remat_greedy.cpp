@@ -68,7 +68,8 @@ void add_earlier(const RematSchedule& schedule, ProgramPoint use, ProgramPoint p
 // The remats, reloads and waits for offloads that free bytes at `peak`.
 std::vector<ProgramPoint> candidates(const RematSchedule& schedule, ProgramPoint peak, bool earlier) {
   std::vector<ProgramPoint> result;
-  for (int32_t i = 0; i < schedule.producer_count(peak.position); ++i) {
+  const int32_t count = schedule.producer_count(peak.position);
+  for (int32_t i = 0; i < count; ++i) {
     const int32_t id = schedule.producer_at(i, peak.position);
     const llvm::SmallVector<ProgramPoint, 2> points = reload_points(schedule, id, peak);
     result.insert(result.end(), points.begin(), points.end());

@@ -1,10 +1,5 @@
 #include "passes/remat/remat_liveness.h"
 
-#include "llvm/ADT/STLExtras.h"
-
-#include <algorithm>
-#include <cassert>
-
 // A value's uses and an op's occurrences are sorted lists of points; where an occurrence ends follows from both. Every
 // change moves a few ends, and each moved end is one addition to the profile.
 
@@ -14,16 +9,17 @@ RematLiveness::RematLiveness(const RematProblem& problem)
     : RematOps(problem),
       memory_(problem.op_count() + 1),
       uses_(problem.value_bytes.size()),
+      final_use_(problem.value_bytes.size(), from_the_start),
       occurrences_(static_cast<size_t>(id_count())) {
   int32_t n = problem.op_count();
   for (int32_t o = 0; o < n; ++o) {
     occurrences_[o].push_back({o, -1});
-    for (int32_t v : op(o).reads) uses_[v].push_back({o, o});
+    for (int32_t v : op(o).reads) add_use(v, {o, o});
     memory_.add({o, o}, {o, o}, op(o).workspace_bytes);
   }
   for (size_t v = 0; v < uses_.size(); ++v) {
-    if (problem.live_out[v]) uses_[v].push_back({n, n});
     int32_t value = static_cast<int32_t>(v);
+    if (problem.live_out[v]) add_use(value, {n, n});
     ProgramPoint start = made(value, {n, n});
     memory_.add(start, last_use_before(value, start, none()), bytes(value));
   }
@@ -34,45 +30,6 @@ const RematLiveness::Occurrence& RematLiveness::occurrence(ProgramPoint at) cons
   const auto& all = occurrences_[at.op];
   return *std::lower_bound(all.begin(), all.end(), at.position,
                            [](const Occurrence& o, int32_t position) { return o.position < position; });
-}
-
-ProgramPoint RematLiveness::latest_before(int32_t id, ProgramPoint at) const {
-  // There are few, mostly one.
-  for (const Occurrence& occurrence : llvm::reverse(occurrences_[id]))
-    if (ProgramPoint{occurrence.position, id} < at) return {occurrence.position, id};
-  return from_the_start;
-}
-
-ProgramPoint RematLiveness::first_after(int32_t id, ProgramPoint at) const {
-  for (const Occurrence& occurrence : occurrences_[id])
-    if (at < ProgramPoint{occurrence.position, id}) return {occurrence.position, id};
-  return none();
-}
-
-ProgramPoint RematLiveness::made(int32_t value, ProgramPoint at) const {
-  int32_t op = producer(value), reload = reload_of(value);
-  if (op < 0) return from_the_start;
-  ProgramPoint latest = latest_before(op, at);
-  assert(latest != from_the_start && "a value is used after it was first made");
-  return reload < 0 ? latest : std::max(latest, latest_before(reload, at));
-}
-
-ProgramPoint RematLiveness::next_made(int32_t value, ProgramPoint at) const {
-  int32_t op = producer(value), reload = reload_of(value);
-  if (op < 0) return none();
-  ProgramPoint first = first_after(op, at);
-  return reload < 0 ? first : std::min(first, first_after(reload, at));
-}
-
-ProgramPoint RematLiveness::last_use_before(int32_t value, ProgramPoint made, ProgramPoint until) const {
-  const auto& uses = uses_[value];
-  auto after = std::lower_bound(uses.begin(), uses.end(), until);
-  return after == uses.begin() ? made : std::max(made, *std::prev(after));
-}
-
-ProgramPoint RematLiveness::last_use(int32_t value, ProgramPoint at) const {
-  ProgramPoint start = made(value, at);
-  return last_use_before(value, start, next_made(value, start));
 }
 
 ProgramPoint RematLiveness::next_use(int32_t value, ProgramPoint at) const {
@@ -103,10 +60,22 @@ int64_t RematLiveness::reused(ProgramPoint at) const {
 }
 
 void RematLiveness::refresh_reused(ProgramPoint at) {
-  if (at.op < 0 || at.op == problem().op_count()) return;
+  if (at.op < 0 || at.op == problem().op_count() || op(at).in_place.empty()) return;
   int64_t now = reused(at), &counted = occurrence(at).reused;
   memory_.add(at, at, counted - now);
   counted = now;
+}
+
+void RematLiveness::add_use(int32_t value, ProgramPoint at) {
+  auto& uses = uses_[value];
+  uses.insert(std::upper_bound(uses.begin(), uses.end(), at), at);
+  final_use_[value] = uses.back();
+}
+
+void RematLiveness::drop_use(int32_t value, ProgramPoint at) {
+  auto& uses = uses_[value];
+  uses.erase(std::lower_bound(uses.begin(), uses.end(), at));
+  final_use_[value] = uses.empty() ? from_the_start : uses.back();
 }
 
 void RematLiveness::add_occurrence(ProgramPoint at) {
@@ -142,8 +111,7 @@ void RematLiveness::put(ProgramPoint at) {
   add_occurrence(at);
   for (int32_t v : op(at).reads) {
     ProgramPoint end = last_use(v, at);
-    auto& uses = uses_[v];
-    uses.insert(std::lower_bound(uses.begin(), uses.end(), at), at);
+    add_use(v, at);
     if (end > at) continue;
     memory_.add(end.next(), at, bytes(v));
     moved_ends.push_back(end);
@@ -157,8 +125,7 @@ void RematLiveness::take(ProgramPoint at) {
   for (int32_t v : op(at).reads) {
     const ProgramPoint start = made(v, at), until = next_made(v, start);
     const ProgramPoint end = last_use_before(v, start, until);
-    auto& uses = uses_[v];
-    uses.erase(std::lower_bound(uses.begin(), uses.end(), at));
+    drop_use(v, at);
     if (end > at) continue;
     const ProgramPoint earlier = last_use_before(v, start, until);
     memory_.add(earlier.next(), at, -bytes(v));

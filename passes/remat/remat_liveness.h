@@ -5,6 +5,10 @@
 
 #include "passes/remat/remat_ops.h"
 
+#include "llvm/ADT/STLExtras.h"
+
+#include <algorithm>
+#include <cassert>
 #include <utility>
 
 namespace plimsoll::remat {
@@ -23,7 +27,8 @@ class RematLiveness : public RematOps {
   // The occurrence of `value` that a use at `at` would read: where it is made, and its last use so far.
   ProgramPoint made(int32_t value, ProgramPoint at) const;
   ProgramPoint last_use(int32_t value, ProgramPoint at) const;
-  bool is_alive(int32_t value, ProgramPoint at) const { return last_use(value, at) >= at; }
+  // Most values are not used any more by then, or not again, which takes one look.
+  bool is_alive(int32_t value, ProgramPoint at) const { return final_use_[value] >= at && last_use(value, at) >= at; }
   // The first use after `at` that reads the occurrence alive there; `none()` when there is no such use.
   ProgramPoint next_use(int32_t value, ProgramPoint at) const;
   // Whether an occurrence is read before the values it makes are made again.
@@ -56,13 +61,58 @@ class RematLiveness : public RematOps {
   void refresh_reused(ProgramPoint at);
   const Occurrence& occurrence(ProgramPoint at) const;
   Occurrence& occurrence(ProgramPoint at) { return const_cast<Occurrence&>(std::as_const(*this).occurrence(at)); }
+  void add_use(int32_t value, ProgramPoint at);
+  void drop_use(int32_t value, ProgramPoint at);
   void add_occurrence(ProgramPoint at);
   void drop_occurrence(ProgramPoint at);
 
   MemoryProfile memory_;
   std::vector<llvm::SmallVector<ProgramPoint, 4>> uses_;       // by value, sorted
+  std::vector<ProgramPoint> final_use_;                        // by value: the last of its uses
   std::vector<llvm::SmallVector<Occurrence, 2>> occurrences_;  // by id, sorted; the base op first
   std::vector<ProgramPoint> extras_;
 };
+
+// A search asks for these millions of times.
+
+inline ProgramPoint RematLiveness::latest_before(int32_t id, ProgramPoint at) const {
+  // There are few, mostly one.
+  for (const Occurrence& occurrence : llvm::reverse(occurrences_[id]))
+    if (ProgramPoint{occurrence.position, id} < at) return {occurrence.position, id};
+  return from_the_start;
+}
+
+inline ProgramPoint RematLiveness::first_after(int32_t id, ProgramPoint at) const {
+  for (const Occurrence& occurrence : occurrences_[id])
+    if (at < ProgramPoint{occurrence.position, id}) return {occurrence.position, id};
+  return none();
+}
+
+inline ProgramPoint RematLiveness::made(int32_t value, ProgramPoint at) const {
+  const int32_t op = producer(value), reload = reload_of(value);
+  if (op < 0) return from_the_start;
+  const ProgramPoint latest = latest_before(op, at);
+  assert(latest != from_the_start && "a value is used after it was first made");
+  return reload < 0 ? latest : std::max(latest, latest_before(reload, at));
+}
+
+inline ProgramPoint RematLiveness::next_made(int32_t value, ProgramPoint at) const {
+  const int32_t op = producer(value), reload = reload_of(value);
+  if (op < 0) return none();
+  const ProgramPoint first = first_after(op, at);
+  return reload < 0 ? first : std::min(first, first_after(reload, at));
+}
+
+inline ProgramPoint RematLiveness::last_use_before(int32_t value, ProgramPoint made, ProgramPoint until) const {
+  if (final_use_[value] < until) return std::max(made, final_use_[value]);
+  const auto& uses = uses_[value];
+  const auto after = std::lower_bound(uses.begin(), uses.end(), until);
+  return after == uses.begin() ? made : std::max(made, *std::prev(after));
+}
+
+inline ProgramPoint RematLiveness::last_use(int32_t value, ProgramPoint at) const {
+  const ProgramPoint start = made(value, at);
+  return last_use_before(value, start, next_made(value, start));
+}
 
 }  // namespace plimsoll::remat
