@@ -9,6 +9,7 @@
 #include "llvm/ADT/SmallVector.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <vector>
 
@@ -18,6 +19,11 @@ namespace {
 constexpr size_t at_once = 2;
 constexpr double close_factor = 1.03;  // of the least: layouts that need no more are finished,
 constexpr size_t max_finished = 4;     // the closest of them
+
+struct Counted {
+  size_t layout;
+  int64_t live_bytes;
+};
 
 struct Placed {
   size_t layout;
@@ -66,17 +72,24 @@ std::optional<size_t> least_layout(llvm::ArrayRef<int64_t> reckoned_bytes, int64
   const auto is_ruled_out = [&](size_t layout) {
     return !may_need_less(static_cast<int64_t>(min_live_share * static_cast<double>(reckoned_bytes[layout])));
   };
-  for (size_t next = 0; next < order.size() && !is_ruled_out(order[next]);) {
-    llvm::SmallVector<std::optional<Placed>, at_once> some;
-    const size_t first = next;
-    while (next < order.size() && next - first < at_once && !is_ruled_out(order[next])) ++next;
-    some.resize(next - first);
-    parallel_for(some.size(), [&](size_t i) {
-      const size_t layout = order[first + i];
-      if (may_need_less(live_bytes(layout))) some[i] = {layout, place(layout)};
-    });
-    for (const std::optional<Placed>& each : some)
-      if (each) placed.push_back(*each);
+  // Layouts that may need least by their live bytes and are not placed yet.
+  std::vector<Counted> counted;
+  for (size_t next = 0;;) {
+    while (counted.size() < at_once && next < order.size() && !is_ruled_out(order[next])) {
+      llvm::SmallVector<Counted, at_once> some;
+      for (; next < order.size() && some.size() < at_once && !is_ruled_out(order[next]); ++next)
+        some.push_back({order[next], 0});
+      parallel_for(some.size(), [&](size_t i) { some[i].live_bytes = live_bytes(some[i].layout); });
+      llvm::copy_if(some, std::back_inserter(counted),
+                    [&](const Counted& each) { return may_need_less(each.live_bytes); });
+    }
+    const size_t count = std::min(counted.size(), at_once);
+    if (count == 0) break;
+    std::vector<Placed> some(count);
+    parallel_for(count, [&](size_t i) { some[i] = {counted[i].layout, place(counted[i].layout)}; });
+    llvm::append_range(placed, some);
+    counted.erase(counted.begin(), counted.begin() + static_cast<ptrdiff_t>(count));
+    llvm::erase_if(counted, [&](const Counted& each) { return !may_need_less(each.live_bytes); });
   }
   finish_close(placed, live_bytes, finish);
   if (placed.empty() || least_of(placed)->need.bytes >= enough_bytes) return std::nullopt;

@@ -112,6 +112,19 @@ TEST_SUITE("unit") {
     CHECK(find_least({rough, close, above_close}, any_bytes).finished == 2);
     CHECK_FALSE(find_least({}, any_bytes).layout);
   }
+
+  // The third and the fifth layout are placed beside each other, since the fourth cannot need least. One after the
+  // other, the third would rule the fifth out.
+  TEST_CASE("least layout: two are placed at once, with one between them that is ruled out by its live bytes") {
+    const auto known = [](int64_t live_bytes, int64_t placed_bytes) {
+      return Known{100'000, live_bytes, {false, placed_bytes}, {false, placed_bytes}};
+    };
+    const Found found = find_least({known(100'000, 110'000), known(100'000, 110'000), known(104'000, 104'200),
+                                    known(111'000, 111'000), known(104'500, 105'000)},
+                                   any_bytes);
+    CHECK(found.layout == 2);
+    CHECK(found.placed == 4);
+  }
 }
 
 }  // namespace
