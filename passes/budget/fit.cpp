@@ -235,6 +235,15 @@ int64_t BudgetFitter::min_bytes() {
   return bytes;
 }
 
+double BudgetFitter::likely_us_within(int64_t budget_bytes) {
+  if (plain_.promised_bytes() <= budget_bytes) return plain_.predicted_step_us;
+  double us = std::numeric_limits<double>::infinity();
+  for (size_t i = 0; searches() && i < levels_.size(); ++i)
+    if (levels_[i].source == i && search_of(i).min_bytes() <= budget_bytes)
+      us = std::min(us, std::max(search_of(i).min_us(), search_of(i).min_us_within(budget_bytes)));
+  return us;
+}
+
 // "the optimizer state and 37 % of the parameters"
 std::string BudgetFitter::what_is_on_host(const OffloadLevel& level) const {
   std::vector<std::string> parts;

@@ -36,6 +36,9 @@ class BudgetFitter {
   void prepare_smallest(int64_t budget_bytes);
   // No plan needs fewer bytes of the device.
   int64_t min_bytes();
+  // About how long plans within the budget take at least, by bounds of the levels that are searched; those between them
+  // take as long or a little less.
+  double likely_us_within(int64_t budget_bytes);
 
  private:
   // States that are on the host together: the first so many of those that may be.

@@ -242,10 +242,46 @@ class SplitSearch {
     return !best || best->predicted_step_us > max_slowdown_of_usual * plain.predicted_step_us;
   }
 
+  // Whether it will be, by bounds of what the usual search of the one candidate that there is may find.
+  bool will_short_search_be_worth_it(llvm::ArrayRef<const JobProgram*> candidates, const std::optional<Plan>& best,
+                                     int64_t budget_bytes) const {
+    if (candidates.size() != 1 || !is_short_search_worth_it(best, budget_bytes)) return false;
+    const JobProgram& only = *candidates.front();
+    return may_fit(only.options, only.plain(), budget_bytes) &&
+           only.plans->likely_us_within(budget_bytes) > max_slowdown_of_usual * whole_->plain().predicted_step_us;
+  }
+
   // `best`, if any a plan within the budget, becomes what short searches of the programs that were looked at find
   // within the budget where that is better; of the whole batch, the form with less workspace for most calls. These
   // searches are added to `candidates`.
   Status consider_short(int64_t budget_bytes, std::optional<Plan>& best, std::vector<const JobProgram*>& candidates) {
+    if (Status s = add_short(best, candidates)) return s;
+    for (const JobProgram* candidate : candidates)
+      if (Status s = consider(*candidate, budget_bytes, best)) return s;
+    return Status::success();
+  }
+
+  // The same beside the usual search of `usual`. Neither is bounded by what the other finds.
+  Status consider_with_short(const JobProgram& usual, int64_t budget_bytes, std::optional<Plan>& best,
+                             std::vector<const JobProgram*>& candidates) {
+    if (Status s = add_short(best, candidates)) return s;
+    std::optional<Plan> of_short = best;
+    std::optional<Status> done[2];
+    parallel_for(2, [&](size_t i) {
+      if (i == 0) {
+        done[i].emplace(consider(usual, budget_bytes, best));
+        return;
+      }
+      done[i].emplace(Status::success());
+      for (const JobProgram* candidate : candidates)
+        if (!*done[i]) done[i].emplace(consider(*candidate, budget_bytes, of_short));
+    });
+    if (of_short && (!best || is_better(*of_short, *best))) best = std::move(of_short);
+    return llvm::joinErrors(std::move(*done[0]), std::move(*done[1]));
+  }
+
+  // Adds what short searches are made of, where their plans may be better than `best`.
+  Status add_short(const std::optional<Plan>& best, std::vector<const JobProgram*>& candidates) {
     std::vector<const JobProgram*> usual;
     if (lean_ && request_.split <= 1) usual.push_back(lean_->back());
     for (llvm::ArrayRef<std::unique_ptr<JobProgram>> splits : {splits_->worthwhile(), splits_->others()})
@@ -255,8 +291,6 @@ class SplitSearch {
     });
     if (Status s = make_short(usual)) return s;
     for (const JobProgram* candidate : usual) candidates.push_back(short_.at(candidate).get());
-    for (const JobProgram* candidate : candidates)
-      if (Status s = consider(*candidate, budget_bytes, best)) return s;
     return Status::success();
   }
 
@@ -338,11 +372,15 @@ class SplitSearch {
   // `best` becomes the plan of a candidate that is better. Where none is within the budget, the plan that needs least
   // is looked for where bounds, and what others need, show that it may be.
   Status consider_all(llvm::ArrayRef<const JobProgram*> candidates, int64_t budget_bytes, std::optional<Plan>& best) {
-    for (const JobProgram* candidate : candidates)
-      if (Status s = consider(*candidate, budget_bytes, best)) return s;
     std::vector<const JobProgram*> short_candidates;
-    if (is_short_search_worth_it(best, budget_bytes))
-      if (Status s = consider_short(budget_bytes, best, short_candidates)) return s;
+    if (will_short_search_be_worth_it(candidates, best, budget_bytes)) {
+      if (Status s = consider_with_short(*candidates.front(), budget_bytes, best, short_candidates)) return s;
+    } else {
+      for (const JobProgram* candidate : candidates)
+        if (Status s = consider(*candidate, budget_bytes, best)) return s;
+      if (is_short_search_worth_it(best, budget_bytes))
+        if (Status s = consider_short(budget_bytes, best, short_candidates)) return s;
+    }
     if ((best && is_within_budget(*best)) || !wants_smallest()) return Status::success();
     if (nodes_of(whole_->derived->draft.program) < nodes_of_whole_first) {
       if (Status s = consider_smallest(short_candidates, budget_bytes, best)) return s;

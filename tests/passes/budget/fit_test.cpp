@@ -137,6 +137,37 @@ TEST_SUITE("unit") {
     CHECK(gave_way > 0);
   }
 
+  // The link is so slow that plans within these budgets take over 1.5 times the plain step, so a short search of the
+  // one program runs beside the whole search.
+  TEST_CASE("fit: more budget never costs time with short searches beside whole ones, whose plan is the same again") {
+    std::mt19937 random(31);
+    const std::string text = random_model(random);
+    DeviceDescription device = device_with_host();
+    device.to_host_gb_per_s /= 8;
+    device.from_host_gb_per_s /= 8;
+    TrainingRequest request;
+    request.split = 1;
+    const Plan plain = cantFail(compiled_for(device, text, request));
+    double last_us = std::numeric_limits<double>::infinity();
+    int slow = 0;
+    for (int64_t percent : {40, 45, 50}) {
+      request.budget_bytes = plain.promised_bytes() * percent / 100;
+      Result<Plan> plan = compiled_for(device, text, request);
+      CHECK((plan || last_us == std::numeric_limits<double>::infinity()));
+      if (!plan) {
+        consumeError(plan.takeError());
+        continue;
+      }
+      const Plan again = cantFail(compiled_for(device, text, request));
+      CHECK(again.predicted_step_us == plan->predicted_step_us);
+      CHECK(again.promised_bytes() == plan->promised_bytes());
+      CHECK(plan->predicted_step_us <= last_us * (1 + 1e-9));
+      last_us = plan->predicted_step_us;
+      slow += plan->predicted_step_us > 1.5 * plain.predicted_step_us;
+    }
+    CHECK(slow > 0);
+  }
+
   // Budgets go down to a third of the bytes of the states. Most states and saved values are then on the host between
   // uses.
   TEST_CASE("fit: states and values wait on the host, and nothing touches them on their way") {
