@@ -16,6 +16,7 @@ name. Seconds are those of --jobs compilations at a time. Exits 1 where there is
 Packing waste is what a layout takes above the bytes that are alive at its peak, as far as the step needs it: a layout
 that fits is not searched further. So where one takes more than 1 % above them, a plan is asked for within 1 % above
 them, and if that takes at most 0.2 % longer, what it needs counts. --curve prints both, the layout's height first.
+Within the floor no plan needs less, so there all of the height counts; the most above the floor is printed besides.
 """
 
 import argparse
@@ -149,6 +150,7 @@ class Sweep:
         self.found = violations(self.tries, self.refusal.floor)
         self.slowest = max(self.tries, key=lambda each: each.cpu_s)
         self.waste = max((each.waste for each in self.fitting), default=0)
+        self.waste_above_floor = max((each.waste for each in self.fitting[1:]), default=0)
         self.floor_us = self.fitting[0].step_us if self.fitting else 0
         self.resident_mib = max(each.resident_mib for each in self.tries)
 
@@ -163,7 +165,7 @@ class Sweep:
         another = f", {refusal.same_update / 2**30:.3f} by another way to the same update" if refusal.same_update else ""
         return (f"plain {plain.promised / 2**30:.3f} GiB, {plain.step_us / 1e3:.2f} ms, waste {100 * plain.waste:.2f} %; "
                 f"floor {refusal.floor / 2**30:.3f} GiB, {self.floor_us / 1e3:.2f} ms, {refusal.bound / 2**30:.3f} of them one op's{another}; "
-                f"violations {len(self.found)}; most waste {100 * self.waste:.2f} %; "
+                f"violations {len(self.found)}; most waste {100 * self.waste:.2f} %, above the floor {100 * self.waste_above_floor:.2f} %; "
                 f"above the line {100 * self.off:.1f} % at {self.at / 2**30:.2f} GiB; "
                 f"a plan {slowest.wall_s:.1f} s, {slowest.cpu_s:.1f} CPU s at most; "
                 f"a refusal {refusal.wall_s:.1f} s, {refusal.cpu_s:.1f} CPU s; {self.resident_mib:.0f} MiB")
@@ -172,11 +174,11 @@ class Sweep:
         plain, refusal = self.plain, self.refusal
         another = f", {refusal.same_update / 2**30:.2f}" if refusal.same_update else ""
         return (f"| {name} | {plain.promised / 2**30:.2f} GiB, {plain.step_us / 1e3:.3g} ms | {refusal.floor / 2**30:.2f}{another} GiB, {self.floor_us / 1e3:.3g} ms |"
-                f" {refusal.bound / 2**30:.2f} | {len(self.found)} | {100 * plain.waste:.1f}, {100 * self.waste:.1f} % | {100 * self.off:.1f} % |"
+                f" {refusal.bound / 2**30:.2f} | {len(self.found)} | {100 * plain.waste:.1f}, {100 * self.waste:.1f}, {100 * self.waste_above_floor:.1f} % | {100 * self.off:.1f} % |"
                 f" {self.slowest.cpu_s:.0f}, {refusal.cpu_s:.0f} | {self.resident_mib:.0f} |")
 
 
-HEADS = ["model, device", "plain", "floor, another way to the same update", "one op needs", "violations", "waste: plain, most", "above the line",
+HEADS = ["model, device", "plain", "floor, another way to the same update", "one op needs", "violations", "waste: plain, most, most above the floor", "above the line",
          "CPU s of a plan, of a refusal, at most", "MiB resident"]
 
 
