@@ -1,4 +1,5 @@
 #include "kernels/cuda/conv/depthwise_columns.h"
+#include "kernels/cuda/conv/depthwise_pairs.h"
 #include "kernels/cuda/conv/depthwise_runs.h"
 #include "kernels/cuda/conv/grouped_runs.h"
 #include "kernels/cuda/conv/grouped_weight_runs.h"
@@ -61,6 +62,11 @@ bool accepts_depthwise_runs(const OpCall& call, llvm::ArrayRef<Type> results) {
   return accepts_any<pass>(call, results, false) && fits_depthwise_runs(sizes_of<pass>(call, results));
 }
 
+template <ConvPass pass>
+bool accepts_depthwise_pairs(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return accepts_any<pass>(call, results, false) && fits_depthwise_pairs(sizes_of<pass>(call, results));
+}
+
 bool accepts_depthwise_columns(const OpCall& call, llvm::ArrayRef<Type> results) {
   constexpr auto pass = ConvPass::WeightGradient;
   return accepts_any<pass>(call, results, false) && fits_depthwise_columns(sizes_of<pass>(call, results));
@@ -100,6 +106,8 @@ constexpr Rates run_rates{{0.48, 0.49, 0.575}, {1.28, 1.46, 0.91}};
 constexpr Rates band_rates{{0.82, 0.82, 1.29}, {0.39, 0.39, 0.142}, {4, 4, 6}};
 // These three copy pixels while they multiply, so that both together take less than their shares alone.
 constexpr Rates depthwise_run_rates{{1.21, 1.21, 1.16}, {0.61, 0.61, 0.74}, {6, 6, 5.6}};
+constexpr Rates pair_rates{{1.03, 1.03, 1}, {0.42, 0.42, 1}, {1, 1, 0}};
+constexpr Rates strided_pair_rates{{0.94, 0.94, 1}, {0.42, 0.42, 1}, {1, 1, 0}};
 constexpr Rates column_rates{{1, 1, 1.07}, {1, 1, 1}, {0, 0, 4}};
 constexpr Rates window_rates{{1.1, 1.0, 0.95}, {0.285, 0.34, 0.3}};
 constexpr Rates depthwise_rates{{0.6, 0.6, 0.6}, {0.045, 0.045, 0.033}};
@@ -217,6 +225,20 @@ double depthwise_runs_us(const OpCall& call, const DeviceDescription& device) {
     return us(cuda::DepthwiseOutputRuns(c, pass == ConvPass::InputGradient));
 }
 
+// Rows that the busiest multiprocessor goes down, whose products are hidden behind the copies or these behind them.
+template <ConvPass pass>
+double depthwise_pairs_us(const OpCall& call, const DeviceDescription& device) {
+  const Types results = llvm::cantFail(infer(call));
+  const ConvolutionSizes c = sizes_of<pass>(call, results);
+  const cuda::DepthwisePairs p(c, pass == ConvPass::InputGradient);
+  constexpr double terms_of_product = 16 * 8 * 16;
+  const double rows = p.most_rows() * static_cast<double>(p.processors);
+  const Rates& rates = c.stride[0] == 1 ? pair_rates : strided_pair_rates;
+  const Parts parts = parts_of(device, rates, pass, device.matmul_tflops_for(DType::BF16), rows * p.row_bytes(),
+                               rows * p.row_products() * p.warps * terms_of_product);
+  return std::max(parts.copies, parts.products) + parts.launches;
+}
+
 // Rows of the run, zeros and all; the products are hidden.
 double depthwise_columns_us(const OpCall& call, const DeviceDescription& device) {
   constexpr auto pass = ConvPass::WeightGradient;
@@ -283,6 +305,14 @@ constexpr CudaCandidate depthwise_runs(const OpDef& op) {
           .predicted_us = depthwise_runs_us<pass>,
           .capability = 90};
 }
+template <ConvPass pass>
+constexpr CudaCandidate depthwise_pairs(const OpDef& op) {
+  return {.op = op,
+          .name = "depthwise_pairs",
+          .accepts = accepts_depthwise_pairs<pass>,
+          .predicted_us = depthwise_pairs_us<pass>,
+          .capability = 90};
+}
 constexpr CudaCandidate depthwise_columns(const OpDef& op) {
   return {.op = op,
           .name = "depthwise_columns",
@@ -315,6 +345,8 @@ constexpr CudaCandidate candidates[] = {
     grouped_runs<ConvPass::Forward>(op_conv),
     grouped_runs<ConvPass::InputGradient>(op_conv_dx),
     grouped_runs<ConvPass::WeightGradient>(op_conv_dw),
+    depthwise_pairs<ConvPass::Forward>(op_conv),
+    depthwise_pairs<ConvPass::InputGradient>(op_conv_dx),
     depthwise_runs<ConvPass::Forward>(op_conv),
     depthwise_runs<ConvPass::InputGradient>(op_conv_dx),
     depthwise_runs<ConvPass::WeightGradient>(op_conv_dw),

@@ -1,4 +1,5 @@
 #include "kernels/cuda/conv/depthwise_columns.h"
+#include "kernels/cuda/conv/depthwise_pairs.h"
 #include "kernels/cuda/conv/depthwise_runs.h"
 #include "kernels/cuda/conv/grouped_runs.h"
 #include "kernels/cuda/conv/grouped_weight_runs.h"
@@ -219,6 +220,35 @@ void check_run_of_images(const Plan& p, const ConvolutionSizes& c) {
   for (int tile = 0; tile < p.column_tiles; ++tile)
     check_taps(1, p.period, tile * p.width, std::min((tile + 1) * p.width, p.out[1]), p.column_tiles == 1);
   CHECK(p.column_tiles * p.width >= p.out[1]);
+}
+
+// A box from `tile_first` on holds every pixel of a row that taps read for results [first, end).
+void check_box(const DepthwisePairs& p, const ConvolutionSizes& c, int first, int end, int tile_first) {
+  const int stride = c.stride[1];
+  for (int at = first; at < end; ++at)
+    for (int tap = 0; tap < c.kernel[1]; ++tap) {
+      const int whole = p.gradient ? at + c.pad[1] - tap : at * stride - c.pad[1] + tap;
+      const int pixel = p.gradient ? whole / stride : whole;
+      if (whole < 0 || (p.gradient && whole % stride != 0) || pixel >= p.in[1]) continue;
+      CHECK(pixel >= tile_first + p.across.first);
+      CHECK(pixel < tile_first + p.across.first + p.across.pixels);
+    }
+}
+
+void check_pairs(const DepthwisePairs& p, const ConvolutionSizes& c) {
+  for (int tile = 0; tile < p.column_tiles; ++tile) {
+    const int first = tile * p.width;
+    const int in_first = p.steps == PairSteps::One ? first : p.steps == PairSteps::Two ? 2 * first : first / 2;
+    check_box(p, c, first, std::min(first + p.width, p.out[1]), in_first);
+  }
+  CHECK(p.column_tiles * p.width >= p.out[1]);
+  CHECK(p.rows * p.row_tiles >= p.out[0]);
+  CHECK(p.rows * (p.row_tiles - 1) < p.out[0]);
+  CHECK(p.images * p.strips <= DepthwisePairs::max_strips);
+  CHECK(p.images * p.image_groups >= c.batch);
+  CHECK(p.across.pixels <= 256);  // of a box
+  CHECK(p.stages >= 2);
+  CHECK(p.shared_bytes() <= DepthwisePairs::most_shared_bytes);
 }
 
 void check_run(const DepthwiseRuns& p, const ConvolutionSizes& c) {
@@ -463,6 +493,27 @@ TEST_SUITE("unit") {
       }
     CHECK(!fits_depthwise_runs(image(1, 9, 5, 2, 16, 1)));
     CHECK(!fits_depthwise_runs(image(1, 9, 5, 1, 12, 1)));
+  }
+
+  TEST_CASE("boxes of pairs of channels hold every pixel that a tile's taps meet, and fit a block's shared memory") {
+    for (int64_t batch : {1, 5, 128})
+      for (int size : {1, 7, 14, 28, 57, 75, 130})
+        for (int kernel : {3, 5, 7})
+          for (int stride : {1, 2})
+            for (int pad : {0, 1, kernel / 2, kernel - 1, kernel + 2}) {
+              if (size + 2 * pad < kernel || (kernel == 7 && stride == 2)) continue;
+              ConvolutionSizes c = image(batch, size, kernel, stride, 72, 1);
+              for (int d = 0; d < 2; ++d) c.pad[d] = pad, c.y[d] = (size + 2 * pad - kernel) / stride + 1;
+              INFO(batch, " images of ", size, ", ", kernel, " taps, stride ", stride, ", pad ", pad);
+              CHECK(fits_depthwise_pairs(c));
+              for (bool gradient : {false, true}) check_pairs(DepthwisePairs(c, gradient), c);
+            }
+    const ConvolutionSizes small = image(128, 7, 7, 1, 768, 1);
+    CHECK(DepthwisePairs(small, false).blocks() == 132);
+    CHECK(!fits_depthwise_pairs(image(1, 9, 7, 2, 16, 1)));
+    CHECK(!fits_depthwise_pairs(image(1, 9, 5, 3, 16, 1)));
+    CHECK(!fits_depthwise_pairs(image(1, 9, 5, 1, 12, 1)));
+    CHECK(!fits_depthwise_pairs(image(1, 9, 5, 1, 16, 16)));
   }
 
   TEST_CASE("windows of a stride of 2 cover every pixel of an input gradient") {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/cuda/conv/depthwise_columns.h"
+#include "kernels/cuda/conv/depthwise_pairs.h"
 #include "kernels/cuda/conv/depthwise_runs.h"
 #include "kernels/scalar.h"
 
@@ -9,14 +10,16 @@
 namespace plimsoll::cuda {
 
 // Convolutions of each channel alone, tensors in `type`: f32, bf16 or f16. fits_depthwise holds, and
-// fits_depthwise_bands, fits_depthwise_columns, fits_depthwise_runs and fits_depthwise_windows for those with these
-// words in their name, which take 16-bit floats alone; bands and runs are of the matrix units. Sums are f32 in a fixed
-// order.
+// fits_depthwise_bands, fits_depthwise_columns, fits_depthwise_pairs, fits_depthwise_runs and fits_depthwise_windows
+// for those with these words in their name, which take 16-bit floats alone; bands, pairs and runs are of the matrix
+// units. Sums are f32 in a fixed order.
 
 // y = conv(x, w) + bias; bias [channels] in `type`, or null.
 [[nodiscard]] cudaError_t depthwise(Scalar type, void* y, const void* x, const void* w, const void* bias,
                                     const ConvolutionSizes& sizes, cudaStream_t stream);
 [[nodiscard]] cudaError_t depthwise_bands(Scalar type, void* y, const void* x, const void* w, const void* bias,
+                                          const ConvolutionSizes& sizes, cudaStream_t stream);
+[[nodiscard]] cudaError_t depthwise_pairs(Scalar type, void* y, const void* x, const void* w, const void* bias,
                                           const ConvolutionSizes& sizes, cudaStream_t stream);
 [[nodiscard]] cudaError_t depthwise_runs(Scalar type, void* y, const void* x, const void* w, const void* bias,
                                          const ConvolutionSizes& sizes, cudaStream_t stream);
@@ -27,6 +30,8 @@ namespace plimsoll::cuda {
 [[nodiscard]] cudaError_t depthwise_dx(Scalar type, void* dx, const void* dy, const void* w,
                                        const ConvolutionSizes& sizes, cudaStream_t stream);
 [[nodiscard]] cudaError_t depthwise_bands_dx(Scalar type, void* dx, const void* dy, const void* w,
+                                             const ConvolutionSizes& sizes, cudaStream_t stream);
+[[nodiscard]] cudaError_t depthwise_pairs_dx(Scalar type, void* dx, const void* dy, const void* w,
                                              const ConvolutionSizes& sizes, cudaStream_t stream);
 [[nodiscard]] cudaError_t depthwise_runs_dx(Scalar type, void* dx, const void* dy, const void* w,
                                             const ConvolutionSizes& sizes, cudaStream_t stream);

@@ -43,6 +43,8 @@ constexpr CudaLauncher launchers[] = {
     {op_conv, "grouped_runs", launch<cuda::grouped_runs>},
     {op_conv_dx, "grouped_runs", launch_dx<cuda::grouped_runs_dx>},
     {op_conv_dw, "grouped_runs", launch_dw<cuda::grouped_runs_dw>},
+    {op_conv, "depthwise_pairs", launch<cuda::depthwise_pairs>},
+    {op_conv_dx, "depthwise_pairs", launch_dx<cuda::depthwise_pairs_dx>},
     {op_conv, "depthwise_runs", launch<cuda::depthwise_runs>},
     {op_conv_dx, "depthwise_runs", launch_dx<cuda::depthwise_runs_dx>},
     {op_conv_dw, "depthwise_runs", launch_dw<cuda::depthwise_runs_dw>},
