@@ -12,7 +12,6 @@
 namespace plimsoll::cuda {
 namespace {
 
-constexpr int warps = DepthwisePairs::warps, block = DepthwisePairs::block;
 // Of the 504 that three threads, one of each warpgroup, have together.
 constexpr int computing_registers = 232, copying_registers = 40;
 
@@ -46,9 +45,9 @@ struct PairMemory {
       reinterpret_cast<uint4*>(pixels + (i / zeros + 1) * p.stage_bytes - DepthwisePairs::border_bytes)[i % zeros] =
           uint4{0, 0, 0, 0};
     if (thread != 0) return;
-    for (int i = 0; i < p.stages; ++i) set_up_barrier(full + i, 1), set_up_barrier(empty + i, warps);
+    for (int i = 0; i < p.stages; ++i) set_up_barrier(full + i, 1), set_up_barrier(empty + i, DepthwisePairs::warps);
     for (int i = 0; i < DepthwisePairs::result_stages; ++i)
-      set_up_barrier(made + i, warps), set_up_barrier(stored + i, 1);
+      set_up_barrier(made + i, DepthwisePairs::warps), set_up_barrier(stored + i, 1);
     show_barriers_to_copies();
   }
 };
@@ -113,15 +112,12 @@ struct PairPlaces {
     }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const int x = of_image * DepthwisePairs::strip + block * i + lane % 4;
+      const int x = of_image * DepthwisePairs::strip + DepthwisePairs::block * i + lane % 4;
       writes[i] = valid && x < p.width;
       to[i] = shared_address(results) + place_of_unit(image * p.width + x, warp);
     }
   }
 };
-
-// Sums of a strip in one row of results: rows of a left operand are the first blocks of 8 strips, then their second.
-using StripSums = float[unit_pairs][4];
 
 // The left operands that a row of pixels makes. A thread loads four pairs of channels of a block at once, and operands
 // have one pair of several blocks: their words move once a row, in a way that the compiler does not put off until each
@@ -171,26 +167,6 @@ __device__ void add_products(StripSums (&sums)[Taps::places], const PairOperands
         multiply_add_half<T>(sums[Taps::place(row, down)][pair], pixels.tail[pair], weights.of_tail(down, pair), 0);
     }
   }
-}
-
-__device__ inline void begin_with(StripSums& sums, const float* biases) {
-#pragma unroll
-  for (int i = 0; i < unit_pairs / 2; ++i) {
-    const float4 four = reinterpret_cast<const float4*>(biases)[i];
-    float(&low)[4] = sums[2 * i], (&high)[4] = sums[2 * i + 1];
-    low[0] = low[2] = four.x, low[1] = low[3] = four.y;
-    high[0] = high[2] = four.z, high[1] = high[3] = four.w;
-  }
-}
-
-template <typename T>
-__device__ uint4 rounded_results(const StripSums& sums, int second) {
-  const auto pair = [&](int i) { return packed_pair<T>(sums[i][2 * second], sums[i][2 * second + 1]); };
-  return {pair(0), pair(1), pair(2), pair(3)};
-}
-
-__device__ inline void wait_for_computing_threads() {
-  asm volatile("bar.sync 1, %0;" ::"n"(DepthwisePairs::computing_threads) : "memory");
 }
 
 // The weights and biases of 64 channels; zeros behind the last channel.

@@ -39,4 +39,27 @@ __device__ inline uint8_t* first_box_border(void* shared) {
   return static_cast<uint8_t*>(shared) + (border - shared_address(shared) % border) % border;
 }
 
+// Sums of a strip in one row of results: rows of a left operand are the first blocks of 8 strips, then their second.
+using StripSums = float[unit_pairs][4];
+
+__device__ inline void begin_with(StripSums& sums, const float* biases) {
+#pragma unroll
+  for (int i = 0; i < unit_pairs / 2; ++i) {
+    const float4 four = reinterpret_cast<const float4*>(biases)[i];
+    float(&low)[4] = sums[2 * i], (&high)[4] = sums[2 * i + 1];
+    low[0] = low[2] = four.x, low[1] = low[3] = four.y;
+    high[0] = high[2] = four.z, high[1] = high[3] = four.w;
+  }
+}
+
+template <typename T>
+__device__ uint4 rounded_results(const StripSums& sums, int second) {
+  const auto pair = [&](int i) { return packed_pair<T>(sums[i][2 * second], sums[i][2 * second + 1]); };
+  return {pair(0), pair(1), pair(2), pair(3)};
+}
+
+__device__ inline void wait_for_computing_threads() {
+  asm volatile("bar.sync 1, %0;" ::"n"(DepthwisePairs::computing_threads) : "memory");
+}
+
 }  // namespace plimsoll::cuda
