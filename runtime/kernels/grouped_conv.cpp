@@ -1,6 +1,7 @@
 #include "kernels/cuda/conv/depthwise_columns.h"
 #include "kernels/cuda/conv/depthwise_pairs.h"
 #include "kernels/cuda/conv/depthwise_runs.h"
+#include "kernels/cuda/conv/grouped_lines.h"
 #include "kernels/cuda/conv/grouped_runs.h"
 #include "kernels/cuda/conv/grouped_weight_runs.h"
 #include "runtime/kernels/own_conv.h"
@@ -52,6 +53,17 @@ bool accepts_grouped_runs(const OpCall& call, llvm::ArrayRef<Type> results) {
   return fits_grouped_runs(sizes, pass == ConvPass::InputGradient);
 }
 
+constexpr cuda::LinesPass lines_pass(ConvPass pass) {
+  return pass == ConvPass::Forward         ? cuda::LinesPass::Output
+         : pass == ConvPass::InputGradient ? cuda::LinesPass::InputGradient
+                                           : cuda::LinesPass::WeightGradient;
+}
+
+template <ConvPass pass>
+bool accepts_grouped_lines(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return accepts_any<pass>(call, results, false) && fits_grouped_lines(sizes_of<pass>(call, results), lines_pass(pass));
+}
+
 template <ConvPass pass>
 bool accepts_depthwise_bands(const OpCall& call, llvm::ArrayRef<Type> results) {
   return accepts_any<pass>(call, results, false) && fits_depthwise_bands(sizes_of<pass>(call, results));
@@ -87,6 +99,10 @@ int64_t parts_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const 
   const ConvolutionSizes sizes = sizes_of<ConvPass::WeightGradient>(call, results);
   return Tiles(sizes).workspace_bytes(sizes);
 }
+int64_t lines_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription&) {
+  const ConvolutionSizes sizes = sizes_of<ConvPass::WeightGradient>(call, results);
+  return cuda::GroupedLines(sizes, cuda::LinesPass::WeightGradient).workspace_bytes(sizes);
+}
 int64_t depthwise_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription&) {
   const ConvolutionSizes sizes = sizes_of<ConvPass::WeightGradient>(call, results);
   return cuda::DepthwiseRows(sizes, dtype_bytes(call.operand(0).dtype)).workspace_bytes(sizes);
@@ -102,7 +118,9 @@ struct Rates {
   double start_us[3] = {};  // of a block, before its first product and after its last one
 };
 constexpr Rates grouped_rates{{0.6, 0.5, 0.6}, {0.13, 0.13, 0.13}};
-constexpr Rates run_rates{{0.48, 0.49, 0.575}, {1.28, 1.46, 0.91}};
+constexpr Rates run_rates{{0.48, 0.46, 0.62}, {1.25, 1.35, 0.82}, {2.5, 2.5, 8}};
+// Lines come while those before are multiplied, and zeros count as bytes.
+constexpr Rates line_rates{{0.88, 0.88, 0.9}, {0.95, 0.95, 1.0}, {5, 5, 6}};
 constexpr Rates band_rates{{0.82, 0.82, 1.29}, {0.39, 0.39, 0.142}, {4, 4, 6}};
 // These three copy pixels while they multiply, so that both together take less than their shares alone.
 constexpr Rates depthwise_run_rates{{1.21, 1.21, 1.16}, {0.61, 0.61, 0.74}, {6, 6, 5.6}};
@@ -176,6 +194,22 @@ double grouped_runs_us(const OpCall& call, const DeviceDescription& device) {
   }
   return predicted<pass>(call, device, run_rates, device.matmul_tflops_for(DType::BF16), products * terms_of_product,
                          workspace_bytes);
+}
+
+// Whole lines of pixels, zeros and all, and products of 16 x 8 x 16 terms.
+template <ConvPass pass>
+double grouped_lines_us(const OpCall& call, const DeviceDescription& device) {
+  const Types results = llvm::cantFail(infer(call));
+  const ConvolutionSizes c = sizes_of<pass>(call, results);
+  const cuda::GroupedLines p(c, lines_pass(pass));
+  constexpr double terms_of_product = 16 * 8 * 16, bytes_of_unit = 16;
+  const double lines = static_cast<double>(c.batch) * p.image_lines * p.line_pixels;
+  const double units = (lines + p.pixels) * p.groups * p.units;
+  const double workspace = pass == ConvPass::WeightGradient ? static_cast<double>(p.workspace_bytes(c)) : 0;
+  const double products = p.pixels / 16.0 * p.groups * cuda::GroupedLines::pairs(p.units) * p.units;
+  const Parts parts = parts_of(device, line_rates, pass, device.matmul_tflops_for(DType::BF16),
+                               units * bytes_of_unit + 2 * workspace, products * terms_of_product);
+  return parts.copies + parts.products + parts.launches;
 }
 
 // Whole products of 16 x 8 x 16 terms, of whose terms some count.
@@ -289,6 +323,15 @@ constexpr CudaCandidate grouped_runs(const OpDef& op) {
           .capability = 90};
 }
 template <ConvPass pass>
+constexpr CudaCandidate grouped_lines(const OpDef& op) {
+  return {.op = op,
+          .name = "grouped_lines",
+          .accepts = accepts_grouped_lines<pass>,
+          .workspace_bytes = pass == ConvPass::WeightGradient ? lines_workspace : nullptr,
+          .predicted_us = grouped_lines_us<pass>,
+          .capability = 90};
+}
+template <ConvPass pass>
 constexpr CudaCandidate depthwise_bands(const OpDef& op) {
   return {.op = op,
           .name = "depthwise_mma",
@@ -342,6 +385,9 @@ constexpr CudaCandidate candidates[] = {
     grouped<ConvPass::Forward>(op_conv),
     grouped<ConvPass::InputGradient>(op_conv_dx),
     grouped<ConvPass::WeightGradient>(op_conv_dw),
+    grouped_lines<ConvPass::Forward>(op_conv),
+    grouped_lines<ConvPass::InputGradient>(op_conv_dx),
+    grouped_lines<ConvPass::WeightGradient>(op_conv_dw),
     grouped_runs<ConvPass::Forward>(op_conv),
     grouped_runs<ConvPass::InputGradient>(op_conv_dx),
     grouped_runs<ConvPass::WeightGradient>(op_conv_dw),

@@ -65,8 +65,8 @@ TEST_SUITE("unit") {
     };
     const Type x(DType::BF16, {64, 28, 28, 96}), half(DType::BF16, {64, 14, 14, 96});
     const Type wide(DType::BF16, {96, 3, 3, 24}), dots(DType::BF16, {96, 7, 7, 1});
-    CHECK(first("conv", attrs_of(4, 1, 1), {x, wide}) == "grouped_runs");
-    CHECK(first("conv", attrs_of(4, 1, 2), {x, wide}) == "grouped_runs");
+    CHECK(first("conv", attrs_of(4, 1, 1), {x, wide}) == "grouped_lines");
+    CHECK(first("conv", attrs_of(4, 1, 2), {x, wide}) == "grouped_lines");
     CHECK(first("conv", attrs_of(96, 3, 1), {x, dots}) == "depthwise_runs");
     CHECK(first("conv", attrs_of(96, 1, 2), {x, Type(DType::BF16, {96, 3, 3, 1})}) == "depthwise_windows");
     const Type large(DType::BF16, {128, 56, 56, 144}), large_dots(DType::BF16, {144, 5, 5, 1});
@@ -78,15 +78,18 @@ TEST_SUITE("unit") {
     of_w.set("shape", Ints(wide.shape.begin(), wide.shape.end()));
     of_w.set("dtype", DType::F32);
     CHECK(first("conv_dx", of_x, {half, wide}) == "grouped_runs");
-    CHECK(first("conv_dw", of_w, {x, half}) == "grouped_runs");
+    CHECK(first("conv_dw", of_w, {x, half}) == "grouped_lines");
     const Type odd(DType::BF16, {64, 28, 28, 36}), odd_w(DType::BF16, {36, 3, 3, 12});
     CHECK(first("conv", attrs_of(3, 1, 1), {odd, odd_w}) == "cudnn");
+    const Type long_taps(DType::BF16, {96, 5, 5, 24}), many(DType::BF16, {96, 3, 3, 48});
+    CHECK(first("conv", attrs_of(4, 2, 1), {x, long_taps}) == "grouped_runs");
+    CHECK(first("conv", attrs_of(2, 1, 1), {x, many}) == "grouped_runs");
     const Type few(DType::BF16, {96, 3, 3, 4}), single(DType::BF16, {96, 3, 3, 2});
-    CHECK(first("conv", attrs_of(24, 1, 1), {x, few}) == "grouped_runs");  // two by two
-    CHECK(first("conv", attrs_of(48, 1, 2), {x, single}) == "grouped_runs");
+    CHECK(first("conv", attrs_of(24, 1, 1), {x, few}) == "grouped_lines");  // two by two
+    CHECK(first("conv", attrs_of(48, 1, 2), {x, single}) == "grouped_lines");
     of_w.set("groups", int64_t{24});
     of_w.set("shape", Ints(few.shape.begin(), few.shape.end()));
-    CHECK(first("conv_dw", of_w, {x, half}) == "grouped_runs");
+    CHECK(first("conv_dw", of_w, {x, half}) == "grouped_lines");
     Attrs planes = attrs_of(4, 1, 1);
     planes.set("channels_last", int64_t{0});
     CHECK(first("conv", planes, {Type(DType::BF16, {64, 96, 28, 28}), Type(DType::BF16, {96, 24, 3, 3})}) == "cudnn");

@@ -1,5 +1,6 @@
 #include "kernels/cuda/common/box_copy.cuh"
 
+#include "kernels/cuda/common/line_boxes.cuh"
 #include "kernels/cuda/common/matrix_boxes.cuh"
 #include "kernels/cuda/common/short_boxes.cuh"
 
@@ -69,6 +70,16 @@ cudaError_t map_short_rows(CUtensorMap& map, const void* tensor, int64_t batch, 
                    {depth * element_bytes, size(step * element_bytes), size(rows * step * element_bytes)},
                    {depth, 1, static_cast<cuuint32_t>(box_rows), 1}, CU_TENSOR_MAP_SWIZZLE_64B,
                    CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
+}
+
+cudaError_t map_line_boxes(CUtensorMap& map, const void* image, const int64_t (&sizes)[4], int box_channels,
+                           int box_pixels) {
+  const auto [batch, down, across, channels] = sizes;
+  const int64_t pixel_bytes = channels * element_bytes, line_bytes = across * pixel_bytes;
+  return map_boxes(map, image, {size(channels), size(across), size(down), size(batch)},
+                   {size(pixel_bytes), size(line_bytes), size(down * line_bytes)},
+                   {static_cast<cuuint32_t>(box_channels), static_cast<cuuint32_t>(box_pixels), 1, 1},
+                   CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
 }
 
 cudaError_t map_matrix(CUtensorMap& map, const void* matrix, int64_t rows, int64_t width, int box_rows) {

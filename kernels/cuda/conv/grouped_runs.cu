@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/conv/run_copies.cuh"
 #include "kernels/cuda/conv/run_products.cuh"
+#include "kernels/cuda/conv/two_matrices.cuh"
 #include "kernels/cuda/conv/unit_tiles.cuh"
 
 // Convolutions of groups, and their input gradients, by warpgroups of Hopper. A tile of positions lies in shared memory
@@ -14,13 +15,6 @@ namespace plimsoll::cuda {
 namespace {
 
 using Barriers = StageBarriers<GroupedRuns::max_stages>;
-
-// As store_matrices, but two matrices, with addresses from the first 16 threads.
-__device__ inline void store_two_matrices(void* row, uint32_t first, uint32_t second) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(shared_address(row)), "r"(first),
-               "r"(second)
-               : "memory");
-}
 
 struct GroupsOfBlock {
   int first, count, split;
