@@ -4,6 +4,7 @@
 #include "kernels/cuda/attention/mask_grad_sizes.h"
 #include "kernels/cuda/attention/one_pass_sizes.h"
 #include "kernels/cuda/attention/sinks_grad_sizes.h"
+#include "kernels/cuda/attention/whole_heads_sizes.h"
 
 namespace plimsoll {
 namespace {
@@ -162,6 +163,18 @@ bool are_small_windows(const OpCall& call) {
          call.attrs.get_float("softcap") == 0 && !(mask == attention_mask && call.has(attention_sinks));
 }
 
+// Each with its own key head, without dropout, caps, slopes, segments and masks with rows. Small windows have a kernel
+// of their own.
+bool accepts_whole_heads(const OpCall& call, llvm::ArrayRef<Type> results) {
+  const AttentionSizes n(call);
+  constexpr size_t mask = attention_grad_mask;
+  return accepts_mma<mask>(call, results) && n.heads == n.kv_heads && n.depth == n.value_depth &&
+         cuda::fits_whole_heads(n.rows, n.columns, n.depth) && call.attrs.get_float("dropout") == 0 &&
+         call.attrs.get_float("softcap") == 0 && !call.has(mask + attention_slopes) &&
+         !call.has(mask + attention_segments) && (!call.has(mask) || mask_steps(call.operand(mask), n)[2] == 0) &&
+         !are_small_windows<mask>(call);
+}
+
 double windows_us(const OpCall& call, const WindowTimes& times, const DeviceDescription& device) {
   const AttentionSizes n(call);
   const int64_t rows = times.row_tensors * n.rows + times.column_tensors * n.columns;
@@ -273,6 +286,28 @@ double one_pass_us(const OpCall& grad, const DeviceDescription& device) {
          waits_us + sum_us + y_and_dy_us(grad, device) + 2 * (device.launch_us + device.kernel_us);
 }
 
+// What whole heads take on an H200. Those of up to 64 rows share a multiprocessor and memory; longer ones follow one
+// another in tiles of rows, and where two blocks fit a multiprocessor a tile of each takes little longer than one.
+double whole_heads_us(const OpCall& grad, const DeviceDescription& device) {
+  constexpr double short_head_us = 1.65, of_copy = 0.77, begin_us = 3, tile_us = 3.55, paired_tile_us = 4.1,
+                   of_32_elements = 0.88;
+  const double tflops = device.matmul_tflops_for(grad.operand(0).dtype);
+  if (tflops <= 0 || device.memory_gb_per_s <= 0) return 0;
+  const AttentionSizes n(grad);
+  const int64_t heads = n.batch * n.heads, multiprocessors = std::max(device.multiprocessors, 1);
+  const double launch_us = device.launch_us + device.kernel_us, speed = measured_tflops / tflops;
+  if (cuda::are_short_heads(n.rows, n.columns)) {
+    const auto bytes = static_cast<double>(8 * heads * n.depth * (n.rows + n.columns));
+    const double heads_us = static_cast<double>(heads) / static_cast<double>(multiprocessors) * short_head_us * speed;
+    return std::max(heads_us, bytes / (of_copy * device.memory_gb_per_s * 1e3)) + launch_us;
+  }
+  const bool are_paired = n.columns <= cuda::max_paired_columns;
+  const int64_t of_block = tiles(heads, multiprocessors * (are_paired ? 2 : 1)) * tiles(n.rows, 64);
+  return static_cast<double>(of_block) * (are_paired ? paired_tile_us : tile_us) * (n.depth > 32 ? 1 : of_32_elements) *
+             speed +
+         begin_us + launch_us;
+}
+
 // On the vector units, in TFLOP/s as measured on an H200, where products in f32 reach 51.
 constexpr double flash_tflops = 11, flash_grad_tflops = 8, measured_f32_tflops = 51;
 
@@ -378,6 +413,11 @@ int64_t cudnn_ordered_grad_workspace(const OpCall& call, llvm::ArrayRef<Type> re
 // cuDNN's before "mma": where it accepts a call it is the faster one, or as fast.
 constexpr CudaCandidate candidates[] = {
     {op_attention, "cudnn", accepts_cudnn<attention_mask>, cudnn_workspace},
+    {.op = op_attention_grad,
+     .name = "whole_heads",
+     .accepts = accepts_whole_heads,
+     .predicted_us = whole_heads_us,
+     .capability = 90},
     {.op = op_attention_grad,
      .name = "one_pass",
      .accepts = accepts_one_pass,

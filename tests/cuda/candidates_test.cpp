@@ -311,6 +311,32 @@ TEST_SUITE("unit") {
     CHECK(candidates[4].predicted_us == doctest::Approx(2865).epsilon(0.05));
   }
 
+  TEST_CASE("the gradient of attention of whole heads is predicted as measured on an H200") {
+    const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
+    struct Call {
+      int64_t batch, rows, heads, depth, causal;
+      double us;
+    };
+    for (const Call& c : std::vector<Call>{{64, 197, 16, 64, 0, 117.6},
+                                           {256, 197, 6, 64, 0, 170.8},
+                                           {8, 197, 12, 64, 0, 20.4},
+                                           {64, 180, 16, 64, 0, 93.7},
+                                           {128, 128, 12, 64, 0, 86.8},
+                                           {256, 77, 8, 64, 1, 70.3},
+                                           {256, 50, 12, 64, 0, 50.1},
+                                           {256, 197, 16, 32, 0, 407.4}}) {
+      const Type x(DType::BF16, {c.batch, c.rows, c.heads * c.depth}), lse(DType::F32, {c.batch, c.heads, c.rows});
+      const Attrs attrs{{"heads", c.heads}, {"kv_heads", c.heads}, {"scale", 0.125}, {"causal", c.causal}};
+      const Type* types[] = {&x, &x, &x, &x, &lse, &x};
+      const OpCall call(get_op("attention_grad"), attrs, types);
+      const KernelCandidate first = CudaCatalog(h200).candidates(call.op, call, llvm::cantFail(infer(call)))[0];
+      INFO(c.rows, " rows, ", c.heads, " heads of ", c.depth);
+      CHECK(first.name == "whole_heads");
+      CHECK(first.workspace_bytes == 0);
+      CHECK(first.predicted_us == doctest::Approx(c.us).epsilon(0.1));
+    }
+  }
+
   TEST_CASE("attention's predictions know Hopper's warpgroups and small windows") {
     const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
     auto predicted_us = [&](const DeviceDescription& device, const Attrs& attrs, llvm::ArrayRef<Type> operands) {

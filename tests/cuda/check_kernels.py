@@ -26,6 +26,7 @@ STACK = {
     r"\d+one_pass_short_kernelI.*ShortTileILi1E": 32,
     r"\d+one_pass_short_kernelI.*ShortTileILi2E": 184,
     r"\d+one_pass_kernelI.*OnePassTileILi128E.*ELb[01]ELb1E": 48,  # capped, of which weights and derivatives are held
+    r"\d+whole_heads_kernelI": 24,  # four warpgroups on a multiprocessor, of which each thread has 128 registers
     r"\d+dq_warpgroup_kernelI": 136,
     r"\d+dq_warpgroup_kernelI.*StoresE[12]": 168,  # where dS is written, too
     # 80 registers a thread, for three blocks on a multiprocessor, hold the operands of 7 x 7 taps; where tiles lie does not fit.

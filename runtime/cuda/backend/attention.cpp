@@ -1,5 +1,6 @@
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/attention/rotary.h"
+#include "kernels/cuda/attention/whole_heads.h"
 #include "runtime/cuda/backend/cudnn_attention.h"
 #include "runtime/kernels/attention.h"
 
@@ -107,6 +108,10 @@ Status launch_attention_grad(const CudaCall& k) {
 Status launch_attention_grad_mma(const CudaCall& k) {
   return launched(k, cuda::attention_grad_mma(shape_for_mma(k, attention_grad_mask, row_products_bytes(k.call)),
                                               grad_call_of(k), k.stream));
+}
+
+Status launch_attention_grad_whole_heads(const CudaCall& k) {
+  return launched(k, cuda::attention_grad_whole_heads(shape_of(k, attention_grad_mask), grad_call_of(k), k.stream));
 }
 
 // Lays out the workspace from `scratch` on.
@@ -242,6 +247,7 @@ constexpr CudaLauncher launchers[] = {
     {op_attention_grad, "cudnn", launch_cudnn_attention_grad, prepare_cudnn_attention_grad},
     {op_attention_grad, "cudnn_ordered", launch_cudnn_attention_grad, prepare_cudnn_attention_grad_ordered},
     {op_attention, "mma", launch_attention_mma},
+    {op_attention_grad, "whole_heads", launch_attention_grad_whole_heads},
     {op_attention_grad, "one_pass", launch_attention_grad_one_pass},
     {op_attention_grad, "mma", launch_attention_grad_mma},
     {op_attention, "flash", launch_attention},

@@ -44,6 +44,17 @@ std::vector<AttentionCase> attention_cases() {
       {"causal", 2, 150, 150, 2, 2, 64, 64, true},
       {"causal, dropped, packed", 2, 150, 150, 2, 2, 64, 64, true, 0.1, absent(), true},
       {"cross, dropped, grouped", 1, 130, 200, 4, 2, 64, 64, false, 0.25},
+      {"whole heads, packed", 3, 197, 197, 4, 4, 64, 64, false, 0, absent(), true},
+      {"whole heads, more than blocks", 30, 199, 199, 6, 6, 32, 32},
+      {"whole heads of two blocks, causal", 50, 77, 77, 7, 7, 64, 64, true, 0, absent(), true},
+      {"whole heads, two tiles, padding", 3, 128, 111, 4, 4, 48, 48, false, 0, bools({3, 1, 1, 111})},
+      {"whole heads of three groups, window, padding", 3, 180, 180, 4, 4, 64, 64, true, 0, bools({3, 1, 1, 180}), false,
+       40},
+      {"whole heads, window to both sides", 3, 208, 208, 4, 4, 64, 64, false, 0, absent(), false, 25},
+      {"whole heads, rows on few columns", 3, 256, 50, 4, 4, 64, 64},
+      {"short heads", 200, 50, 50, 3, 3, 64, 64, false, 0, absent(), true},
+      {"short heads, causal, padding", 3, 64, 64, 4, 4, 64, 64, true, 0, bools({3, 1, 1, 64})},
+      {"short heads, few rows, window", 3, 17, 61, 4, 4, 40, 40, false, 0, absent(), false, 9},
       {"padding, dropped", 3, 128, 128, 2, 2, 64, 64, false, 0.1, bools({3, 1, 1, 128})},
       {"padding, odd lengths", 2, 70, 130, 2, 2, 64, 64, false, 0, bools({2, 1, 1, 130})},
       {"causal and padding", 2, 130, 130, 4, 1, 128, 128, true, 0, bools({2, 1, 1, 130})},
@@ -598,6 +609,18 @@ TEST_CASE("the gradient of attention has the same bits every time") {
       llvm::append_range(operands, masks_of(c));
       check_bits(KernelCase("attention_grad", attrs_of(c), operands, 5));
     }
+}
+
+TEST_CASE("the gradient of attention of whole heads has the same bits every time") {
+  for (int64_t rows : {50, 77, 150, 197}) {
+    CAPTURE(rows);
+    const AttentionCase c{"many short heads", 64, rows, rows, 12, 12, 64, 64};
+    std::vector<SampleOperand> operands = inputs_of(c);
+    const SampleOperand y = normal({c.batch, c.rows, c.heads * c.depth}, DType::BF16);
+    operands.insert(operands.end(), {y, normal({c.batch, c.heads, c.rows}), y});
+    llvm::append_range(operands, masks_of(c));
+    check_bits(KernelCase("attention_grad", attrs_of(c), operands, 5));
+  }
 }
 
 TEST_CASE("the gradient of attention with that of its mask has the same bits every time") {
