@@ -53,7 +53,7 @@ bool accepts_mma(const OpCall& call, llvm::ArrayRef<Type>) {
 }
 
 int64_t mma_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
-  return segment_tiles_bytes(call, attention_mask) + column_tiles_bytes(call, attention_mask);
+  return next_rows_bytes(call) + segment_tiles_bytes(call, attention_mask) + column_tiles_bytes(call, attention_mask);
 }
 
 int64_t mma_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
@@ -75,16 +75,23 @@ int64_t one_pass_workspace(const OpCall& call, llvm::ArrayRef<Type>, const Devic
   return OnePassBytes(call).all + column_tiles_bytes(call, attention_grad_mask);
 }
 
-// The copy engine brings the mask and takes dS, in rows of whole 16-byte words.
+// Masks with rows that the copy engine brings as tiles, in rows of whole 16-byte words.
+bool has_mask_tiles(const OpCall& call, size_t mask) {
+  const AttentionSizes n(call);
+  const Type& type = call.operand(mask);
+  const Shape steps = mask_steps(type, n);
+  return type.dtype != DType::Bool && steps[2] == n.columns && steps[3] == 1 &&
+         n.columns * dtype_bytes(type.dtype) % 16 == 0;
+}
+
+// The copy engine brings the mask and takes dS.
 bool accepts_one_pass_with_mask(const OpCall& call, llvm::ArrayRef<Type> results) {
   constexpr size_t mask = attention_grad_mask;
   const AttentionSizes n(call);
   const int64_t widest = std::max(n.depth, n.value_depth);
-  const Shape steps = mask_steps(call.operand(mask), n);
   return accepts_mma<mask>(call, results) && widest > 32 && widest <= 64 && n.depth % 8 == 0 &&
          n.value_depth % 8 == 0 && !call.has(mask + attention_slopes) && !call.has(mask + attention_segments) &&
-         steps[2] == n.columns && steps[3] == 1 && n.columns * dtype_bytes(call.operand(mask).dtype) % 16 == 0 &&
-         !ScoreGradSizes(call).is_wide;
+         has_mask_tiles(call, mask) && !ScoreGradSizes(call).is_wide;
 }
 
 int64_t one_pass_with_mask_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
@@ -139,6 +146,9 @@ constexpr AttentionTimes forward_times{{5, 0.05, 0.0145, 0.3, 0.155, 0.9, 0.4, 1
 // On Hopper, of heads of 65 to 128 elements without dropout.
 constexpr AttentionTimes forward_128_times{
     forward_times.any, {24, 0.32, 0.003, 0, 0.15, 0.9, 0.35, 1, 192, 0, 1, 192}, forward_times.windows};
+// On Hopper, of heads of 33 to 64 elements whose blocks take rows after rows.
+constexpr AttentionTimes short_forward_times{
+    forward_times.any, {4, 0.15, 0.0059, 0.36, 0.05, 0.37, 0, 1, 64, 0}, forward_times.windows};
 constexpr AttentionTimes backward_times{
     {5, 0.2, 0.0556, 1.1, 0.38, 3, 1, 3, 128, 1}, {5, 1.55, 0.0194, 1.1, 0.44, 1.7, 0.8, 3, 64, 1, 2.35}, {0.63, 4, 4}};
 constexpr MmaTimes mask_grad_mma_times{5, 0.3, 0.025, 0.6, 0.16, 1.5, 0, 3, 64, 0};
@@ -232,8 +242,19 @@ double mma_us(const OpCall& call, const DeviceDescription& device) {
          static_cast<double>(times.launches) * (device.launch_us + device.kernel_us);
 }
 
+// As attention_short_forward.cu takes them.
+bool is_short_forward(const OpCall& call) {
+  constexpr size_t mask = attention_mask;
+  const AttentionSizes n(call);
+  const int64_t widest = std::max(n.depth, n.value_depth);
+  return widest > 32 && widest <= 64 && call.attrs.get_float("softcap") == 0 && !call.has(mask + attention_slopes) &&
+         !call.has(mask + attention_segments) &&
+         (!call.has(mask) || mask_steps(call.operand(mask), n)[2] == 0 || has_mask_tiles(call, mask));
+}
+
 double forward_us(const OpCall& call, const DeviceDescription& device) {
   const AttentionSizes n(call);
+  if (is_short_forward(call)) return mma_us<short_forward_times, attention_mask>(call, device);
   const bool is_128 = padded_depth(n) == 128 && call.attrs.get_float("dropout") == 0;
   return is_128 ? mma_us<forward_128_times, attention_mask>(call, device)
                 : mma_us<forward_times, attention_mask>(call, device);
@@ -522,6 +543,13 @@ OnePassBytes::OnePassBytes(const OpCall& grad) {
   rows = row_products_bytes(grad);
   const int64_t numbers = row_tiles * cuda::one_pass_turns(widest) + 1;  // turns, and the next block
   all = sums + partials + 2 * rows + numbers * static_cast<int64_t>(sizeof(int32_t));
+}
+
+int64_t next_rows_bytes(const OpCall& call) {
+  constexpr int64_t aligned_bytes = 16;
+  const AttentionSizes n(call);
+  const int64_t widest = std::max(n.depth, n.value_depth);
+  return widest > 32 && widest <= 64 ? aligned_bytes : 0;
 }
 
 int64_t segment_tiles_bytes(const OpCall& call, size_t mask) {

@@ -48,6 +48,9 @@ struct ScoreGradSizes {
   int64_t workspace_bytes() const { return is_result ? 0 : bytes; }
 };
 
+// Of the number of the next rows, before the rest of the workspace of attention on the matrix units: where heads are of
+// the size whose blocks take rows after rows.
+int64_t next_rows_bytes(const OpCall& call);
 // The least and largest segment of each tile of rows, in the workspace of attention on the matrix units; 0 without.
 int64_t segment_tiles_bytes(const OpCall& call, size_t mask);
 // What a mask does to each tile of noted_columns, a byte each behind the segments' tiles; 0 where it is not the same

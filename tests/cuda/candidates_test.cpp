@@ -142,6 +142,46 @@ TEST_SUITE("unit") {
     }
   }
 
+  TEST_CASE("attention's forward of short heads is predicted as an H200 measured it") {
+    const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
+    struct Call {
+      int64_t batch, rows, heads, kv_heads, causal, window;
+      double dropout, us;
+      std::vector<Type> mask = {};
+    };
+    const Type bias(DType::F32, {1, 12, 512, 512}), own_bias(DType::BF16, {16, 12, 512, 512}),
+        padding(DType::F32, {64, 1, 1, 512});
+    for (const Call& c : std::vector<Call>{{64, 512, 12, 12, 0, 0, 0, 123},
+                                           {64, 512, 12, 12, 0, 0, 0.1, 194},
+                                           {64, 512, 12, 12, 0, 0, 0.1, 207, {padding}},
+                                           {16, 1024, 12, 12, 1, 0, 0, 75},
+                                           {16, 1024, 12, 12, 1, 0, 0.1, 121},
+                                           {4, 2048, 32, 8, 1, 0, 0, 171},
+                                           {64, 197, 16, 16, 0, 0, 0, 58},
+                                           {8, 2048, 12, 12, 0, 0, 0, 229},
+                                           {8, 2048, 12, 12, 0, 65, 0, 41},
+                                           {16, 512, 12, 12, 0, 0, 0, 55, {bias}},
+                                           {16, 512, 12, 12, 0, 0, 0.1, 69, {bias}},
+                                           {16, 512, 12, 12, 0, 0, 0, 55, {own_bias}},
+                                           {16, 512, 12, 12, 0, 0, 0.1, 72, {own_bias}}}) {
+      const Type seed(DType::I64, {2});
+      const Type x(DType::BF16, {c.batch, c.rows, c.heads * 64}), k(DType::BF16, {c.batch, c.rows, c.kv_heads * 64});
+      Attrs attrs{{"heads", c.heads}, {"kv_heads", c.kv_heads}, {"scale", 0.125}, {"causal", c.causal}};
+      attrs.set("window", c.window);
+      if (c.dropout > 0) {
+        attrs.set("dropout", c.dropout);
+        attrs.set("id", int64_t{1});
+      }
+      std::vector<const Type*> types{&x, &k, &k, c.mask.empty() ? nullptr : &c.mask[0]};
+      types.push_back(c.dropout > 0 ? &seed : nullptr);
+      const OpDef& op = get_op("attention");
+      const OpCall call(op, attrs, types);
+      INFO(c.rows, " rows, ", c.heads, " heads");
+      for (const KernelCandidate& kernel : CudaCatalog(h200).candidates(op, call, llvm::cantFail(infer(call))))
+        if (kernel.name == "mma") CHECK(kernel.predicted_us == doctest::Approx(c.us).epsilon(0.1));
+    }
+  }
+
   TEST_CASE("sums along lines that fit shared memory need no sort") {
     const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
     const CudaCatalog catalog(h200);

@@ -21,6 +21,8 @@ STACK = {
     # Heads of 256 elements and their sums fill the registers; shorter heads spill 56 bytes at most, and only beside the
     # branches for caps, slopes, segments and masks with rows.
     r"\d+attention_warpgroup_kernelI": 120,
+    # 32 registers of a loading thread, or 128 of a computing one, are a few less than dropout takes.
+    r"\d+attention_short_forward_kernelI": 24,
     r"\d+dk_dv_warpgroup_kernelI": 80,
     # Two computing warpgroups leave few registers to the warps that load, and fewer where those draw dropout's bits.
     r"\d+one_pass_short_kernelI.*ShortTileILi1E": 32,

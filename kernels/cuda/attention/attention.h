@@ -62,6 +62,7 @@ struct AttentionCall {
   float* lse;
   const void *q, *k, *v;
   Sinks sinks = {};
+  unsigned* next_rows = nullptr;  // workspace for heads of 33 to 64 elements: a number
 };
 
 // Workspace of a gradient in one pass over the pairs of tiles, in which blocks of columns add to the rows' gradient one

@@ -163,10 +163,11 @@ __device__ void close_columns(Sums<Tile::m_tiles, Tile::n_tiles>& sums, const At
 
 // ---- The other warps ----
 
-// Starts the copies of a tile of `rows` rows. One thread calls it.
+// Starts the copies of a tile of `rows` rows, for whose barrier `more_bytes` come besides. One thread calls it.
 template <typename Tile, int rows, typename T>
-__device__ void copy_tile(T* tile, const CUtensorMap& map, int64_t head, int row, int64_t batch, Barrier* barrier) {
-  arrive_with_copies(barrier, rows * Tile::depth * static_cast<int>(sizeof(T)));
+__device__ void copy_tile(T* tile, const CUtensorMap& map, int64_t head, int row, int64_t batch, Barrier* barrier,
+                          int more_bytes = 0) {
+  arrive_with_copies(barrier, rows * Tile::depth * static_cast<int>(sizeof(T)) + more_bytes);
 #pragma unroll
   for (int d = 0; d < Tile::depth; d += box_depth)
     copy_box(tile + d * rows, map, d, static_cast<int>(head), row, static_cast<int>(batch), barrier);
@@ -216,7 +217,8 @@ __device__ void load_tiles(const AttentionMaps& maps, const AttentionShape& n, c
   }
 }
 
-// Writes a warp's rows of y, from `row` on, by way of its rows of the tile of q.
+// Writes a warp's rows of y, from `row` on, by way of its rows of the tile of q. The warp's first thread then waits for
+// stored boxes.
 template <typename Tile, typename T, typename Factor>
 __device__ void store_rows_of_y(const AttentionMaps& maps, const Head& head, int row, int depth, T* q,
                                 const Sums<1, Tile::d_tiles>& sums, Factor factor) {
@@ -239,7 +241,6 @@ __device__ void store_rows_of_y(const AttentionMaps& maps, const Head& head, int
 #pragma unroll
   for (int d = 0; d < Tile::depth; d += box_depth)
     if (d < depth) store_box(own + d * Tile::own, maps.y, d, static_cast<int>(head.h), row, static_cast<int>(head.b));
-  wait_for_stored_boxes();
 }
 
 }  // namespace plimsoll::cuda

@@ -5,7 +5,6 @@
 
 #include "kernels/cuda/attention/attention_one_pass.cuh"
 #include "kernels/cuda/attention/attention_score_tiles.cuh"
-#include "kernels/cuda/common/matrix_boxes.cuh"
 
 namespace plimsoll::cuda {
 

@@ -5,11 +5,10 @@
 // swizzled as in warpgroup.cuh.
 
 #include "kernels/cuda/attention/attention_warpgroup.cuh"
+#include "kernels/cuda/common/matrix_boxes.cuh"
 #include "kernels/cuda/common/packed.cuh"
 
 namespace plimsoll::cuda {
-
-inline constexpr int box_bytes = 128;
 
 // What the mask adds to this thread's elements (t, e) of a tile [64 rows, columns of the block].
 template <typename M>

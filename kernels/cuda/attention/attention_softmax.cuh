@@ -53,6 +53,39 @@ struct RowSoftmax {
     return grows;
   }
 
+  // The same, with exponents against the largest score so far, where no thread's exponentials add up to more than those
+  // of max_growth: no score is compared. Else it is false for the whole warp, and nothing joins the sums.
+  __device__ bool add_as_before(Sums<Tile::m_tiles, Tile::n_tiles>& scores) {
+    constexpr float max_sum = 256.0f;
+    static_assert(max_growth == 8.0f, "two to its power is max_sum");
+    float here[Tile::m_tiles][2];
+    bool fits = true;
+#pragma unroll
+    for (int m = 0; m < Tile::m_tiles; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float factor = largest[m][half] * to_log2 < closed_below ? 1.0f : to_log2;
+        const float shift = largest[m][half] * factor;  // -inf while every score was: these sums do not fit
+        float even = 0.0f, odd = 0.0f;
+#pragma unroll
+        for (int t = 0; t < Tile::n_tiles; ++t) {
+          float* pair = scores[m][t] + 2 * half;
+          pair[0] = exp2_approx(pair[0] * factor - shift);
+          pair[1] = exp2_approx(pair[1] * factor - shift);
+          even += pair[0], odd += pair[1];
+        }
+        here[m][half] = even + odd;
+        fits &= here[m][half] <= max_sum;
+      }
+    if (!__all_sync(whole_warp, fits)) [[unlikely]]
+      return false;
+#pragma unroll
+    for (int m = 0; m < Tile::m_tiles; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) sum[m][half] += here[m][half];
+    return true;
+  }
+
   __device__ void rescale_rows(Sums<Tile::m_tiles, Tile::d_tiles>& rows) const {
 #pragma unroll
     for (int m = 0; m < Tile::m_tiles; ++m)

@@ -108,6 +108,7 @@ __device__ void compute(const AttentionMaps& maps, const AttentionShape& n, cons
     const float sum = softmax.sum[0][half];
     return sum > 0.0f ? __fdividef(n.dropout.factor, sum) : 0.0f;
   });
+  if (lane == 0) wait_for_stored_boxes();
 }
 
 template <typename Tile, bool drops, bool forms, typename T>
@@ -148,8 +149,10 @@ cudaError_t launch(const AttentionShape& n, const AttentionCall& call, cudaStrea
                       maps, n, call, static_cast<unsigned>(row_tiles));
   };
   const bool forms = n.softcap > 0.0f || n.slopes || n.segments || (n.mask && n.mask_strides[2] != 0);
-  return forms ? launch_kernel(attention_warpgroup_kernel<Tile, drops, true, T>)
-               : launch_kernel(attention_warpgroup_kernel<Tile, drops, false, T>);
+  // Without forms, heads of up to 64 elements have attention_short_forward.cu.
+  if constexpr (Tile::depth > 64)
+    if (!forms) return launch_kernel(attention_warpgroup_kernel<Tile, drops, false, T>);
+  return launch_kernel(attention_warpgroup_kernel<Tile, drops, true, T>);
 }
 
 // Short heads have registers for three blocks, of which one computes while another begins. With more warpgroups, a
@@ -168,6 +171,7 @@ cudaError_t launch_for_depth(const AttentionShape& n, const AttentionCall& call,
 cudaError_t attention_warpgroup(const AttentionShape& shape, const AttentionCall& call, cudaStream_t stream) {
   return with_16_bit_float(shape.type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
+    if (takes_short_forward(shape)) return attention_short_forward(shape, call, stream);
     return shape.dropout.blocks > 0 ? launch_for_depth<true, T>(shape, call, stream)
                                     : launch_for_depth<false, T>(shape, call, stream);
   });

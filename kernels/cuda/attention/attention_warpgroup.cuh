@@ -212,6 +212,11 @@ __device__ inline unsigned char* tile_memory() {
 // Of aligned tensors.
 [[nodiscard]] cudaError_t attention_warpgroup(const AttentionShape& shape, const AttentionCall& call,
                                               cudaStream_t stream);
+// The same for heads of up to 64 elements, without caps, slopes, segments and masks with rows but those that come as
+// tiles.
+[[nodiscard]] bool takes_short_forward(const AttentionShape& shape);
+[[nodiscard]] cudaError_t attention_short_forward(const AttentionShape& shape, const AttentionCall& call,
+                                                  cudaStream_t stream);
 // Reads delta of each row.
 [[nodiscard]] cudaError_t attention_grad_warpgroup(const AttentionShape& shape, bool aligned,
                                                    const AttentionGradCall& grads, cudaStream_t stream);

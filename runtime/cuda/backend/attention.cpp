@@ -81,7 +81,10 @@ Status launch_attention(const CudaCall& k) {
 }
 
 Status launch_attention_mma(const CudaCall& k) {
-  return launched(k, cuda::attention_mma(shape_for_mma(k, attention_mask, 0), call_of(k), k.stream));
+  const int64_t next_rows = next_rows_bytes(k.call);
+  cuda::AttentionCall call = call_of(k);
+  if (next_rows > 0) call.next_rows = k.scratch<unsigned>();
+  return launched(k, cuda::attention_mma(shape_for_mma(k, attention_mask, next_rows), call, k.stream));
 }
 
 // dq, dk and dv stand from result `first` on.
