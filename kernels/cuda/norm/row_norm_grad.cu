@@ -7,32 +7,55 @@
 // Serves layer_norm_grad and rms_norm_grad, x [rows, width]. x and dy are read and dx written once. With xhat = (x -
 // mean) * rstd and g = dy * scale,
 //   dx = rstd * (g - avg(g) - xhat * avg(g * xhat)),  dscale = sum(dy * xhat),  dbias = sum(dy),
-// an RMS norm without avg(g). One block on each multiprocessor takes rows by turns, each the work of a team of a warp
-// or a few. The rows after the one that is computed are on their way to shared memory meanwhile: every thread copies
-// what it reads itself, so that teams wait for nothing but their own sums. The columns' sums over all rows of a team
-// stay in its registers. Those of a block's teams are added in shared memory, those of the blocks in a second, small
-// kernel, which begins as soon as there is room.
+// an RMS norm without avg(g). One block on each multiprocessor takes rows by turns, a team of a warp or a few one or
+// two of them at once. The rows after those that are computed are on their way to shared memory meanwhile: every thread
+// copies what it reads itself, so that teams wait for nothing but their own sums. The columns' sums over all rows of a
+// team stay in its registers. Those of a block's teams are added in shared memory, those of the blocks in a second,
+// small kernel, which begins as soon as there is room.
 
 namespace plimsoll::cuda {
 namespace {
 
-struct Pair {
-  float g, g_xhat;
-  __device__ Pair operator+(const Pair& other) const { return {g + other.g, g_xhat + other.g_xhat}; }
-};
+// Of several rows, so that their reductions run side by side.
+template <int count>
+struct RowPairs {
+  struct {
+    float g, g_xhat;
+  } of[count];
 
-constexpr int grad_threads = 512, grad_warps = grad_threads / warp_threads;
+  __device__ RowPairs operator+(const RowPairs& other) const {
+    RowPairs sum;
+#pragma unroll
+    for (int r = 0; r < count; ++r) sum.of[r] = {of[r].g + other.of[r].g, of[r].g_xhat + other.of[r].g_xhat};
+    return sum;
+  }
+};
+using Pair = RowPairs<1>;
+
+// How a row is shared: a thread of a team takes `held` accesses, of which it may lack the last, of `at_once` rows.
+// Three accesses of two rows need more registers than 512 threads have.
+template <int held_, int at_once_, int threads_ = held_ == 3 && at_once_ == 2 ? 384 : 512>
+struct RowShares {
+  static constexpr int held = held_, at_once = at_once_, threads = threads_;
+  static constexpr int warps = threads / warp_threads;
+};
+constexpr int max_threads = 512;
+// Threads of a team that takes two rows at once: what a team of few threads waits for is its own sums.
+constexpr int widest_pair = 128;
+// A block of such teams leaves some shared memory to the second kernel's blocks, which so come early.
+constexpr int most_shared_bytes = 200 << 10;
 
 // Sums over a team of whole warps. Buffers alternate from call to call, so that one barrier is enough.
-__device__ Pair team_pair_sum(Pair value, Pair (&of_warps)[2][grad_warps], int team, int team_threads, int turn) {
-  value = warp_reduce(value, Add());
-  if (team_threads == warp_threads) return value;
-  const int warps = team_threads / warp_threads, first = team * warps;
-  if (threadIdx.x % warp_threads == 0) of_warps[turn][threadIdx.x / warp_threads] = value;
+template <typename Sums, int warps>
+__device__ Sums team_sum(Sums sums, Sums (&of_warps)[2][warps], int team, int team_threads, int turn) {
+  sums = warp_reduce(sums, Add());
+  if (team_threads == warp_threads) return sums;
+  const int team_warps = team_threads / warp_threads, first = team * team_warps;
+  if (threadIdx.x % warp_threads == 0) of_warps[turn][threadIdx.x / warp_threads] = sums;
   asm volatile("bar.sync %0, %1;" ::"r"(1 + team), "r"(team_threads) : "memory");
-  Pair total{0, 0};
-  for (int i = 0; i < warps; ++i) total = total + of_warps[turn][first + i];
-  return total;
+  sums = of_warps[turn][first];
+  for (int i = 1; i < team_warps; ++i) sums = sums + of_warps[turn][first + i];
+  return sums;
 }
 
 constexpr int max_stages = 4,
@@ -52,54 +75,63 @@ __device__ Packed<T, vector_length<T>> words_of(const uint4* slot) {
   return load_packed<vector_length<T>>(reinterpret_cast<const T*>(slot));
 }
 
-// A block's sums of the columns are words of four, in shared memory [held * n / 4, grad_threads], and in memory
+// A block's sums of the columns are words of four, in shared memory [held * n / 4, Shares::threads], and in memory
 // [n / 4, accesses] for each block: neighbouring threads have neighbouring accesses, so that they meet neither the same
 // bank nor the same sector. Each instruction of this end runs once, and waits for its code to come: loops stay short.
-template <int held, int n>
-__device__ void keep_sums(float4* of_threads, const float (&sums)[held][n]) {
+template <typename Shares, int n>
+__device__ void keep_sums(float4* of_threads, const float (&sums)[Shares::held][n]) {
 #pragma unroll
-  for (int k = 0; k < held; ++k)
+  for (int k = 0; k < Shares::held; ++k)
 #pragma unroll
     for (int i = 0; i < n; i += 4)
-      of_threads[(k * n + i) / 4 * grad_threads + static_cast<int>(threadIdx.x)] =
+      of_threads[(k * n + i) / 4 * Shares::threads + static_cast<int>(threadIdx.x)] =
           make_float4(sums[k][i], sums[k][i + 1], sums[k][i + 2], sums[k][i + 3]);
 }
-// Adds up the teams' sums in the order of the teams.
-template <int n>
-__device__ void write_partials(const float4* of_threads, float* partials, int team_threads, int accesses) {
-  const int words = n / 4 * accesses;
+// The sums of one parameter, and where a block's go; null where they are not wanted.
+struct TeamSums {
+  const float4* of_threads;
+  float* partials;
+};
+// Adds up the teams' sums in the order of the teams, those of both parameters in one loop.
+template <typename Shares, int n>
+__device__ void write_partials(const TeamSums& scale, const TeamSums& bias, int team_threads, int accesses) {
+  const int words = n / 4 * accesses, first = scale.partials ? 0 : words, end = bias.partials ? 2 * words : words;
 #pragma unroll 1
-  for (int word = static_cast<int>(threadIdx.x); word < words; word += grad_threads) {
+  for (int place = first + static_cast<int>(threadIdx.x); place < end; place += Shares::threads) {
+    const bool is_scale = place < words;
+    const float4* const of_threads = is_scale ? scale.of_threads : bias.of_threads;
+    float* const partials = is_scale ? scale.partials : bias.partials;
+    const int word = is_scale ? place : place - words;
     const int i = word / accesses, access = word - i * accesses, k = access / team_threads;
-    const float4* const of_first_team = of_threads + (k * (n / 4) + i) * grad_threads + access - k * team_threads;
+    const float4* const of_first_team = of_threads + (k * (n / 4) + i) * Shares::threads + access - k * team_threads;
     float4 sum{};
-#pragma unroll 2
-    for (int first = 0; first < grad_threads; first += team_threads) {
-      const float4 of_team = of_first_team[first];
+#pragma unroll 4
+    for (int thread = 0; thread < Shares::threads; thread += team_threads) {
+      const float4 of_team = of_first_team[thread];
       sum = make_float4(sum.x + of_team.x, sum.y + of_team.y, sum.z + of_team.z, sum.w + of_team.w);
     }
     reinterpret_cast<float4*>(partials)[int64_t{blockIdx.x} * words + word] = sum;
   }
 }
 
-// A row a team of `team_threads` threads, whole warps that divide the block. The stages of the ring each have a row's
-// accesses, tensor by tensor, each thread's beside its neighbours'.
-template <typename T, typename P, bool centered, int held>
-__global__ void __launch_bounds__(grad_threads)
+// The stages of the ring each have the accesses of a team's next rows, tensor by tensor, each thread's beside its
+// neighbours'.
+template <typename T, typename P, bool centered, typename Shares>
+__global__ void __launch_bounds__(Shares::threads)
     norm_grad_kernel(RowNormGradCall call, int team_threads, int stages, float* scale_partials, float* bias_partials) {
-  constexpr int n = vector_length<T>;
+  constexpr int n = vector_length<T>, held = Shares::held, at_once = Shares::at_once, threads = Shares::threads;
   // One multiply-add each, instead of a difference before it: its rounding is far below that of 16-bit elements.
   constexpr bool is_short = sizeof(T) == 2;
-  constexpr auto place = [](int tensor, int k) { return (tensor * held + k) * grad_threads; };
+  constexpr auto place = [](int tensor, int r, int k) { return ((tensor * at_once + r) * held + k) * threads; };
   extern __shared__ uint4 ring[];
-  __shared__ Pair of_warps[2][grad_warps];
-  const int teams = grad_threads / team_threads, team = static_cast<int>(threadIdx.x) / team_threads;
+  using Sums = RowPairs<at_once>;
+  __shared__ Sums of_warps[2][Shares::warps];
+  const int teams = threads / team_threads, team = static_cast<int>(threadIdx.x) / team_threads;
   const int t = static_cast<int>(threadIdx.x) % team_threads, stride = n * team_threads;
   const int accesses = static_cast<int>(call.width) / n;
-  const bool has_last = t + (held - 1) * team_threads < accesses;
-  const bool has_addend = call.addend != nullptr;
+  const bool has_last = t + (held - 1) * team_threads < accesses, has_addend = call.addend != nullptr;
   let_next_launch_begin();
-  const int stage_size = place(has_addend ? 3 : 2, 0);
+  const int stage_size = place(has_addend ? 3 : 2, 0, 0);
   const float per_width = 1.0f / static_cast<float>(call.width);
 
   Packed<P, n> factors[held];
@@ -114,92 +146,109 @@ __global__ void __launch_bounds__(grad_threads)
   }
   float scale_sums[held][n] = {}, bias_sums[held][n] = {};
 
-  const int64_t step = int64_t{gridDim.x} * teams;
+  const int64_t step = int64_t{gridDim.x} * teams, row_step = step * call.width;
   const int64_t first_row = int64_t{blockIdx.x} * teams + team, first = first_row * call.width + n * t;
   int64_t row_ahead = first_row;
   const T *x_ahead = static_cast<const T*>(call.x) + first, *dy_ahead = static_cast<const T*>(call.dy) + first;
   const T* addend_ahead = static_cast<const T*>(call.addend) + first;
   uint4* const slots = ring + threadIdx.x;
   const auto fetch = [&](uint4* slot) {
-    if (row_ahead < call.rows) {
 #pragma unroll
-      for (int k = 0; k < held; ++k) {
-        if (k + 1 == held && !has_last) break;
-        copy_async(slot + place(0, k), x_ahead + k * stride, true);
-        copy_async(slot + place(1, k), dy_ahead + k * stride, true);
-        if (has_addend) copy_async(slot + place(2, k), addend_ahead + k * stride, true);
+    for (int r = 0; r < at_once; ++r) {
+      if (row_ahead < call.rows) {
+#pragma unroll
+        for (int k = 0; k < held; ++k) {
+          if (k + 1 == held && !has_last) break;
+          copy_async(slot + place(0, r, k), x_ahead + k * stride, true);
+          copy_async(slot + place(1, r, k), dy_ahead + k * stride, true);
+          if (has_addend) copy_async(slot + place(2, r, k), addend_ahead + k * stride, true);
+        }
       }
+      row_ahead += step;
+      x_ahead += row_step;
+      dy_ahead += row_step;
+      addend_ahead += row_step;
     }
     commit_copies();
-    row_ahead += step;
-    x_ahead += step * call.width;
-    dy_ahead += step * call.width;
-    addend_ahead += step * call.width;
   };
   for (int stage = 0; stage + 1 < stages; ++stage) fetch(slots + stage * stage_size);
-  float next_mean = 0, next_rstd = 0;
+  float next_mean[at_once] = {}, next_rstd[at_once] = {};
   const auto read_statistics = [&](int64_t row) {
-    if (row >= call.rows) return;
-    if (centered) next_mean = call.mean[row];
-    next_rstd = call.rstd[row];
+#pragma unroll
+    for (int r = 0; r < at_once; ++r) {
+      if (row + r * step >= call.rows) break;
+      if (centered) next_mean[r] = call.mean[row + r * step];
+      next_rstd[r] = call.rstd[row + r * step];
+    }
   };
   read_statistics(first_row);
 
   T* dx = static_cast<T*>(call.dx) + first;
   int stage = 0, turn = 0;
-  for (int64_t row = first_row; row < call.rows; row += step, turn ^= 1, dx += step * call.width) {
+  for (int64_t row = first_row; row < call.rows; row += at_once * step, turn ^= 1, dx += at_once * row_step) {
     fetch(slots + (stage == 0 ? stages - 1 : stage - 1) * stage_size);
     const uint4* slot = slots + stage * stage_size;
-    const float mean = next_mean, rstd = next_rstd, shift = -mean * rstd;
-    read_statistics(row + step);
+    float mean[at_once], rstd[at_once];
+#pragma unroll
+    for (int r = 0; r < at_once; ++r) mean[r] = next_mean[r], rstd[r] = next_rstd[r];
+    read_statistics(row + at_once * step);
     wait_for_all_but(stages - 1);
-    Pair even{0, 0}, odd{0, 0};  // two chains of additions wait less than one
+    Sums sums{}, odd{};  // two chains of additions wait less than one
 #pragma unroll
-    for (int k = 0; k < held; ++k) {
-      if (k + 1 == held && !has_last) break;
-      const auto xs = words_of<T>(slot + place(0, k));
-      const auto dys = words_of<T>(slot + place(1, k));
+    for (int r = 0; r < at_once; ++r) {
+      const float shift = -mean[r] * rstd[r];
+      if (r > 0 && row + r * step >= call.rows) break;
 #pragma unroll
-      for (int i = 0; i < n; ++i) {
-        const float xhat = is_short ? xs[i] * rstd + shift : (xs[i] - mean) * rstd, d = dys[i], d_xhat = d * xhat;
-        scale_sums[k][i] += d_xhat;
-        bias_sums[k][i] += d;
-        Pair& sum = i % 2 == 0 ? even : odd;
-        sum = {sum.g + d * factors[k][i], sum.g_xhat + d_xhat * factors[k][i]};
+      for (int k = 0; k < held; ++k) {
+        if (k + 1 == held && !has_last) break;
+        const auto xs = words_of<T>(slot + place(0, r, k)), dys = words_of<T>(slot + place(1, r, k));
+#pragma unroll
+        for (int i = 0; i < n; ++i) {
+          const float xhat = is_short ? xs[i] * rstd[r] + shift : (xs[i] - mean[r]) * rstd[r], d = dys[i],
+                      d_xhat = d * xhat;
+          scale_sums[k][i] += d_xhat;
+          bias_sums[k][i] += d;
+          auto& sum = (i % 2 == 0 ? sums : odd).of[r];
+          sum = {sum.g + d * factors[k][i], sum.g_xhat + d_xhat * factors[k][i]};
+        }
       }
     }
-    const Pair sum = team_pair_sum(even + odd, of_warps, team, team_threads, turn);
-    // The row is read again from shared memory: there are no registers to keep it in.
+    sums = team_sum(sums + odd, of_warps, team, team_threads, turn);
+    // Rows are read again from shared memory: there are no registers to keep them in.
     asm volatile("" ::: "memory");
-    // dx = rstd * g - rstd * avg(g) - (x - mean) * rstd^2 * avg(g * xhat)
-    const float slope = -rstd * rstd * sum.g_xhat * per_width;
-    const float offset = (centered ? -rstd * sum.g * per_width : 0.0f) - (is_short ? mean * slope : 0.0f);
 #pragma unroll
-    for (int k = 0; k < held; ++k) {
-      if (k + 1 == held && !has_last) break;
-      const auto xs = words_of<T>(slot + place(0, k));
-      const auto dys = words_of<T>(slot + place(1, k));
-      float sums[n];
+    for (int r = 0; r < at_once; ++r) {
+      if (r > 0 && row + r * step >= call.rows) break;
+      // dx = rstd * g - rstd * avg(g) - (x - mean) * rstd^2 * avg(g * xhat)
+      const float slope = -rstd[r] * rstd[r] * sums.of[r].g_xhat * per_width;
+      const float offset =
+          (centered ? -rstd[r] * sums.of[r].g * per_width : 0.0f) - (is_short ? mean[r] * slope : 0.0f);
 #pragma unroll
-      for (int i = 0; i < n; ++i)
-        sums[i] = (is_short ? xs[i] : xs[i] - mean) * slope + (dys[i] * factors[k][i] * rstd + offset);
-      if (has_addend) {
-        const auto terms = words_of<T>(slot + place(2, k));
+      for (int k = 0; k < held; ++k) {
+        if (k + 1 == held && !has_last) break;
+        const auto xs = words_of<T>(slot + place(0, r, k)), dys = words_of<T>(slot + place(1, r, k));
+        float made[n];
 #pragma unroll
-        for (int i = 0; i < n; ++i) sums[i] += terms[i];
+        for (int i = 0; i < n; ++i)
+          made[i] = (is_short ? xs[i] : xs[i] - mean[r]) * slope + (dys[i] * factors[k][i] * rstd[r] + offset);
+        if (has_addend) {
+          const auto terms = words_of<T>(slot + place(2, r, k));
+#pragma unroll
+          for (int i = 0; i < n; ++i) made[i] += terms[i];
+        }
+        store_packed(dx + r * row_step + k * stride, pack<T>(made));
       }
-      store_packed(dx + k * stride, pack<T>(sums));
     }
     stage = stage + 1 == stages ? 0 : stage + 1;
   }
   __syncthreads();  // the sums lie over the ring, whose copies have all been waited for
   float4 *scale_of_threads = reinterpret_cast<float4*>(ring),
-         *bias_of_threads = scale_of_threads + held * n / 4 * grad_threads;
-  if (scale_partials) keep_sums(scale_of_threads, scale_sums);
-  if (bias_partials) keep_sums(bias_of_threads, bias_sums);
+         *bias_of_threads = scale_of_threads + held * n / 4 * threads;
+  if (scale_partials) keep_sums<Shares>(scale_of_threads, scale_sums);
+  if (bias_partials) keep_sums<Shares>(bias_of_threads, bias_sums);
   __syncthreads();
-  if (scale_partials) write_partials<n>(scale_of_threads, scale_partials, team_threads, accesses);
-  if (bias_partials) write_partials<n>(bias_of_threads, bias_partials, team_threads, accesses);
+  write_partials<Shares, n>({scale_of_threads, scale_partials}, {bias_of_threads, bias_partials}, team_threads,
+                            accesses);
 }
 
 // Rows of the grid's second dimension: dscale, dbias. Partials of a block are in the order of the columns, or, from
@@ -232,18 +281,18 @@ __global__ void __launch_bounds__(1024) norm_dx_rereading_kernel(RowNormGradCall
   T* dx = static_cast<T*>(call.dx) + row * call.width;
   const P* scale = static_cast<const P*>(call.scale);
   const float mean = centered ? call.mean[row] : 0.0f, rstd = call.rstd[row];
-  Pair sum{0, 0};
+  Pair sum{};
   for_row(x, call.width, t, threads, [&](int64_t at, const auto& values) {
     constexpr int n = sizeof(values) / sizeof(T);
     const Vector<T, n> grads = load_vector<n>(dy + at);
     for (int i = 0; i < n; ++i) {
       const float g = widen(grads.at[i]) * (scale ? widen(scale[at + i]) : 1.0f);
-      sum = sum + Pair{g, g * (widen(values.at[i]) - mean) * rstd};
+      sum = sum + Pair{{{g, g * (widen(values.at[i]) - mean) * rstd}}};
     }
   });
-  sum = block_reduce(sum, Add(), Pair{0, 0});
+  sum = block_reduce(sum, Add(), Pair{});
   const float width = static_cast<float>(call.width);
-  const float average_g = centered ? sum.g / width : 0.0f, average_g_xhat = sum.g_xhat / width;
+  const float average_g = centered ? sum.of[0].g / width : 0.0f, average_g_xhat = sum.of[0].g_xhat / width;
   for_row(x, call.width, t, threads, [&](int64_t at, auto values) {
     constexpr int n = sizeof(values) / sizeof(T);
     const Vector<T, n> grads = load_vector<n>(dy + at);
@@ -295,8 +344,8 @@ struct RowTeams {
     int64_t fewest = INT64_MAX;
     for (int each = max_held; each > 0; --each) {
       int needed = warp_threads;
-      while (needed <= grad_threads && int64_t{needed} * each < accesses) needed *= 2;
-      if (needed > grad_threads || int64_t{needed} * each >= fewest) continue;
+      while (needed <= max_threads && int64_t{needed} * each < accesses) needed *= 2;
+      if (needed > max_threads || int64_t{needed} * each >= fewest) continue;
       fewest = int64_t{needed} * each;
       threads = needed;
       held = each;
@@ -310,18 +359,28 @@ struct Partials {
   int64_t count, width, accesses;  // accesses: 0 where partials are in the order of the columns
 };
 
-template <typename T, typename P, bool centered, int held>
+// Of a block's shared memory, one KiB is left to what teams add up.
+template <typename Shares>
+int stages_in(int shared_bytes, bool has_addend) {
+  constexpr int access_bytes = static_cast<int>(vector_bytes);
+  const int stage_bytes = (has_addend ? 3 : 2) * Shares::held * Shares::at_once * Shares::threads * access_bytes;
+  return std::min((shared_bytes - (1 << 10)) / stage_bytes, max_stages);
+}
+
+template <typename T, typename P, bool centered, typename Shares>
 cudaError_t launch_teams(const RowNormGradCall& call, int team_threads, const Partials& partials, int shared_bytes,
                          cudaStream_t stream) {
-  constexpr int static_bytes = 1 << 10, sums_bytes = 2 * held * vector_length<T> * grad_threads * sizeof(float);
-  const auto kernel = norm_grad_kernel<T, P, centered, held>;
-  const int stage_bytes = (call.addend ? 3 : 2) * held * grad_threads * static_cast<int>(vector_bytes);
-  const int stages = std::clamp((shared_bytes - static_bytes) / stage_bytes, 1, max_stages);
-  const int bytes = std::max(stages * stage_bytes, sums_bytes);
+  constexpr int sums_bytes = 2 * Shares::held * vector_length<T> * Shares::threads * static_cast<int>(sizeof(float));
+  constexpr int access_bytes = static_cast<int>(vector_bytes);
+  const auto kernel = norm_grad_kernel<T, P, centered, Shares>;
+  const int stages = std::max(stages_in<Shares>(shared_bytes, call.addend != nullptr), 1);
+  const int ring_bytes =
+      stages * (call.addend ? 3 : 2) * Shares::held * Shares::at_once * Shares::threads * access_bytes;
+  const int bytes = std::max(ring_bytes, sums_bytes);
   if (cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
       error != cudaSuccess)
     return error;
-  kernel<<<static_cast<unsigned>(partials.count), grad_threads, static_cast<size_t>(bytes), stream>>>(
+  kernel<<<static_cast<unsigned>(partials.count), Shares::threads, static_cast<size_t>(bytes), stream>>>(
       call, team_threads, stages, partials.scale, partials.bias);
   return cudaGetLastError();
 }
@@ -337,13 +396,20 @@ cudaError_t launch_first_stage(const RowNormGradCall& call, const RowTeams& team
       column_partials_kernel<T, centered><<<grid, 256, 0, stream>>>(call, partials.scale, partials.bias);
     return cudaGetLastError();
   }
-  const auto launch = [&]<int held>(std::integral_constant<int, held>) {
-    return launch_teams<T, P, centered, held>(call, teams.threads, partials, shared_bytes, stream);
+  if (teams.threads <= widest_pair) shared_bytes = std::min(shared_bytes, most_shared_bytes);
+  const auto launch = [&](auto shares) {
+    return launch_teams<T, P, centered, decltype(shares)>(call, teams.threads, partials, shared_bytes, stream);
   };
-  if (teams.held == 1) return launch(std::integral_constant<int, 1>());
-  if (teams.held == 2) return launch(std::integral_constant<int, 2>());
-  static_assert(max_held == 3);
-  return launch(std::integral_constant<int, 3>());
+  const auto takes_pairs = [&](auto pairs) {
+    return teams.threads <= widest_pair && stages_in<decltype(pairs)>(shared_bytes, call.addend != nullptr) > 1;
+  };
+  using One = RowShares<1, 2>;
+  using Two = RowShares<2, 2>;
+  using Three = RowShares<3, 2>;
+  static_assert(max_held == Three::held);
+  if (teams.held == 1) return takes_pairs(One()) ? launch(One()) : launch(RowShares<1, 1>());
+  if (teams.held == 2) return takes_pairs(Two()) ? launch(Two()) : launch(RowShares<2, 1>());
+  return takes_pairs(Three()) ? launch(Three()) : launch(RowShares<3, 1>());
 }
 
 template <typename P>
@@ -352,6 +418,11 @@ cudaError_t launch_parameter_grads(const RowNormGradCall& call, const Partials& 
   const ParameterSums scale{partials.scale, call.dscale}, bias{partials.bias, call.dbias};
   const dim3 grid(combining_blocks(partials.count, call.width), call.dscale && call.dbias ? 2 : 1);
   const auto kernel = parameter_grads_kernel<P>;
+  // As the kernel before has it, or it could not begin on a multiprocessor before that has left.
+  if (cudaError_t error =
+          cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+      error != cudaSuccess)
+    return error;
   const ParameterSums& first = call.dscale ? scale : bias;
   const int across = combined_columns(partials.count);
   if (call.rows > 0)
