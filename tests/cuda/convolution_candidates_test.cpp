@@ -131,7 +131,8 @@ TEST_SUITE("unit") {
           {"conv", &attrs, &w}, {"conv_dx", &of_x, &w}, {"conv_dw", &of_w, &x}};
       for (int pass = 0; pass < 3; ++pass) {
         const auto& [op, of_pass, other] = calls[pass];
-        const OpCall call(get_op(op), *of_pass, {&x, other});
+        const Type* const operands[] = {&x, other};
+        const OpCall call(get_op(op), *of_pass, operands);
         INFO(std::string(op), " of ", s.size, " pixels and ", s.channels, " channels");
         const auto candidates = CudaCatalog(h200).candidates(call.op, call, llvm::cantFail(infer(call)));
         const bool is_dw = pass == 2;

@@ -58,7 +58,9 @@ TEST_SUITE("unit") {
                                         KernelPreferences{.channels_last = true, .product_multiple = 8});
     const std::unique_ptr<KernelCatalog> all = common_catalog({one, other});
     const Type type(DType::F32, {4});
-    const OpCall call(*find_op("neg"), {}, {&type});
+    const Attrs attrs;
+    const Type* const operands[] = {&type};
+    const OpCall call(*find_op("neg"), attrs, operands);
     std::string listed;
     for (const KernelCandidate& each : all->candidates(*find_op("neg"), call, {type}))
       listed += each.name + " " + std::to_string(each.workspace_bytes) + " " +
