@@ -198,11 +198,13 @@ bool slice_above_transpose(Graph& graph, NodeId id) {
   return true;
 }
 
-// split(transpose(x)) -> transposes of the parts of split(x).
+// split(transpose(x)) -> transposes of the parts of split(x), where only transposes read the parts.
 bool split_above_transpose(Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
   const Node* transpose = producer_of(graph, node.operands[0], "transpose");
-  if (!transpose) return false;
+  const auto is_transpose = [&](NodeId user) { return graph.node(user).op->name == llvm::StringRef("transpose"); };
+  const auto is_transposed = [&](ValueId part) { return llvm::all_of(graph.value(part).users, is_transpose); };
+  if (!transpose || !llvm::all_of(node.results, is_transposed)) return false;
   const llvm::ArrayRef<int64_t> of_whole = transpose->attrs.get_ints("perm");
   const Ints perm(of_whole.begin(), of_whole.end());
   Attrs attrs = node.attrs;
