@@ -213,17 +213,11 @@ double pair_ps(const OpCall& call, const MmaTimes& times) {
   return ps;
 }
 
-template <const AttentionTimes& all_times, size_t mask>
-double mma_us(const OpCall& call, const DeviceDescription& device) {
+template <size_t mask>
+double pairs_us(const OpCall& call, const MmaTimes& times, const DeviceDescription& device) {
   const double tflops = device.matmul_tflops_for(call.operand(0).dtype);
   if (tflops <= 0 || device.memory_gb_per_s <= 0) return 0;
-  if (are_small_windows<mask>(call)) return windows_us(call, all_times.windows, device);
   const AttentionSizes n(call);
-  const int64_t widest = std::max(n.depth, n.value_depth);
-  // Forward, the copy engine brings rows of a multiple of 16 bytes.
-  const bool has_whole_words = mask != attention_mask || (n.depth % 8 == 0 && n.value_depth % 8 == 0);
-  const bool has_warpgroups = device.compute_capability == 90 && widest > 32 && has_whole_words;
-  const MmaTimes& times = has_warpgroups ? all_times.warpgroups : all_times.any;
   const auto heads = static_cast<double>(n.batch * n.heads);
   const auto rows = static_cast<double>(tiles(n.rows, times.row_tile) * times.row_tile),
              columns = static_cast<double>(tiles(n.columns, 64) * 64);
@@ -240,6 +234,17 @@ double mma_us(const OpCall& call, const DeviceDescription& device) {
          heads * met * pair_ps<mask>(call, times) * 1e-6 * measured_tflops / tflops +
          (times.launches > 1 ? y_and_dy_us(call, device) : 0) +
          static_cast<double>(times.launches) * (device.launch_us + device.kernel_us);
+}
+
+template <const AttentionTimes& all_times, size_t mask>
+double mma_us(const OpCall& call, const DeviceDescription& device) {
+  if (are_small_windows<mask>(call) && device.memory_gb_per_s > 0) return windows_us(call, all_times.windows, device);
+  const AttentionSizes n(call);
+  const int64_t widest = std::max(n.depth, n.value_depth);
+  // Forward, the copy engine brings rows of a multiple of 16 bytes.
+  const bool has_whole_words = mask != attention_mask || (n.depth % 8 == 0 && n.value_depth % 8 == 0);
+  const bool has_warpgroups = device.compute_capability == 90 && widest > 32 && has_whole_words;
+  return pairs_us<mask>(call, has_warpgroups ? all_times.warpgroups : all_times.any, device);
 }
 
 // As attention_short_forward.cu takes them.
@@ -406,6 +411,16 @@ bool accepts_cudnn(const OpCall& call, llvm::ArrayRef<Type>) {
          n.batch * n.rows * n.depth > 0 && n.columns > 0 && (!causal || n.rows == n.columns);
 }
 
+// What cuDNN 9 takes forward on an H200: a block of 128 rows, and a pair of a row and a column that meet in a tile, for
+// heads of up to 64 and 128 elements. Of other cards and smaller heads it was not measured: there it comes first.
+double cudnn_us(const OpCall& call, const DeviceDescription& device) {
+  constexpr MmaTimes of_64{8.6, 0.79, 0, 0, 0, 0, 0, 1, 128, 0, 1, 128},
+      of_128{8.6, 1.1, 0, 0, 0, 0, 0, 1, 128, 0, 1, 128};
+  const double depth = padded_depth(AttentionSizes(call));
+  if (device.compute_capability != 90 || depth <= 32) return 0;
+  return pairs_us<attention_mask>(call, depth <= 64 ? of_64 : of_128, device);
+}
+
 constexpr int64_t slack = int64_t{1} << 20;  // cuDNN's own row counters and alignment
 
 int64_t cudnn_workspace(const OpCall&, llvm::ArrayRef<Type>, const DeviceDescription&) { return slack; }
@@ -431,9 +446,13 @@ int64_t cudnn_ordered_grad_workspace(const OpCall& call, llvm::ArrayRef<Type> re
   return std::max(whole / n.batch, std::min(whole, max_ordered_bytes)) + slack;
 }
 
-// cuDNN's before "mma": where it accepts a call it is the faster one, or as fast.
+// By time where all of an op have one, else in this order: cuDNN's are as fast as "mma" or faster on other cards.
 constexpr CudaCandidate candidates[] = {
-    {op_attention, "cudnn", accepts_cudnn<attention_mask>, cudnn_workspace},
+    {.op = op_attention,
+     .name = "cudnn",
+     .accepts = accepts_cudnn<attention_mask>,
+     .workspace_bytes = cudnn_workspace,
+     .predicted_us = cudnn_us},
     {.op = op_attention_grad,
      .name = "whole_heads",
      .accepts = accepts_whole_heads,
