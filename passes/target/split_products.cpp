@@ -10,14 +10,12 @@
 // sum of products, such as a layer and its adapter.
 //
 // It is right because each column of a product has its own column of the weight. What it costs is a copy of the weight
-// in parts, and that the operand is read, and its gradient written, once for each part; it is done where that is half
-// of the saved copies or less. A trained weight stays whole, since its gradient would have to be joined, unless it has
-// few numbers for each column, as an adapter's second matrix has.
+// in parts, of a trained one also its gradient, which is joined, and that the operand is read, and its gradient
+// written, once for each part; it is done where that is half of the saved copies or less.
 
 namespace plimsoll {
 namespace {
 
-constexpr int64_t max_trained_inner = 128;
 constexpr int64_t min_gain = 2;           // elements that are moved no more, to those that are moved instead
 constexpr int64_t columns_alignment = 8;  // rows of 16-bit elements begin at 16-byte borders
 
@@ -63,11 +61,11 @@ class Splitter {
     if (node.op->name != "linear") return false;
     for (const auto& [name, attr] : node.attrs.entries())
       if (name != "transpose_w") return false;
-    const int64_t inner = graph_.type(node.operands[0]).shape.back();
-    if (!is_frozen(node.operands[1]) && inner > max_trained_inner) return false;
     if (const ValueId addend = operand_of(node, "addend"); addend != ValueId::None)
       if (graph_.type(addend) != graph_.type(value) || !add_moves(addend, parts, moved)) return false;
-    moved += 2 * graph_.type(node.operands[1]).elements() + 3 * (parts - 1) * graph_.type(node.operands[0]).elements();
+    const int64_t weight_copies = is_frozen(node.operands[1]) ? 1 : 2;
+    moved += 2 * weight_copies * graph_.type(node.operands[1]).elements() +
+             3 * (parts - 1) * graph_.type(node.operands[0]).elements();
     return true;
   }
 
