@@ -1,11 +1,14 @@
 #include "passes/rewrite/packed_heads.h"
 #include "passes/rewrite/patterns.h"
 
+#include <optional>
+
 // Attention whose q, k and v are the three pieces of one value reads that value, and its gradient is the value's
 // gradient. No split runs before it and no concatenation behind its gradient.
 //
 // It applies where the pieces lie in this order along the last dimension, have heads of one size and no other reader.
-// The positions of an image may be rows that are in several dimensions before.
+// The positions of an image may be rows that are in several dimensions before. Where the heads of q and k turn by their
+// positions, those of the whole do, in one call that leaves v as it is.
 
 namespace plimsoll {
 namespace {
@@ -19,19 +22,55 @@ ValueId columns_behind(const Graph& graph, ValueId operand) {
   return keeps_columns && has_one_reader(graph, below) ? below : operand;
 }
 
+// The rotation whose rows the operand has; null where there is none, another node reads it or not all heads turn.
+const Node* rotation_behind(const Graph& graph, ValueId operand) {
+  const Node* rotary = producer_of(graph, columns_behind(graph, operand), "rotary");
+  return rotary && rotary->attrs.get_int("turned") == 0 ? rotary : nullptr;
+}
+
+// Do both turn heads of one size in the same way?
+bool turn_alike(const Graph& graph, const Node& q, const Node& k) {
+  const auto depth = [&](const Node& node) {
+    return graph.type(node.results[0]).shape.back() / node.attrs.get_int("heads");
+  };
+  const auto same = [&](llvm::StringRef attr) { return q.attrs.get_int(attr) == k.attrs.get_int(attr); };
+  return q.operands[1] == k.operands[1] && q.operands[2] == k.operands[2] && same("interleaved") && same("inverse") &&
+         depth(q) == depth(k);
+}
+
 bool try_pack(Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
-  if (node.attrs.get_int("packed") != 0) return false;
-  const ValueId first = columns_behind(graph, operand_of(node, "q"));
+  if (node.attrs.get_int("packed") != 0 || !has_heads_of_one_size(graph, node)) return false;
+  llvm::SmallVector<ValueId, 3> operands(node.operands.begin(), node.operands.begin() + 3);
+  const Node *q_rotary = rotation_behind(graph, operands[0]), *k_rotary = rotation_behind(graph, operands[1]);
+  if (!q_rotary != !k_rotary) return false;
+  if (q_rotary) {
+    if (q_rotary->attrs.get_int("heads") != node.attrs.get_int("heads") || !turn_alike(graph, *q_rotary, *k_rotary))
+      return false;
+    operands[0] = q_rotary->operands[0];
+    operands[1] = k_rotary->operands[0];
+  }
+  const ValueId first = columns_behind(graph, operands[0]);
   const Node* split = first == ValueId::None ? nullptr : producer_of(graph, first, "split");
   if (!split || split->results.size() != 3) return false;
-  const Type whole = graph.type(split->operands[0]);
-  if (split->attrs.get_int("axis") + 1 != whole.rank()) return false;
+  const ValueId whole = split->operands[0];
+  if (split->attrs.get_int("axis") + 1 != graph.type(whole).rank()) return false;
   for (size_t i = 0; i < 3; ++i)
-    if (columns_behind(graph, node.operands[i]) != split->results[i]) return false;
-  if (!has_heads_of_one_size(graph, node)) return false;
+    if (columns_behind(graph, operands[i]) != split->results[i]) return false;
+  std::optional<Node> rotary;
+  if (q_rotary) {
+    rotary = *q_rotary;
+    const int64_t heads = node.attrs.get_int("heads"), kv_heads = node.attrs.get_int("kv_heads");
+    rotary->attrs.set("heads", heads + 2 * kv_heads);
+    rotary->attrs.set("turned", heads + kv_heads);
+  }
   Builder b = builder_at(graph, id);
-  read_packed(b, id, split->operands[0]);
+  ValueId packed = as_rows_of_q(b, id, whole);
+  if (rotary) {
+    b.origin = rotary->origin;
+    packed = b.emit("rotary", {packed, rotary->operands[1], rotary->operands[2]}, rotary->attrs);
+  }
+  read_packed(b, id, packed);
   return true;
 }
 

@@ -13,11 +13,15 @@ inline bool has_heads_of_one_size(const Graph& graph, const Node& attention) {
   return v * attention.attrs.get_int("heads") == q * attention.attrs.get_int("kv_heads");
 }
 
-// `whole` has the rows of q, perhaps in other dimensions. The builder adds nodes in front of the attention.
-inline void read_packed(Builder& b, NodeId attention, ValueId whole) {
-  Graph& graph = b.graph();
+// `whole`, whose rows may be in other dimensions than those of q, in q's. The builder adds nodes before the attention.
+inline ValueId as_rows_of_q(Builder& b, NodeId attention, ValueId whole) {
+  const Graph& graph = b.graph();
   const Shape rows = graph.type(operand_of(graph.node(attention), "q")).shape;
-  const ValueId packed = b.reshape(whole, {rows[0], rows[1], graph.type(whole).shape.back()});
+  return b.reshape(whole, {rows[0], rows[1], graph.type(whole).shape.back()});
+}
+
+inline void read_packed(Builder& b, NodeId attention, ValueId packed) {
+  Graph& graph = b.graph();
   graph.node(attention).attrs.set("packed", int64_t{1});
   graph.set_operand(attention, 0, packed);
   graph.set_operand(attention, 1, ValueId::None);

@@ -77,7 +77,7 @@ bool try_join(Graph& graph, NodeId attention) {
   llvm::SmallVector<ValueId, 3> operands{operand_of(first, "x"), b.emit("concat", weights, {{"axis", along}})};
   if (const ValueId bias = join_biases(graph, b, layers); bias != ValueId::None) operands.push_back(bias);
   const std::string name = graph.value(first.results[0]).name;
-  read_packed(b, attention, b.emit("linear", operands, first.attrs, name + ".joined"));
+  read_packed(b, attention, as_rows_of_q(b, attention, b.emit("linear", operands, first.attrs, name + ".joined")));
   return true;
 }
 

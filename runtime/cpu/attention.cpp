@@ -100,6 +100,7 @@ Status launch_rotary(const CpuCall& k) {
   cpu::rotary({.batch = n.batch,
                .rows = n.rows,
                .heads = n.heads,
+               .turned = n.turned,
                .head_size = n.depth,
                .pairs = n.pairs,
                .table_batch = n.table_batch,

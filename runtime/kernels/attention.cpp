@@ -390,6 +390,16 @@ bool accepts_rotary(const OpCall& call, llvm::ArrayRef<Type>) {
   return computes_in_f32(x) && (table == DType::F32 || table == x) && call.operand(2).dtype == table;
 }
 
+// In place, heads that do not turn are not touched.
+double rotary_us(const OpCall& call, const DeviceDescription& device) {
+  constexpr double of_copy = 0.95;
+  if (device.memory_gb_per_s <= 0) return 0;
+  const RotarySizes n(call);
+  const auto x = static_cast<double>(call.operand(0).bytes() * n.turned) / static_cast<double>(n.heads);
+  const double bytes = 2 * x + static_cast<double>(call.operand(1).bytes() + call.operand(2).bytes());
+  return bytes / (of_copy * device.memory_gb_per_s * 1e3) + device.launch_us + device.kernel_us;
+}
+
 // The dots of y and dy are bound by reading them.
 double sinks_grad_us(const OpCall& call, const DeviceDescription& device) {
   constexpr double of_copy = 0.6;
@@ -524,7 +534,7 @@ constexpr CudaCandidate candidates[] = {
      .accepts = accepts_sinks_grad,
      .workspace_bytes = sinks_grad_workspace,
      .predicted_us = sinks_grad_us},
-    {op_rotary, "pairs", accepts_rotary},
+    {.op = op_rotary, .name = "pairs", .accepts = accepts_rotary, .predicted_us = rotary_us},
 };
 
 }  // namespace

@@ -68,12 +68,13 @@ struct SinksSizes {
 };
 
 struct RotarySizes {
-  int64_t batch, rows, heads, depth, pairs, table_batch;
+  int64_t batch, rows, heads, turned, depth, pairs, table_batch;
   bool interleaved, inverse;
   explicit RotarySizes(const OpCall& call)
       : batch(call.operand(0).shape[0]),
         rows(call.operand(0).shape[1]),
         heads(call.attrs.get_int("heads")),
+        turned(call.attrs.get_int("turned") > 0 ? call.attrs.get_int("turned") : heads),
         depth(call.operand(0).shape[2] / heads),
         pairs(call.operand(1).shape[2]),
         table_batch(call.operand(1).shape[0]),

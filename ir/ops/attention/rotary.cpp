@@ -1,10 +1,16 @@
 #include "ir/ops/common/reference_math.h"
 
 // Rotary position embedding (Su et al. 2021): each pair of a head's first R elements is
-// turned by its position's angle. A rotation's gradient is the rotation back, so nothing is kept but the tables.
+// turned by its position's angle. A rotation's gradient is the rotation back, so nothing is kept but the tables. Where
+// values lie behind queries and keys as heads of one tensor, {turned} heads turn and the others stay as they are.
 
 namespace plimsoll {
 namespace {
+
+int64_t turned_heads(const OpCall& call) {
+  const int64_t turned = call.get_int("turned");
+  return turned > 0 ? turned : call.get_int("heads");
+}
 
 Result<Types> infer_rotary(const OpCall& call) {
   for (size_t i = 0; i < 3; ++i) {
@@ -16,6 +22,8 @@ Result<Types> infer_rotary(const OpCall& call) {
   if (heads < 1 || x.shape[2] % heads != 0)
     return model_error("the width " + llvm::Twine(x.shape[2]) + " does not divide into " + llvm::Twine(heads) +
                        " heads");
+  if (const int64_t turned = call.get_int("turned"); turned < 0 || turned > heads)
+    return model_error(llvm::Twine(turned) + " of " + llvm::Twine(heads) + " heads cannot turn");
   int64_t depth = x.shape[2] / heads, pairs = cos.shape[2];
   if (2 * pairs > depth)
     return model_error(llvm::Twine(pairs) + " angles turn " + llvm::Twine(2 * pairs) + " elements, a head has " +
@@ -38,18 +46,19 @@ Status rotary_gradient(GradContext& g) {
 }
 
 double rotary_flops(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return 3.0 * static_cast<double>(results[0].elements());
+  const auto heads = static_cast<double>(call.get_int("heads"));
+  return 3.0 * static_cast<double>(results[0].elements()) * static_cast<double>(turned_heads(call)) / heads;
 }
 
 void rotary_reference(const ReferenceCall& call) {
   const Shape &shape = call["x"].shape, &table = call["cos"].shape;
-  int64_t heads = call.get_int("heads"), depth = shape[2] / heads, pairs = table[2];
+  int64_t heads = call.get_int("heads"), turned = turned_heads(call), depth = shape[2] / heads, pairs = table[2];
   bool interleaved = call.get_int("interleaved");
   double direction = call.get_int("inverse") ? -1 : 1;
   std::vector<double> x = call.load("x"), cos = call.load("cos"), sin = call.load("sin"), y = x;
   for (int64_t b = 0; b < shape[0]; ++b)
     for (int64_t s = 0; s < shape[1]; ++s)
-      for (int64_t h = 0; h < heads; ++h)
+      for (int64_t h = 0; h < turned; ++h)
         for (int64_t i = 0; i < pairs; ++i) {
           int64_t angle = ((table[0] == 1 ? 0 : b) * shape[1] + s) * pairs + i;
           int64_t head = ((b * shape[1] + s) * heads + h) * depth;
@@ -65,15 +74,26 @@ std::optional<ChunkCall> rotary_chunk(const OpCall& call, Chunk chunk) {
   return call["cos"].shape[0] == 1 ? chunk_of_first(call, chunk) : cut_operands(call, {"x", "cos", "sin"});
 }
 
-// By heads.
+// By heads: of all, or of those that turn and those behind them, in blocks.
 std::optional<DividedCall> rotary_divide(const OpCall& call, llvm::ArrayRef<Type>, const CutAt& known, int64_t ranks) {
-  const int64_t width = call["x"].shape[2], depth = width / call.get_int("heads");
-  const bool of_heads = known.cut.dim == 2 && known.cut.blocks == Shape{width};
-  if (!of_heads || (known.side == CutAt::Side::Operand && known.index > 0)) return std::nullopt;
-  const int64_t own_heads = (part_size(known.cut, ranks) + depth - 1) / depth;
-  const Cut cut = cut_in_parts(2, {width}, {own_heads * depth}, ranks);
+  const int64_t depth = call["x"].shape[2] / call.get_int("heads"), turned = turned_heads(call);
+  if (known.cut.dim != 2 || known.cut.blocks.empty() || (known.side == CutAt::Side::Operand && known.index > 0))
+    return std::nullopt;
+  Shape parts;
+  int64_t begin = 0, own_heads = 0, own_turned = 0;
+  for (size_t block = 0; block < known.cut.blocks.size(); ++block) {
+    const int64_t end = begin + known.cut.blocks[block];
+    if (end % depth != 0 || (begin < turned * depth && end > turned * depth)) return std::nullopt;
+    const int64_t own = (part_of_block(known.cut, block, ranks) + depth - 1) / depth;
+    own_heads += own;
+    if (begin < turned * depth) own_turned += own;
+    parts.push_back(own * depth);
+    begin = end;
+  }
+  const Cut cut = cut_in_parts(2, known.cut.blocks, parts, ranks);
   DividedCall made{{cut, std::nullopt, std::nullopt}, {cut}, call.attrs};
   made.attrs.set("heads", own_heads);
+  if (call.get_int("turned") > 0) made.attrs.set("turned", own_turned);
   made.may_be_uneven = true;
   return made;
 }
@@ -86,6 +106,8 @@ std::vector<Sample> rotary_samples() {
       {{normal({2, 2, 6}), table({2, 2, 2}), table({2, 2, 2})}, {{"heads", 1}, {"interleaved", 1}}},
       {{normal({1, 3, 12}), table({1, 3, 2}), table({1, 3, 2})}, {{"heads", 2}, {"inverse", 1}}},
       {{normal({2, 5, 96}), table({1, 5, 8}), table({1, 5, 8})}, {{"heads", 2}}},  // 16 of 48 elements turn
+      {{normal({2, 5, 128}), table({1, 5, 8}), table({1, 5, 8})}, {{"heads", 8}, {"turned", 6}}},
+      {{normal({2, 3, 18}), table({2, 3, 2}), table({2, 3, 2})}, {{"heads", 3}, {"turned", 1}, {"interleaved", 1}}},
   };
 }
 
@@ -95,9 +117,10 @@ constinit const OpDef op_rotary{
     .name = "rotary",
     .summary =
         "turns pairs of each head's first R elements in x[B, S, H*D] by the angles of cos, sin[1 or B, S, R/2]; "
-        "{heads, interleaved: pairs (2i, 2i+1) instead of (i, i+R/2), inverse: turn back}",
+        "{heads, interleaved: pairs (2i, 2i+1) instead of (i, i+R/2), inverse: turn back, "
+        "turned: how many heads turn, the first ones; 0: all}",
     .operands = {"x", "cos", "sin"},
-    .attrs = {{"heads", AttrKind::Int}, {"interleaved", 0}, {"inverse", 0}},
+    .attrs = {{"heads", AttrKind::Int}, {"interleaved", 0}, {"inverse", 0}, {"turned", 0}},
     .infer = infer_rotary,
     .gradient = Gradient::rule(rotary_gradient),
     .in_place = {{"y", "x"}},

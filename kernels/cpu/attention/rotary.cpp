@@ -30,11 +30,13 @@ void rotary(const RotaryShape& shape, float* y, const float* x, const float* cos
   parallel_rows(shape.batch * shape.rows, 2 * width, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const int64_t table = (shape.table_batch == 1 ? row % shape.rows : row) * shape.pairs;
-      for (int64_t head = 0; head < shape.heads; ++head) {
+      for (int64_t head = 0; head < shape.turned; ++head) {
         const int64_t at = row * width + head * shape.head_size;
         rotate_head(y + at, x + at, cos + table, sin + table, sign, shape.pairs, step, distance);
         if (rest > 0 && y != x) std::copy_n(x + at + 2 * shape.pairs, rest, y + at + 2 * shape.pairs);
       }
+      const int64_t turned = shape.turned * shape.head_size;
+      if (y != x) std::copy_n(x + row * width + turned, width - turned, y + row * width + turned);
     }
   });
 }

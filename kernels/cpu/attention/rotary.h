@@ -7,7 +7,9 @@
 namespace plimsoll::cpu {
 
 struct RotaryShape {
-  int64_t batch, rows, heads, head_size;
+  int64_t batch, rows, heads;
+  int64_t turned;  // the first heads; the others stay as they are
+  int64_t head_size;
   int64_t pairs;        // half of the rotated width
   int64_t table_batch;  // 1 or batch
   bool interleaved, inverse;

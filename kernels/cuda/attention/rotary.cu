@@ -14,7 +14,7 @@ namespace {
 template <typename T, typename P, int n>
 __global__ void __launch_bounds__(256) rotary_kernel(RotaryCall call) {
   const int64_t row = blockIdx.x, angles = row % call.table_rows * call.pairs;
-  const auto runs = static_cast<unsigned>(call.pairs / n), units = static_cast<unsigned>(call.heads) * runs;
+  const auto runs = static_cast<unsigned>(call.pairs / n), units = static_cast<unsigned>(call.turned) * runs;
   const P *cos = static_cast<const P*>(call.cos) + angles, *sin = static_cast<const P*>(call.sin) + angles;
   const float direction = call.inverse ? -1.0f : 1.0f;
   for (unsigned unit = threadIdx.x; unit < units; unit += blockDim.x) {
@@ -32,12 +32,17 @@ __global__ void __launch_bounds__(256) rotary_kernel(RotaryCall call) {
     store_vector(static_cast<T*>(call.y) + first, a);
     store_vector(static_cast<T*>(call.y) + second, b);
   }
-  const auto rest = static_cast<unsigned>((call.depth - 2 * call.pairs) / n);
-  if (rest == 0 || call.x == call.y) return;
-  for (unsigned unit = threadIdx.x; unit < rest * call.heads; unit += blockDim.x) {
-    const int64_t at = (row * call.heads + unit / rest) * call.depth + 2 * call.pairs + int64_t{unit % rest} * n;
+  if (call.x == call.y) return;
+  const auto copy = [&](int64_t at) {
     store_vector(static_cast<T*>(call.y) + at, load_vector<n>(static_cast<const T*>(call.x) + at));
-  }
+  };
+  const int64_t head = row * call.heads;
+  const auto rest = static_cast<unsigned>((call.depth - 2 * call.pairs) / n);
+  for (unsigned unit = threadIdx.x; unit < rest * call.turned; unit += blockDim.x)
+    copy((head + unit / rest) * call.depth + 2 * call.pairs + int64_t{unit % rest} * n);
+  const auto behind = static_cast<unsigned>((call.heads - call.turned) * call.depth / n);
+  for (unsigned unit = threadIdx.x; unit < behind; unit += blockDim.x)
+    copy((head + call.turned) * call.depth + int64_t{unit} * n);
 }
 
 }  // namespace

@@ -237,6 +237,7 @@ Status launch_rotary(const CudaCall& k) {
                               .table_type = k.in_scalar(1),
                               .rows = n.batch * n.rows,
                               .heads = n.heads,
+                              .turned = n.turned,
                               .depth = n.depth,
                               .pairs = n.pairs,
                               .table_rows = n.table_batch * n.rows,

@@ -50,8 +50,15 @@ std::string model_of(const Heads& h) {
   }
   if (h.rotary) {
     state("cos", shape({1, rows, 2}), "buffer"), state("sin", shape({1, rows, 2}), "buffer");
-    line("%qr = rotary(%q, %cos, %sin) {heads=" + std::to_string(h.heads) + "} : " + rows_of(q));
-    line("%kr = rotary(%k, %cos, %sin) {heads=" + std::to_string(h.kv_heads) + "} : " + rows_of(k));
+    const auto turn = [&](const std::string& x, const std::string& heads, int64_t features) {
+      line("%" + x + "r = rotary(%" + x + ", %cos, %sin) {heads=" + heads + "} : " + rows_of(features));
+    };
+    if (h.packed) {
+      const std::string all = std::to_string(h.heads + 2 * h.kv_heads), turned = std::to_string(h.heads + h.kv_heads);
+      turn("qkv", all + ", turned=" + turned, q + 2 * k);
+    } else {
+      turn("q", std::to_string(h.heads), q), turn("k", std::to_string(h.kv_heads), k);
+    }
     query = "qr", key = "kr";
   }
   if (h.head_norm) {
@@ -64,7 +71,8 @@ std::string model_of(const Heads& h) {
   }
   if (h.mask) state("m", shape({1, h.heads, rows, rows}));
   if (h.sinks) state("sink", shape({h.heads}));
-  std::string operands = h.packed ? "%qkv, _, _" : "%" + query + ", %" + key + ", %v";
+  const std::string all = h.rotary ? "%qkvr" : "%qkv";
+  std::string operands = h.packed ? all + ", _, _" : "%" + query + ", %" + key + ", %v";
   operands += h.mask ? ", %m" : ", _";
   operands += h.dropout ? ", %rng" : ", _";
   if (h.sinks) operands += ", _, _, %sink";
@@ -111,11 +119,13 @@ TEST_SUITE("unit") {
         {{.heads = 3, .kv_heads = 3, .packed = true, .bias = true}, 2, 2, 2},
         {{.heads = 12, .kv_heads = 12, .packed = true, .bias = true, .dropout = true}, 5, 3, 3},
         {{.heads = 5, .kv_heads = 5, .bias = true, .rotary = true}, 3, 2, 2},
+        {{.heads = 5, .kv_heads = 5, .packed = true, .bias = true, .rotary = true}, 3, 2, 2},
         {{.heads = 5, .kv_heads = 5, .dropout = true, .head_norm = true, .sinks = true}, 4, 2, 2},
         {{.heads = 5, .kv_heads = 5, .packed = true, .mask = true}, 2, 3, 3},
         // Key heads with all of their query heads.
         {{.heads = 6, .kv_heads = 3, .rotary = true}, 2, 4, 2},
         {{.heads = 10, .kv_heads = 5, .packed = true, .dropout = true}, 4, 4, 2},
+        {{.heads = 6, .kv_heads = 3, .packed = true, .rotary = true}, 2, 4, 2},
         // Fewer key heads than ranks: one key head is enough for the query heads of a rank, ...
         {{.heads = 8, .kv_heads = 2, .bias = true, .rotary = true}, 4, 2, 1},
         {{.heads = 6, .kv_heads = 2, .bias = true, .dropout = true}, 3, 2, 2},
