@@ -23,13 +23,14 @@ struct KernelPreferences {
   // A matmul's epilogue can compute the gradients of a gelu before it, in the tanh form, and of its bias; and of a gelu
   // in the exact form.
   bool product_epilogues = false, exact_gelu_epilogues = false;
-  bool apart_biases = false;  // convolutions add a bias in a launch of its own
+  bool apart_biases = false;     // convolutions add a bias in a launch of its own
+  bool norms_in_bodies = false;  // a fused op that has a norm and what makes its rows is faster than both
 
   // The forms that are faster on this device and on another.
   KernelPreferences with(const KernelPreferences& other) const {
-    return {channels_last && other.channels_last, std::max(product_multiple, other.product_multiple),
+    return {channels_last && other.channels_last,         std::max(product_multiple, other.product_multiple),
             product_epilogues && other.product_epilogues, exact_gelu_epilogues && other.exact_gelu_epilogues,
-            apart_biases && other.apart_biases};
+            apart_biases && other.apart_biases,           norms_in_bodies && other.norms_in_bodies};
   }
 };
 

@@ -21,7 +21,8 @@ class CudaCatalog : public KernelCatalog {
             .product_multiple = 64,
             .product_epilogues = true,
             .exact_gelu_epilogues = device_.compute_capability == 90,
-            .apart_biases = true};
+            .apart_biases = true,
+            .norms_in_bodies = true};
   }
 
  private:

@@ -42,6 +42,7 @@ class TeamsWriter : FusedWriter {
       cut_columns();
     else
       cut_rows();
+    if (keeps_rows_) choose_kept_values();
   }
 
   int64_t workspace_bytes() const {
@@ -80,9 +81,36 @@ class TeamsWriter : FusedWriter {
     while ((form_.inner > 1 ? form_.inner : form_.length) % n_ != 0) n_ /= 2;
     for (size_t i = 0; i < call.count(); ++i) {
       is_fixed_.push_back(is_counter(i) || is_same_along_length(i));
-      if (!is_fixed_[i]) run_bytes_ += iteration.walks(i) ? n_ * dtype_bytes(call.operand(i).dtype) : 4;
+      if (is_fixed_[i]) continue;
+      const int64_t bytes = iteration.walks(i) ? n_ * dtype_bytes(call.operand(i).dtype) : 4;
+      run_bytes_ += bytes;
+      if (is_kept(i)) kept_run_bytes_ += bytes;
     }
     batch_ = std::clamp<int64_t>(loaded_bytes / std::max<int64_t>(run_bytes_, 1), 1, 4);
+  }
+
+  bool is_read_in(size_t i, int pass) const {
+    const ValueId operand = body->inputs[i];
+    const auto reads = [&](llvm::ArrayRef<NodeId> nodes) {
+      return llvm::any_of(nodes, [&](NodeId id) { return llvm::is_contained(body->node(id).operands, operand); });
+    };
+    if (reads(nodes_of(pass)) || reads(reductions_of(*body, form_, pass))) return true;
+    for (size_t r = 0; r < results.size(); ++r)
+      if (is_given(r, pass) && body->outputs[r].value == operand) return true;
+    return false;
+  }
+
+  // Of whole rows in registers: what the last pass alone reads is loaded there.
+  bool is_kept(size_t i) const {
+    for (int pass = 0; pass + 1 < form_.passes; ++pass)
+      if (is_read_in(i, pass)) return true;
+    return false;
+  }
+
+  // Numbers of columns that the last pass alone reads are loaded as they are computed with: other rows read them, too.
+  bool comes_from_cache(size_t i) const {
+    return keeps_rows_ && !is_fixed_[i] && iteration.walks(i) && !is_kept(i) &&
+           call.operand(i).elements() < element_count(form_.whole);
   }
 
   // Does the operand repeat along every dimension that is reduced?
@@ -113,7 +141,7 @@ class TeamsWriter : FusedWriter {
                   ? warp_threads
                   : std::clamp<int64_t>(next_power_of_2(divide_up(runs, runs_of_thread)), 64, 512);
       const int64_t of_thread = divide_up(runs, team_);
-      keeps_rows_ = of_thread * run_bytes_ <= kept_bytes;
+      keeps_rows_ = of_thread * kept_run_bytes_ <= kept_bytes;
       if (keeps_rows_) batch_ = of_thread;
     } else {
       team_ = runs <= block_threads ? warp_threads : block_threads;
@@ -122,6 +150,116 @@ class TeamsWriter : FusedWriter {
     }
     threads_ = team_ == warp_threads ? block_threads : team_;
     blocks_ = divide_up(form_.outer * parts_ * team_, threads_);
+  }
+
+  // ---- Values of whole rows that stay in registers from the pass that makes them on ----
+
+  struct KeptValue {
+    ValueId value;
+    int pass;
+  };
+
+  bool is_kept_before(ValueId value, int pass) const {
+    return llvm::any_of(kept_, [&](const KeptValue& kept) { return kept.value == value && kept.pass < pass; });
+  }
+
+  // The nodes on elements that a pass computes.
+  llvm::SmallVector<NodeId, 16> nodes_of(int pass) const {
+    llvm::SmallVector<NodeId, 16> nodes = element_nodes(*body, form_, pass);
+    if (kept_.empty()) return nodes;
+    std::vector<bool> wanted(body->value_count());
+    for (NodeId id : reductions_of(*body, form_, pass)) wanted[index_of(body->node(id).operands[0])] = true;
+    for (size_t r = 0; r < results.size(); ++r)
+      if (is_given(r, pass)) wanted[index_of(body->outputs[r].value)] = true;
+    llvm::SmallVector<NodeId, 16> made;
+    for (NodeId id : llvm::reverse(nodes)) {
+      const Node& node = body->node(id);
+      if (!wanted[index_of(node.results[0])] || is_kept_before(node.results[0], pass)) continue;
+      for (ValueId operand : node.operands) wanted[index_of(operand)] = true;
+      made.push_back(id);
+    }
+    std::reverse(made.begin(), made.end());
+    return made;
+  }
+
+  // Made again in every pass that reads it: a constant, a 16-bit float as f32, or what is left of a total.
+  bool is_free(const Node& node) const {
+    const llvm::StringRef op = node.op->name;
+    if (op == "constant") return true;
+    const auto dtype = [&](ValueId value) { return body->type(value).dtype; };
+    if (op == "cast") return is_16_bit_float(dtype(node.operands[0])) && dtype(node.results[0]) == DType::F32;
+    return (op == "add" || op == "sub" || op == "mul") &&
+           llvm::any_of(node.operands, [&](ValueId operand) { return form_.is_total[index_of(operand)]; });
+  }
+
+  // What later passes read other than to make again what this one and those before have made.
+  void choose_kept_values() {
+    std::vector<bool> is_made(body->value_count());
+    int64_t bytes = 0;
+    for (int pass = 0; pass + 1 < form_.passes; ++pass) {
+      const auto nodes = element_nodes(*body, form_, pass);
+      llvm::SmallVector<ValueId, 4> made_here;
+      for (NodeId id : nodes) {
+        const ValueId value = body->node(id).results[0];
+        if (!is_made[index_of(value)] && !is_free(body->node(id))) made_here.push_back(value);
+        is_made[index_of(value)] = true;
+      }
+      for (ValueId value : made_here) {
+        if (!is_read_behind(value, pass, is_made)) continue;
+        kept_.push_back({value, pass});
+        bytes += batch_ * n_ * dtype_bytes(body->type(value).dtype);
+      }
+    }
+    if (bytes > kept_bytes) kept_.clear();
+  }
+
+  bool is_read_behind(ValueId value, int pass, const std::vector<bool>& is_made) const {
+    for (int later = pass + 1; later < form_.passes; ++later) {
+      for (NodeId id : element_nodes(*body, form_, later)) {
+        const Node& node = body->node(id);
+        if (llvm::is_contained(node.operands, value) && (is_free(node) || !is_made[index_of(node.results[0])]))
+          return true;
+      }
+      for (NodeId id : reductions_of(*body, form_, later))
+        if (body->node(id).operands[0] == value) return true;
+      for (size_t r = 0; r < results.size(); ++r)
+        if (is_given(r, later) && body->outputs[r].value == value) return true;
+    }
+    return false;
+  }
+
+  std::string kept_values() const {
+    std::string text;
+    for (size_t i = 0; i < kept_.size(); ++i)
+      text += formatv("  Run<{0}, {1}> kept{2}[{3}];\n", stored_type(body->type(kept_[i].value).dtype), n_, i, batch_)
+                  .str();
+    return text;
+  }
+
+  // Those that nodes of the pass read, or that it reduces or gives.
+  std::string read_kept_values(int pass, llvm::ArrayRef<NodeId> nodes) const {
+    std::string text;
+    for (size_t i = 0; i < kept_.size(); ++i) {
+      const ValueId value = kept_[i].value;
+      const auto reads = [&](NodeId id) { return llvm::is_contained(body->node(id).operands, value); };
+      bool is_read = llvm::any_of(nodes, reads) || llvm::any_of(reductions_of(*body, form_, pass), reads);
+      for (size_t r = 0; r < results.size(); ++r) is_read |= is_given(r, pass) && body->outputs[r].value == value;
+      if (kept_[i].pass < pass && is_read)
+        text += formatv("        const {0} {1} = widen(kept{2}[u].at[k]);\n", register_type(body->type(value).dtype),
+                        variables.name_of(value), i)
+                    .str();
+    }
+    return text;
+  }
+
+  std::string write_kept_values(int pass) const {
+    std::string text;
+    for (size_t i = 0; i < kept_.size(); ++i)
+      if (kept_[i].pass == pass)
+        text += formatv("        kept{0}[u].at[k] = Narrow<{1}>::of({2});\n", i,
+                        stored_type(body->type(kept_[i].value).dtype), variables.name_of(kept_[i].value))
+                    .str();
+    return text;
   }
 
   // ---- Text ----
@@ -175,22 +313,28 @@ class TeamsWriter : FusedWriter {
     return text;
   }
 
-  std::string loads(llvm::StringRef first) const {
+  // Of the operands that the pass reads, or, with whole rows in registers, before all passes those that are kept.
+  std::string loads(llvm::StringRef first, llvm::function_ref<bool(size_t operand)> wanted) const {
     std::string text;
     for (size_t i = 0; i < call.count(); ++i) {
-      if (is_fixed_[i]) continue;
+      if (is_fixed_[i] || !wanted(i)) continue;
       text += iteration.walks(i)
                   ? formatv("    Run<{0}, {1}> x{2}_runs[{3}];\n", stored_operand(i), n_, i, batch_).str()
                   : formatv("    {0} x{1}_ones[{2}];\n", register_operand(i), i, batch_).str();
     }
+    if (text.empty()) return text;
     text += each_run(first);
     for (size_t i = 0; i < call.count(); ++i) {
-      if (is_fixed_[i]) continue;
+      if (is_fixed_[i] || !wanted(i)) continue;
       text += iteration.walks(i)
                   ? formatv("      x{0}_runs[u] = load_run<{1}>(x{0}_at + {2}, {1});\n", i, n_, offset(i, "at")).str()
                   : formatv("      x{0}_ones[u] = widen(x{0}_at[{1}]);\n", i, offset(i, "at")).str();
     }
     return text + "    }\n";
+  }
+
+  std::string loads_of(int pass, llvm::StringRef first) const {
+    return loads(first, [&](size_t i) { return is_read_in(i, pass); });
   }
 
   std::string each_run(llvm::StringRef first) const {
@@ -203,24 +347,29 @@ class TeamsWriter : FusedWriter {
 
   // Computes on the runs that are loaded: what the pass reduces, and in the last one the results that are elements.
   std::string computations(int pass, llvm::StringRef first) {
-    const auto nodes = element_nodes(*body, form_, pass);
+    const auto nodes = nodes_of(pass);
     std::string text = each_run(first);
     const std::string draws = variables.draws(nodes, n_, "at");
     if (!draws.empty()) text += "      " + draws;
+    for (size_t i = 0; i < call.count(); ++i)
+      if (comes_from_cache(i) && is_read_in(i, pass))
+        text += formatv("      const Run<{0}, {1}> x{2}_run = load_run<{1}>(x{2}_at + {3}, {1});\n", stored_operand(i),
+                        n_, i, offset(i, "at"))
+                    .str();
     for (size_t r = 0; r < results.size(); ++r)
       if (is_given(r, pass))
         text += formatv("      Run<{0}, {1}> y{2}_run;\n", stored_type(results[r].dtype), n_, r).str();
     text += formatv("#pragma unroll\n      for (int k = 0; k < {0}; ++k) {{\n", n_).str();
     for (size_t i = 0; i < call.count(); ++i) {
-      if (is_counter(i)) continue;
+      if (is_counter(i) || !is_read_in(i, pass)) continue;
       if (iteration.walks(i))
         text += formatv("        const {0} x{1} = widen(x{1}_run{2}.at[k]);\n", register_operand(i), i,
-                        is_fixed_[i] ? "" : "s[u]")
+                        is_fixed_[i] || comes_from_cache(i) ? "" : "s[u]")
                     .str();
       else if (!is_fixed_[i])
         text += formatv("        const {0} x{1} = x{1}_ones[u];\n", register_operand(i), i).str();
     }
-    text += statements(nodes, "        ");
+    text += read_kept_values(pass, nodes) + statements(nodes, "        ") + write_kept_values(pass);
     for (NodeId id : reductions_of(*body, form_, pass)) {
       const Node& node = body->node(id);
       text += formatv("        {0} = {1}::of({0}, {2});\n", total_of(id, form_.inner > 1), kind_of(node),
@@ -275,7 +424,7 @@ class TeamsWriter : FusedWriter {
 
   // One pass, whose totals are complete or parts.
   std::string accumulation() {
-    std::string text = fixed_loads() + cleared(0) + loop(loads("from") + computations(0, "from")) + combined(0);
+    std::string text = fixed_loads() + cleared(0) + loop(loads_of(0, "from") + computations(0, "from")) + combined(0);
     if (reductions_.empty()) return text;
     text += form_.inner > 1
                 ? formatv("  if (threadIdx.x >= {0} || column >= {1}) return;\n", across_, form_.inner).str()
@@ -294,11 +443,12 @@ class TeamsWriter : FusedWriter {
   // A team has its row in registers, or reads it in every pass.
   std::string whole_rows() {
     std::string text = fixed_loads();
-    if (keeps_rows_) text += loads("first");
+    if (keeps_rows_) text += kept_values() + loads("first", [&](size_t i) { return is_kept(i); });
     for (int pass = 0; pass < form_.passes; ++pass) {
       text += cleared(pass);
-      text += keeps_rows_ ? "  {\n" + computations(pass, "first") + "  }\n"
-                          : loop(loads("from") + computations(pass, "from"));
+      const auto comes_late = [&](size_t i) { return !is_kept(i) && !comes_from_cache(i) && is_read_in(i, pass); };
+      text += keeps_rows_ ? "  {\n" + loads("first", comes_late) + computations(pass, "first") + "  }\n"
+                          : loop(loads_of(pass, "from") + computations(pass, "from"));
       text += combined(pass) + totals(pass + 1, "  ", false);
     }
     std::string stores;
@@ -383,11 +533,13 @@ class TeamsWriter : FusedWriter {
   llvm::SmallVector<bool, 8> is_fixed_;  // by operand: it repeats along what is reduced, or has no elements
   int64_t n_ = 1;                        // elements of a run
   int64_t run_bytes_ = 0;                // of all operands that a run is read from
+  int64_t kept_run_bytes_ = 0;           // of those that whole rows keep
   int64_t batch_ = 1;                    // runs that are loaded before the first is computed on
   int64_t across_ = 1, column_blocks_ = 1, team_ = warp_threads;
   int64_t parts_ = 1;  // of each total
   int64_t threads_ = block_threads, blocks_ = 1;
   bool keeps_rows_ = false;
+  llvm::SmallVector<KeptValue, 4> kept_;
 };
 
 BodyForm form_of_call(const OpCall& call) {
