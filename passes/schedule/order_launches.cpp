@@ -119,9 +119,9 @@ std::vector<int32_t> choose_places(llvm::ArrayRef<int32_t> order, llvm::ArrayRef
   return places;
 }
 
-// Nothing where the peak is above that of the schedule.
+// At one place kind by kind. Nothing where the peak is above that of the schedule.
 std::optional<std::vector<int32_t>> gathered_at(const OrderProblem& problem, const ordering::Schedule& schedule,
-                                                llvm::ArrayRef<int32_t> chosen) {
+                                                llvm::ArrayRef<int32_t> kinds, llvm::ArrayRef<int32_t> chosen) {
   const llvm::ArrayRef<int32_t> order = schedule.order();
   // The position behind which a node goes, and how many moved nodes it waits for there; a node that stays has depth 0.
   struct Place {
@@ -142,7 +142,7 @@ std::optional<std::vector<int32_t>> gathered_at(const OrderProblem& problem, con
   std::vector<int32_t> gathered(order.begin(), order.end());
   llvm::stable_sort(gathered, [&](int32_t a, int32_t b) {
     const Place &first = places[a], &second = places[b];
-    return std::tie(first.behind, first.depth) < std::tie(second.behind, second.depth);
+    return std::tie(first.behind, first.depth, kinds[a]) < std::tie(second.behind, second.depth, kinds[b]);
   });
   if (peak_bytes(problem, gathered) > schedule.peak()) return std::nullopt;
   return gathered;
@@ -156,7 +156,7 @@ std::vector<int32_t> with_updates_gathered(const OrderProblem& problem, llvm::Ar
   const ordering::Schedule schedule(graph, order.vec());
   for (int64_t bytes : {most_bytes, int64_t{0}}) {
     const std::vector<int32_t> until = last_places(problem, schedule, kinds, bytes);
-    if (auto gathered = gathered_at(problem, schedule, choose_places(order, kinds, until))) return *gathered;
+    if (auto gathered = gathered_at(problem, schedule, kinds, choose_places(order, kinds, until))) return *gathered;
   }
   return order.vec();
 }

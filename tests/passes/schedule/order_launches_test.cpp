@@ -99,6 +99,9 @@ TEST_SUITE("unit") {
     CHECK(with_updates_gathered(problem, order, kinds, 100) == std::vector<int32_t>{0, 1, 3, 5, 7, 2, 4, 6, 8, 9, 10});
     CHECK(with_updates_gathered(problem, order, kinds, 32) == std::vector<int32_t>{0, 1, 3, 5, 7, 2, 4, 6, 8, 9, 10});
     CHECK(with_updates_gathered(problem, order, kinds, 31) == order);  // each may be a quarter of what waits
+    // Those that wait for the same place stand kind by kind.
+    CHECK(with_updates_gathered(problem, order, {-1, -1, 0, -1, 1, -1, 0, -1, 1, -1, 0}, 100) ==
+          std::vector<int32_t>{0, 1, 3, 5, 7, 2, 6, 4, 8, 9, 10});
     // There is room for one besides.
     problem.nodes[0].scratch_bytes = 16;
     CHECK(with_updates_gathered(problem, order, kinds, 100) == std::vector<int32_t>{0, 1, 3, 2, 4, 5, 7, 6, 8, 9, 10});
