@@ -5,6 +5,7 @@
 
 #include "ir/support/free_memory.h"
 #include "ir/support/units.h"
+#include "runtime/check_kernels.h"
 #include "runtime/comm/rank_watch.h"
 #include "runtime/cpu/kernels.h"
 #include "runtime/last_uses.h"
@@ -87,6 +88,10 @@ class CpuExecutor : public Executor {
 
   Status prepare() {
     const Threads threads(options_.threads);
+    const auto need = [&](const OpCall& call, llvm::ArrayRef<Type> results, llvm::StringRef kernel) {
+      return workspace_of(call, results, kernel);
+    };
+    if (Status s = check_kernels(plan_, need)) return s;
     if (options_.ranks) collectives_.emplace(*options_.ranks, plan_.mesh);
     for (const Arena& arena : plan_.arenas) {
       Result<Memory> memory = Memory::allocate(arena.bytes, (space_name(arena.space) + " arena").str());
@@ -166,6 +171,12 @@ class CpuExecutor : public Executor {
     int64_t runs = 0;
   };
 
+  std::optional<int64_t> workspace_of(const OpCall& call, llvm::ArrayRef<Type> results, llvm::StringRef kernel) const {
+    for (const CpuCandidate& candidate : table_.candidates(call.op, call, results))
+      if (candidate.name() == kernel) return candidate.workspace_bytes(call, results);
+    return std::nullopt;
+  }
+
   // What stages do together keeps its order.
   bool is_late(const Instruction& instruction) const {
     return options_.late_copies && instruction.done >= 0 && !instruction.attrs.has("peer");
@@ -216,10 +227,7 @@ class CpuExecutor : public Executor {
     Result<PlannedStep> planned = plan_step(plan_, instruction, [&](SlotId slot) { return view(slot); });
     if (!planned) return planned.takeError();
     Step step{std::move(*planned)};
-    step.kernel = table_.find(*step.op, instruction.kernel);
-    if (!step.kernel)
-      return model_error("the plan needs kernel '" + instruction.kernel + "' of " + instruction.op +
-                         ", which the CPU does not have; compile it for the device cpu");
+    step.kernel = table_.find(*step.op, instruction.kernel);  // check_kernels knows it
     const OpCall call = step.op_call();
     if (Status s = check_free_memory(max_generated_code_bytes, "the code of kernels")) return s;
     Result<std::unique_ptr<PreparedKernel>> prepared =

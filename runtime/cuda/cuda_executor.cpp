@@ -1,8 +1,10 @@
 #include "runtime/cuda/cuda_executor.h"
 
+#include "runtime/check_kernels.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/comm/host_name.h"
 #include "runtime/cuda/loader.h"
+#include "runtime/kernels/cuda_candidate.h"
 
 #include <unistd.h>
 #include <cstdlib>
@@ -174,9 +176,24 @@ class CudaExecutor : public Executor {
   HostBytes written_, read_;  // until the next run
 };
 
+// For the plan's own device, as when the plan was made.
+std::optional<int64_t> workspace_on(const DeviceDescription& device, const OpCall& call, llvm::ArrayRef<Type> results,
+                                    llvm::StringRef kernel) {
+  if (kernel == "reference") return 0;  // on the host
+  const std::optional<CudaKernel> found = find_cuda_kernel(call.op, kernel);
+  if (!found || !found->candidate->accepts(call, results)) return std::nullopt;
+  const CudaCandidate& candidate = *found->candidate;
+  if (found->algorithm > 0 && candidate.accepts_others && !candidate.accepts_others(call, results)) return std::nullopt;
+  return candidate.workspace_bytes ? candidate.workspace_bytes(call, results, device) : 0;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Executor>> create_cuda_executor(const Plan& plan, const ExecutorOptions& options) {
+  const auto need = [&](const OpCall& call, llvm::ArrayRef<Type> results, llvm::StringRef kernel) {
+    return workspace_on(plan.device, call, results, kernel);
+  };
+  if (Status s = check_kernels(plan, need)) return s;
   Result<std::unique_ptr<CudaBackend>> backend = load_cuda_backend();
   if (!backend) return backend.takeError();
   auto executor = std::make_unique<CudaExecutor>(plan, std::move(*backend));
