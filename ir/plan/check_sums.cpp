@@ -74,7 +74,7 @@ class SumsCheck {
 
   Status check(const PlanFunction& function) {
     for (const PlanState& state : plan_.states) begin(state);
-    for (const PlanConstant& constant : plan_.constants) share(constant.slot) = Share::Constant;
+    for (const PlanConstant& constant : plan_.constants) share(constant.slot) = Share::Alike;
     for (const PlanInput& input : function.inputs) {
       const bool has_rows = axis_ == MeshAxis::Data && !input.whole;
       share(input.slot) = has_rows ? Share::Rows : Share::Whole;
@@ -121,9 +121,8 @@ class SumsCheck {
     } else if (!operands.empty()) {
       llvm::SmallVector<const Type*, 8> types;
       for (SlotId operand : instruction.operands) types.push_back(operand < 0 ? nullptr : &type(operand));
-      const bool is_forward = instruction.phase == Phase::Forward;
-      Result<Shares> results =
-          shares_of_results({op, instruction.attrs, types, operands, axis_, is_forward}, instruction.results.size());
+      Result<Shares> results = shares_of_results({op, instruction.attrs, types, operands, axis_, instruction.phase},
+                                                 instruction.results.size());
       if (!results) return results.takeError();
       made = *results;
     }
@@ -216,9 +215,8 @@ class SumsCheck {
       llvm::SmallVector<const Type*, 4> types = operand_types(*body, node);
       for (size_t i = 0; i < types.size(); ++i)
         if (read[i] == Share::Rows && types[i]->rank() == 0) types[i] = &rows_of_element;
-      const bool is_forward = fused.phase == Phase::Forward;
       Result<Shares> results =
-          shares_of_results({*node.op, node.attrs, types, read, axis_, is_forward}, node.results.size());
+          shares_of_results({*node.op, node.attrs, types, read, axis_, fused.phase}, node.results.size());
       if (!results) return results.takeError();
       for (size_t r = 0; r < node.results.size(); ++r) shares[index_of(node.results[r])] = (*results)[r];
     }

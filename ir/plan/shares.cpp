@@ -18,9 +18,9 @@ class SharedOp {
     if (collective) return all(count, shares_.size() == 1 ? shares_[0].value_or(Share::Unknown) : Share::Unknown);
     take_shares_of_loss();
     if (!reads(Share::Partial)) {
-      if (reads_only({Share::Constant})) return all(count, Share::Constant);
-      if (reads_only({Share::Whole}) || (call_.is_forward && reads_only({Share::Whole, Share::Constant})))
-        return all(count, Share::Whole);
+      if (reads_only({Share::Alike})) return all(count, Share::Alike);
+      if (reads_only({Share::Whole})) return all(count, may_make_summands() ? Share::Alike : Share::Whole);
+      if (call_.phase == Phase::Forward && reads_only({Share::Whole, Share::Alike})) return all(count, Share::Whole);
       if (std::optional<Shares> of_rows = results_of_rows(count)) return *of_rows;
     }
     Shares made;
@@ -49,11 +49,15 @@ class SharedOp {
   }
   std::string axis() const { return axis_name(call_.axis).str(); }
 
+  // Ranks hold the gradient of a sum over their rows whole, and alike what follows of it for each row. What they make
+  // of that for a parameter that is added to each row is a summand by their own rows.
+  bool may_make_summands() const { return call_.axis == MeshAxis::Data && call_.phase == Phase::Backward; }
+
   // Along tensor the gradient of a loss that ranks hold alike is the rank's share of it, until it is added up.
   void take_shares_of_loss() {
     if (call_.axis != MeshAxis::Tensor) return;
     for (size_t i = 0; i < shares_.size(); ++i)
-      if (shares_[i] == Share::Constant && port(i) == "dloss") shares_[i] = Share::Partial;
+      if (shares_[i] == Share::Alike && port(i) == "dloss") shares_[i] = Share::Partial;
   }
 
   Result<Shares> of_collective(size_t count) const {
@@ -77,7 +81,7 @@ class SharedOp {
     const std::optional<ChunkCall> claim = chunk_of(call_.op, OpCall(call_.op, call_.attrs, call_.types), {0, 1});
     if (!claim) return std::nullopt;
     for (size_t i = 0; i < shares_.size(); ++i) {
-      if (!shares_[i] || shares_[i] == Share::Whole || shares_[i] == Share::Constant) continue;
+      if (!shares_[i] || shares_[i] == Share::Whole || shares_[i] == Share::Alike) continue;
       if (shares_[i] != Share::Rows || !claim->cut[i]) return std::nullopt;
     }
     Shares made;
@@ -86,7 +90,7 @@ class SharedOp {
       // nothing reads it, it is as good as a constant, of which nothing is claimed.
       const bool is_weight = call_.op.sample_weight && r > 0 && r + 1 == count;
       const Combine combine = combine_of(*claim, r);
-      made.push_back(is_weight                  ? Share::Constant
+      made.push_back(is_weight                  ? Share::Alike
                      : combine == Combine::Rows ? Share::Rows
                      : combine == Combine::Sum  ? Share::Partial
                                                 : Share::Unknown);
@@ -106,7 +110,7 @@ class SharedOp {
     }
     if (form.is_open() || reads_other_summands) return Share::Unknown;
     const auto terms = present_terms(form, call_.op.operands, is_present_);
-    if (is_scaled_constant(form, terms)) return Share::Constant;
+    if (scales_what_is_alike(form, terms)) return Share::Alike;
     size_t summands = 0, others = 0;
     bool may_sum_parts = false;
     for (const PresentTerm& term : terms) {
@@ -122,12 +126,12 @@ class SharedOp {
     return !terms.empty() || call_.op.elementwise || call_.op.is_view() ? Share::Divided : Share::Unknown;
   }
 
-  bool is_scaled_constant(const LinearForm& form, llvm::ArrayRef<PresentTerm> terms) const {
-    if (terms.empty() || !reads(Share::Constant) || !reads_only({Share::Whole, Share::Constant})) return false;
+  bool scales_what_is_alike(const LinearForm& form, llvm::ArrayRef<PresentTerm> terms) const {
+    if (terms.empty() || !reads(Share::Alike) || !reads_only({Share::Whole, Share::Alike})) return false;
     for (size_t i = 0; i < shares_.size(); ++i)
-      if (shares_[i] == Share::Constant && !form.has(call_.op.operands, i)) return false;
+      if (shares_[i] == Share::Alike && !form.has(call_.op.operands, i)) return false;
     return llvm::all_of(terms, [&](const PresentTerm& term) {
-      return llvm::any_of(term.factors, [&](size_t factor) { return shares_[factor] == Share::Constant; });
+      return llvm::any_of(term.factors, [&](size_t factor) { return shares_[factor] == Share::Alike; });
     });
   }
 
@@ -148,14 +152,14 @@ class SharedOp {
     // A product over a dimension of which ranks have parts is their summand.
     if (shares_dims && factors.parts > 1) return beside_known ? Term::Summand : Term::MaySumParts;
     if (term.summed == SummedDims::Some && factors.parts > 0) return Term::MaySumParts;
-    return factors.unknown + factors.constants > 0 ? Term::Unknown : Term::Other;
+    return factors.unknown + factors.alike > 0 ? Term::Unknown : Term::Other;
   }
 
   struct Counts {
-    size_t unknown = 0, constants = 0, parts = 0, summands = 0;
+    size_t unknown = 0, alike = 0, parts = 0, summands = 0;
     void add(Share share) {
       unknown += share == Share::Unknown;
-      constants += share == Share::Constant;
+      alike += share == Share::Alike;
       parts += is_divided(share);
       summands += share == Share::Partial;
     }
@@ -182,12 +186,12 @@ Result<Shares> shares_of_results(const SharedCall& call, size_t count) {
   llvm::SmallVector<const Type*, 8> types(call.types.begin(), call.types.end());
   llvm::SmallVector<std::optional<Share>, 8> operands(call.operands.begin(), call.operands.end());
   types[at] = nullptr, operands[at] = std::nullopt;
-  Result<Shares> made = SharedOp({call.op, call.attrs, types, operands, call.axis, call.is_forward}).results(count);
+  Result<Shares> made = SharedOp({call.op, call.attrs, types, operands, call.axis, call.phase}).results(count);
   if (!made) return made.takeError();
   const Attrs none;
   const Type* const added_types[] = {call.types[at], call.types[at]};
   const std::optional<Share> added[] = {made->front(), call.operands[at]};
-  Result<Shares> sum = SharedOp({get_op("add"), none, added_types, added, call.axis, call.is_forward}).results(1);
+  Result<Shares> sum = SharedOp({get_op("add"), none, added_types, added, call.axis, call.phase}).results(1);
   if (!sum) return sum.takeError();
   made->front() = sum->front();
   return made;

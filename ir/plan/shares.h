@@ -2,6 +2,7 @@
 
 // What an op makes of operands that lie in one placement or another along an axis of the mesh, as its record says.
 
+#include "ir/graph.h"
 #include "ir/op_def.h"
 
 namespace plimsoll {
@@ -9,7 +10,7 @@ namespace plimsoll {
 // What is known of a value's placement along an axis.
 enum class Share : uint8_t {
   Unknown,
-  Constant,  // alike, a constant or scaled from one by wholes; in backward it may be meant as a summand
+  Alike,  // the same on all ranks, and not known to be a whole: backward may mean it as a summand
   Whole,
   Divided,  // the rank's part of some dimension
   Rows,     // the rank's part of dimension 0
@@ -24,7 +25,7 @@ struct SharedCall {
   llvm::ArrayRef<const Type*> types;  // of operands; null where absent
   llvm::ArrayRef<std::optional<Share>> operands;
   MeshAxis axis;
-  bool is_forward;
+  Phase phase;
 };
 using Shares = llvm::SmallVector<Share, 4>;
 

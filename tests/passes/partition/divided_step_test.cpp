@@ -63,6 +63,45 @@ graph @means(%x: f64[5,6], %t: f64[5,4], %labels: i64[5]) state(%w: f64[6,4] par
     }
   }
 
+  // The gradient of the sum is the same on all ranks, and so is what they make of it for %shift, whose gradient is a
+  // summand by their own rows all the same. That of %both joins it with one that differs from rank to rank.
+  TEST_CASE("parameters that are added to each row of a sum over the batch, by themselves and as a part of another") {
+    constexpr llvm::StringLiteral alone = R"(
+graph @alone(%x: f64[6,4]) state(%scale: f64[1,4] parameter trained, %shift: f64[1,4] parameter trained) {
+  %scaled = mul(%x, %scale) : f64[6,4]
+  %rows = add(%scaled, %shift) : f64[6,4]
+  %sum = reduce_sum(%rows) {axes=[0], keep_dims=0} : f64[4]
+  %square = mul(%sum, %sum) : f64[4]
+  %loss = reduce_sum(%square) {axes=[0], keep_dims=0} : f64[]
+  return loss=%loss
+}
+)";
+    constexpr llvm::StringLiteral joined = R"(
+graph @joined(%x: f64[6,4]) state(%both: f64[2,4] parameter trained) {
+  %scale, %shift = split(%both) {axis=0, sizes=[1,1]} : f64[1,4], f64[1,4]
+  %scaled = mul(%x, %scale) : f64[6,4]
+  %rows = add(%scaled, %shift) : f64[6,4]
+  %sum = reduce_sum(%rows) {axes=[0], keep_dims=0} : f64[4]
+  %square = mul(%sum, %sum) : f64[4]
+  %loss = reduce_sum(%square) {axes=[0], keep_dims=0} : f64[]
+  return loss=%loss
+}
+)";
+    for (llvm::StringRef text : {llvm::StringRef(alone), llvm::StringRef(joined)})
+      for (int64_t ranks : {2, 3})
+        for (int zero : {0, 1, 3}) {
+          CAPTURE(text.str());
+          CAPTURE(ranks);
+          CAPTURE(zero);
+          TrainingRequest request = request_of(ranks);
+          request.zero = zero;
+          check_divided(parsed(text), request, 1e-9);
+          // The checker of plans follows such gradients, too.
+          Result<CompileResult> result = compile_training(parsed(text), request, cpu_device(), CpuCatalog());
+          CHECK_MESSAGE(bool(result), llvm::toString(result.takeError()));
+        }
+  }
+
   TEST_CASE("gradients are sent and added up in bf16 where that is asked for") {
     for (int zero : {0, 1, 3})
       for (int64_t accumulate : {1, 2}) {
