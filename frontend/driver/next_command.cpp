@@ -27,10 +27,14 @@ JobOptions with_guesses(JobOptions options, const JobGuess& guess) {
   return options;
 }
 
+// Of the usual search: a closer layout would let little more fit.
+constexpr double estimate_effort = 0.05;
+
 // The largest batch that fits without remats and copies, which take time.
 Result<std::string> describe_fit(JobOptions options, Console& console) {
   options.request.max_batch = true;
   options.recompute = options.offload = "off";
+  options.request.training.effort = estimate_effort;
   Result<CompileRequest> request = compile_request(options);
   if (!request) return request.takeError();
   Result<DeviceDescription> device = find_device("auto", "");
