@@ -44,7 +44,7 @@ __device__ C normal_distribution(C x) {
   return C(0.5) * (1 + erf(x * C(0.7071067811865476)));
 }
 
-// The standard normal distribution and its density at x, for results of 16 bits: below 0 the distribution is
+// The standard normal distribution and its density at x, for slopes of 16 bits: below 0 the distribution is
 // exp(-x^2 / 2) times a polynomial in t = 1 / (1 + 0.36 |x|) (the form of Hastings 1955), fitted to an error of
 // 1e-6 of its value, in the tail as well. With erff, gelu of bf16 stays at 2.7 TB/s on an H200 that copies 4.2.
 struct NormalLaw {
@@ -61,8 +61,24 @@ __device__ inline NormalLaw normal_law(float x) {
   return {x < 0 ? tail : 1 - tail, 0.398942280f * exponential};
 }
 
-// Both forms of gelu and their slopes, for results of 16 bits.
-__device__ inline float narrow_gelu(float x) { return x * normal_law(x).distribution; }
+// min(x, most), and x where that is not a number.
+__device__ inline float at_most(float x, float most) {
+  float y;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(most));
+  return y;
+}
+
+// Both forms of gelu and their slopes, for results of 16 bits. The exact form is max(x, 0) less what |x| has of its
+// tail, the distribution at -|x|. That is 2 to the power of a polynomial, fitted to an error of 3e-5 of its value up to
+// |x| = 5.7 and of 1e-3 up to 9; at 16 it is 0 in f32.
+__device__ inline float narrow_gelu(float x) {
+  constexpr float coefficients[] = {4.95220265e-05f, -0.000822639675f, 0.0080297254f, -0.0528690666f,
+                                    -0.459659308f,   -1.15074944f,     -1.00003242f};
+  const float u = at_most(fabsf(x), 16.0f);
+  float power = -1.30411831e-06f;
+  for (float c : coefficients) power = power * u + c;
+  return fmaxf(x, 0.0f) - u * quick_power_of_2(power);
+}
 __device__ inline float narrow_gelu_tanh(float x) {
   constexpr float scale = 1.5957691216057308f, cubic = 0.044715f, log2_e = 1.4426950408889634f;
   return x * quick_reciprocal(1 + quick_power_of_2(x * (-log2_e * scale - log2_e * scale * cubic * (x * x))));
