@@ -256,7 +256,7 @@ class TeamsWriter : FusedWriter {
     std::string text;
     for (size_t i = 0; i < kept_.size(); ++i)
       if (kept_[i].pass == pass)
-        text += formatv("        kept{0}[u].at[k] = Narrow<{1}>::of({2});\n", i,
+        text += formatv("        kept{0}[u].at[k] = exact<{1}>({2});\n", i,
                         stored_type(body->type(kept_[i].value).dtype), variables.name_of(kept_[i].value))
                     .str();
     return text;
@@ -378,7 +378,7 @@ class TeamsWriter : FusedWriter {
     }
     for (size_t r = 0; r < results.size(); ++r)
       if (is_given(r, pass))
-        text += formatv("        y{0}_run.at[k] = Narrow<{1}>::of({2});\n", r, stored_type(results[r].dtype),
+        text += formatv("        y{0}_run.at[k] = exact<{1}>({2});\n", r, stored_type(results[r].dtype),
                         variables.name_of(body->outputs[r].value))
                     .str();
     text += "      }\n";
@@ -490,7 +490,7 @@ class TeamsWriter : FusedWriter {
     std::string text;
     for (size_t r = 0; r < results.size(); ++r)
       if (is_total(r) && form_.pass[index_of(body->outputs[r].value)] == pass)
-        text += formatv("{0}y{1}[{2}] = Narrow<{3}>::of({4});\n", indent, r, place, stored_type(results[r].dtype),
+        text += formatv("{0}y{1}[{2}] = exact<{3}>({4});\n", indent, r, place, stored_type(results[r].dtype),
                         variables.name_of(body->outputs[r].value))
                     .str();
     return text;

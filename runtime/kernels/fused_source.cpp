@@ -43,7 +43,7 @@ class ElementsWriter : FusedWriter {
       if (iteration.walks(i)) out << formatv("    const {1} x{0} = widen(x{0}_run.at[k]);\n", i, register_operand(i));
     out << element;
     for (size_t r = 0; r < results.size(); ++r)
-      out << formatv("    y{0}_run.at[k] = Narrow<{1}>::of({2});\n", r, stored_type(results[r].dtype),
+      out << formatv("    y{0}_run.at[k] = exact<{1}>({2});\n", r, stored_type(results[r].dtype),
                      variables.name_of(body->outputs[r].value));
     out << "  }\n";
     for (size_t r = 0; r < results.size(); ++r) out << formatv("  store_run(y{0} + at, y{0}_run, count);\n", r);

@@ -16,6 +16,11 @@ struct f16 {
   uint16_t bits;
 };
 
+template <typename T>
+constexpr bool is_bf16 = false;
+template <>
+constexpr bool is_bf16<bf16> = true;
+
 // 16-bit floats are computed in f32, everything else in itself.
 __device__ inline float widen(bf16 x) { return __uint_as_float(static_cast<uint32_t>(x.bits) << 16); }
 __device__ inline float widen(f16 x) {
@@ -36,13 +41,16 @@ struct Narrow {
     return static_cast<T>(x);
   }
 };
+// Of x as a bf16 in the upper half. The instruction for pairs has several times the rate of the one for a single
+// number.
+__device__ inline uint32_t rounded_bits(float x) {
+  uint32_t pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(x), "f"(0.0f));
+  return pair;
+}
 template <>
 struct Narrow<bf16> {
-  static __device__ bf16 of(float x) {
-    bf16 narrow;
-    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(narrow.bits) : "f"(x));
-    return narrow;
-  }
+  static __device__ bf16 of(float x) { return {static_cast<uint16_t>(rounded_bits(x) >> 16)}; }
 };
 template <>
 struct Narrow<f16> {
@@ -56,7 +64,19 @@ struct Narrow<f16> {
 // What x is once it has been stored as a T.
 template <typename T, typename From>
 __device__ auto rounded(From x) {
-  return widen(Narrow<T>::of(x));
+  if constexpr (is_bf16<T>)
+    return __uint_as_float(rounded_bits(x));
+  else
+    return widen(Narrow<T>::of(x));
+}
+
+// x as a T that holds it as it is.
+template <typename T, typename From>
+__device__ T exact(From x) {
+  if constexpr (is_bf16<T>)
+    return {static_cast<uint16_t>(__float_as_uint(x) >> 16)};
+  else
+    return Narrow<T>::of(x);
 }
 
 template <typename T, int length>
@@ -64,20 +84,32 @@ struct Run {
   T at[length];
 };
 
-constexpr int word_bytes(int bytes) { return bytes % 16 == 0 ? 16 : bytes; }
+// Up to 16 bytes that one access moves, in registers as they are.
+template <int bytes>
+struct alignas(bytes) Word {
+  uint32_t parts[bytes / 4];
+};
+template <>
+struct Word<2> {
+  uint16_t part;
+};
+template <>
+struct Word<1> {
+  uint8_t part;
+};
+template <typename T, int length>
+using WordOf = Word<sizeof(T) * length % 16 == 0 ? 16 : sizeof(T) * length>;
 
 // `count` elements, all of them as a rule; the run is aligned to its bytes, up to 16.
 template <int length, typename T>
 __device__ Run<T, length> load_run(const T* from, int count) {
   Run<T, length> run;
   if (count == length) {
-    struct alignas(word_bytes(sizeof run)) Word {
-      unsigned char bytes[word_bytes(sizeof run)];
-    };
-    constexpr int words = sizeof(run) / sizeof(Word);
-    Word as_words[words];
+    using Words = WordOf<T, length>;
+    constexpr int words = sizeof(run) / sizeof(Words);
+    Words as_words[words];
 #pragma unroll
-    for (int word = 0; word < words; ++word) as_words[word] = reinterpret_cast<const Word*>(from)[word];
+    for (int word = 0; word < words; ++word) as_words[word] = reinterpret_cast<const Words*>(from)[word];
     memcpy(run.at, as_words, sizeof run);
     return run;
   }
@@ -90,14 +122,12 @@ __device__ Run<T, length> load_run(const T* from, int count) {
 template <int length, typename T>
 __device__ void store_run(T* to, const Run<T, length>& run, int count) {
   if (count == length) {
-    struct alignas(word_bytes(sizeof run)) Word {
-      unsigned char bytes[word_bytes(sizeof run)];
-    };
-    constexpr int words = sizeof(run) / sizeof(Word);
-    Word as_words[words];
+    using Words = WordOf<T, length>;
+    constexpr int words = sizeof(run) / sizeof(Words);
+    Words as_words[words];
     memcpy(as_words, run.at, sizeof run);
 #pragma unroll
-    for (int word = 0; word < words; ++word) reinterpret_cast<Word*>(to)[word] = as_words[word];
+    for (int word = 0; word < words; ++word) reinterpret_cast<Words*>(to)[word] = as_words[word];
     return;
   }
 #pragma unroll
