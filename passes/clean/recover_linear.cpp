@@ -1,7 +1,8 @@
 #include "passes/rewrite/patterns.h"
 
 // Matmuls with a weight become `linear`, which takes any leading dims and an optional bias. Reshapes and row
-// permutations around it then move out of the way (move-transposes).
+// permutations around it then move out of the way (move-transposes). So do convolutions whose window covers the whole
+// image: they are one product of samples by all taps of all channels, whose depth kernels for products divide.
 
 namespace plimsoll {
 namespace {
@@ -62,8 +63,32 @@ bool try_bias(Graph& graph, NodeId id) {
   return false;
 }
 
+// conv(x[N, C, taps...], w[M, C, taps...]) -> linear of [N, C * taps] and [M, C * taps], before channels are put last.
+bool try_whole_window(Graph& graph, NodeId id) {
+  const Node node = graph.node(id);
+  const Shape x = graph.type(operand_of(node, "x")).shape, w = graph.type(operand_of(node, "w")).shape;
+  const Shape y = graph.type(node.results[0]).shape;
+  const auto all_are = [&](llvm::StringRef list, int64_t value) {
+    return !node.attrs.has(list) ||
+           llvm::all_of(node.attrs.get_ints(list), [&](int64_t each) { return each == value; });
+  };
+  if (node.attrs.get_int("channels_last") != 0 || node.attrs.get_int("groups", 1) != 1 || x.empty() ||
+      llvm::ArrayRef<int64_t>(x).drop_front() != llvm::ArrayRef<int64_t>(w).drop_front() || !all_are("pads", 0) ||
+      !all_are("dilations", 1))
+    return false;
+  Builder b = builder_at(graph, id);
+  llvm::SmallVector<ValueId, 3> operands{
+      b.reshape(operand_of(node, "x"), {x[0], element_count(llvm::ArrayRef<int64_t>(x).drop_front())}),
+      b.reshape(operand_of(node, "w"), {w[0], element_count(llvm::ArrayRef<int64_t>(w).drop_front())})};
+  if (const ValueId bias = operand_of(node, "bias"); bias != ValueId::None) operands.push_back(bias);
+  const ValueId product = b.emit("linear", operands, {{"transpose_w", 1}});
+  replace_and_rename(graph, node.results[0], b.reshape(product, y));
+  return true;
+}
+
 Result<bool> run(Graph& graph, PassContext& context) {
-  const bool found = apply_patterns(graph, context, {{"matmul", "linear", try_linear}});
+  const bool found =
+      apply_patterns(graph, context, {{"matmul", "linear", try_linear}, {"conv", "whole windows", try_whole_window}});
   return apply_patterns(graph, context,
                         {{"linear", "transposed weights", try_transposed_weight}, {"add", "bias", try_bias}}) ||
          found;
