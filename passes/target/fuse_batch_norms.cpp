@@ -1,8 +1,8 @@
 #include "passes/rewrite/patterns.h"
 
-// A batch norm takes over the sum and the ReLU behind it, so normalised values are not written and read again, and
-// backward masks and sums gradients as it reads them. Behind a residual, the gradient of the norm also takes over the
-// sum of the gradients that meet there, if a second reader of the ReLU's result made one.
+// A batch norm takes over the sum and the ReLU behind it, or a SiLU without a sum, so normalised values are not written
+// and read again, and backward masks and sums gradients as it reads them. Behind a residual, the gradient of the norm
+// also takes over the sum of the gradients that meet there, if a second reader of the ReLU's result made one.
 //
 // A sum or ReLU is taken over where nothing else reads its operand and the other summand is computed before the norm.
 // Where two norms are summed, as at a downsampling branch, the later one takes the sum.
@@ -22,12 +22,13 @@ class Fuser {
   bool fuse_norm(NodeId id) {
     const Node& norm = graph_.node(id);
     ValueId y = norm.results[0], residual = operand_of(norm, "residual");
-    bool relu = norm.attrs.get_string("activation", "none") == "relu";
+    std::string activation = norm.attrs.get_string("activation", "none").str();
     llvm::SmallVector<NodeId, 2> taken;
-    while (!relu && has_one_reader(graph_, y)) {
+    while (activation == "none" && has_one_reader(graph_, y)) {
       const NodeId reader = graph_.value(y).users.front();
-      if (graph_.node(reader).op->name == "relu")
-        relu = true;
+      const llvm::StringRef name = graph_.node(reader).op->name;
+      if (name == "relu" || (name == "silu" && residual == ValueId::None))
+        activation = name.str();
       else if (residual == ValueId::None && is_sum_behind(reader, y, id))
         residual = other_operand(graph_.node(reader), y);
       else
@@ -37,7 +38,7 @@ class Fuser {
     }
     if (taken.empty()) return false;
     Attrs attrs = norm.attrs;
-    if (relu) attrs.set("activation", std::string("relu"));
+    if (activation != "none") attrs.set("activation", activation);
     replace(id, residual == ValueId::None ? norm.operands : operands_with(norm, "residual", residual), attrs,
             {y, norm.results[1], norm.results[2]});
     for (NodeId node : llvm::reverse(taken)) graph_.erase_node(node);
@@ -112,7 +113,7 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_fuse_batch_norms{
     .name = "fuse-batch-norms",
     .summary =
-        "fuse batch norms with the sum and the ReLU behind them, and their gradients with the sum in front; "
+        "fuse batch norms with the sum and the ReLU or the SiLU behind them, and gradients with the sum in front; "
         "group norms with a ReLU or SiLU",
     .run = run,
 };

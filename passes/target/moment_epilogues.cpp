@@ -74,6 +74,7 @@ bool fuse_own_moments(Graph& graph, NodeId id) {
 // Behind a residual only what goes through is kept of dx, so that nothing else may read it; otherwise others read what
 // the fused op gives, and must stand behind the gradient.
 llvm::StringRef GradientSumsFuser::operand_to_fuse(const Node& gradient) const {
+  if (gradient.attrs.get_string("activation", "relu") != "relu") return {};
   const bool by_output = operand_of(gradient, "y") != ValueId::None;
   const int64_t place = order_[graph_.value(gradient.results[0]).producer];
   for (llvm::StringRef name : {"dy", "more_dy"}) {

@@ -58,7 +58,7 @@ cpu::BatchNormCall batch_norm_call(const CpuCall& k) {
 cpu::BatchNormCall fused_batch_norm_call(const CpuCall& k) {
   cpu::BatchNormCall call = batch_norm_call(k);
   call.residual = k.in<float>("residual");
-  call.relu = k.call.get_string("activation") == "relu";
+  call.activation = activation_of(k.call);
   return call;
 }
 
@@ -81,6 +81,7 @@ cpu::BatchNormGradCall batch_norm_grad_call(const CpuCall& k) {
           .scale = k.in<float>("scale"),
           .mean = k.in<float>("mean"),
           .var = k.in<float>("var"),
+          .activation = passed_activation_of(k.call),
           .bias = k.in<float>("bias")};
 }
 

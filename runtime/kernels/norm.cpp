@@ -26,6 +26,10 @@ NormActivation activation_of(const OpCall& call) {
                                 : NormActivation::None;
 }
 
+NormActivation passed_activation_of(const OpCall& call) {
+  return call.attrs.get_string("activation", "relu") == "silu" ? NormActivation::Silu : NormActivation::Relu;
+}
+
 namespace {
 
 constexpr int64_t float_bytes = sizeof(float);

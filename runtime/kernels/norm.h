@@ -18,6 +18,8 @@ cuda::ChannelShape channels_of(const Type& image, bool channels_last);
 cuda::ChannelShape channels_of(const OpCall& call);
 
 NormActivation activation_of(const OpCall& call);
+// What stands behind a batch norm whose gradient has its bias.
+NormActivation passed_activation_of(const OpCall& call);
 
 inline float eps_of(const OpCall& call) { return static_cast<float>(call.get_float("eps")); }
 

@@ -2,9 +2,11 @@
 
 #include "ir/ops/common/expr.h"
 
+#include <cmath>
+
 // Batch norm normalises each channel by the statistics of the whole batch (batch_norm) or by
 // stored ones (batch_norm_inference); running_update keeps the stored ones up to date. What a
-// batch_norm normalises may have a residual added and go through a ReLU before it is written.
+// batch_norm normalises may have a residual added and go through a ReLU before it is written, or through a SiLU alone.
 
 namespace plimsoll {
 
@@ -20,6 +22,21 @@ Shape channel_shape(const OpCall& call) {
 }
 
 bool has_relu(const Attrs& attrs) { return attrs.get_string("activation", "none") == "relu"; }
+
+bool has_silu(const Attrs& attrs) { return attrs.get_string("activation", "none") == "silu"; }
+
+Status check_batch_norm_activation(const OpCall& call) {
+  if (Status s = need_choice(call.attrs, "activation", {"none", "relu", "silu"})) return s;
+  if (has_silu(call.attrs) && call.has("residual")) return model_error("a SiLU stands behind no residual");
+  return Status::success();
+}
+
+void activate_batch_norm(const Attrs& attrs, std::vector<double>& y) {
+  for (double& each : y) {
+    if (has_relu(attrs)) each = each < 0 ? 0 : each;
+    if (has_silu(attrs)) each = each / (1 + std::exp(-each));
+  }
+}
 
 Status check_batch_norm_input(const OpCall& call) {
   if (Status s = need_float(call, "x")) return s;
@@ -42,8 +59,16 @@ Status check_batch_norm_backward(const OpCall& call) {
   for (llvm::StringRef i : {"y", "more_dy"})
     if (Status s = need_type(call, i, x)) return s;
   if (call.has("bias") && call.has("y")) return model_error("bias and y both say where a ReLU let nothing through");
+  if (Status s = need_choice(call.attrs, "activation", {"relu", "silu"})) return s;
+  if (has_silu(call.attrs) && !call.has("bias")) return model_error("the slope of a SiLU needs bias");
   if (call.has("more_dy") && !call.has("y")) return model_error("a second dy needs y");
   return Status::success();
+}
+
+double passed_share(const Attrs& attrs, double z) {
+  if (!has_silu(attrs)) return z > 0 ? 1 : 0;
+  const double sigmoid = 1 / (1 + std::exp(-z));
+  return sigmoid * (1 + z * (1 - sigmoid));
 }
 
 std::vector<double> passed_gradient(const ReferenceCall& call, const NormOperands& in, std::vector<double> dy) {
@@ -51,8 +76,7 @@ std::vector<double> passed_gradient(const ReferenceCall& call, const NormOperand
   if (call.has("bias")) y = normalized(in, call.load("bias"), channel_layout(call));
   if (call.has("y")) y = call.load("y");
   for (size_t e = 0; e < more_dy.size(); ++e) dy[e] += more_dy[e];
-  for (size_t e = 0; e < dy.size(); ++e)
-    if (!(y[e] > 0)) dy[e] = 0;
+  for (size_t e = 0; e < dy.size(); ++e) dy[e] *= passed_share(call.attrs, y[e]);
   return dy;
 }
 
@@ -60,23 +84,24 @@ namespace {
 
 Result<Types> infer_batch_norm(const OpCall& call) {
   if (Status s = check_batch_norm_input(call)) return s;
-  if (Status s = need_choice(call.attrs, "activation", {"none", "relu"})) return s;
+  if (Status s = check_batch_norm_activation(call)) return s;
   if (Status s = need_norm_parameters(call, channel_shape(call))) return s;
   if (Status s = need_type(call, "residual", call["x"])) return s;
   Type statistic(stat_dtype(call["x"].dtype), channel_shape(call));
   return Types{call["x"], statistic, statistic};
 }
 
-// The gradient finds where the ReLU let nothing through from x; behind a residual, from y.
+// The gradient finds where the ReLU let nothing through, or the SiLU's slope, from x; behind a residual, from y.
 Status batch_norm_gradient(GradContext& g) {
   if (Status s = need_only_first_gradient(g, "the statistics")) return s;
-  const bool relu = has_relu(g.attrs()), residual = g.has("residual");
+  const bool relu = has_relu(g.attrs()), silu = has_silu(g.attrs()), residual = g.has("residual");
   Attrs attrs{{"eps", g.attrs().get_float("eps")}};
+  if (silu) attrs.set("activation", std::string("silu"));
   if (is_channels_last(g.attrs())) attrs.set("channels_last", 1);
   llvm::SmallVector<ValueId, 7> operands{g["x"], g.out_grad(), g["scale"], g.result("mean"), g.result("var")};
   if (relu && residual)
     operands.append({ValueId::None, g.result("y")});
-  else if (relu)
+  else if (relu || silu)
     operands.push_back(g["bias"]);
   llvm::SmallVector<ValueId, 4> gradients = g.b.emit_all("batch_norm_grad", operands, std::move(attrs));
   for (size_t i : {g.index("x"), g.index("scale"), g.index("bias")})
@@ -93,8 +118,7 @@ void batch_norm_reference(const ReferenceCall& call) {
   std::vector<double> y = normalized({x, moments.mean, rstd, scale}, call.load("bias"), layout);
   const std::vector<double> residual = call.load("residual");
   for (size_t e = 0; e < residual.size(); ++e) y[e] += residual[e];
-  if (has_relu(call.attrs))
-    for (double& each : y) each = each < 0 ? 0 : each;
+  activate_batch_norm(call.attrs, y);
   call.store(y, "y");
   call.store(moments.mean, "mean");
   call.store(moments.var, "var");
@@ -116,6 +140,9 @@ std::vector<Sample> batch_norm_samples() {
       {{normal({2, 3, 4}), normal({3}), normal({3}), normal({2, 3, 4})}, {{"eps", 1e-5}, {"activation", "relu"}}},
       {{normal({5, 3, 8}, DType::BF16), normal({8}), normal({8}), normal({5, 3, 8}, DType::BF16)},
        {{"eps", 1e-5}, {"channels_last", 1}, {"activation", "relu"}}},
+      {{normal({4, 3, 2}), normal({3}), normal({3})}, {{"eps", 1e-5}, {"activation", "silu"}}},
+      {{normal({5, 3, 8}, DType::BF16), normal({8}), normal({8})},
+       {{"eps", 1e-5}, {"channels_last", 1}, {"activation", "silu"}}},
   };
 }
 
@@ -157,7 +184,12 @@ std::vector<Sample> batch_norm_grad_samples() {
        {{"eps", 1e-5}, {"channels_last", 1}}},
       {{normal({4, 3, 2}, DType::BF16), normal({4, 3, 2}, DType::BF16), normal({3}), normal({3}), positive({3}),
         absent(), normal({4, 3, 2}, DType::BF16), normal({4, 3, 2}, DType::BF16)},
-       {{"eps", 1e-5}}}};
+       {{"eps", 1e-5}}},
+      {{normal({4, 3, 2}), normal({4, 3, 2}), normal({3}), normal({3}), positive({3}), normal({3})},
+       {{"eps", 1e-5}, {"activation", "silu"}}},
+      {{normal({5, 3, 8}, DType::BF16), normal({5, 3, 8}, DType::BF16), normal({8}), normal({8}), positive({8}),
+        normal({8})},
+       {{"eps", 1e-5}, {"channels_last", 1}, {"activation", "silu"}}}};
 }
 
 Result<Types> infer_batch_norm_inference(const OpCall& call) {
@@ -246,8 +278,8 @@ constinit const OpDef op_batch_norm{
     .name = "batch_norm",
     .summary =
         "y, mean[C], var[C]: x[N, C, ...] normalised by the batch's own biased statistics with {eps}, times "
-        "scale[C] plus bias[C], plus a residual where there is one, through {activation=none|relu}; "
-        "{channels_last}",
+        "scale[C] plus bias[C], plus a residual where there is one, through {activation=none|relu}, or without "
+        "one through {activation=silu}; {channels_last}",
     .operands = {"x", "scale", "bias", "residual?"},
     .results = {"y", "mean", "var"},
     .attrs = {eps_attr, channels_last_attr, {"activation", "none"}},
@@ -263,11 +295,12 @@ constinit const OpDef op_batch_norm{
 constinit const OpDef op_batch_norm_grad{
     .name = "batch_norm_grad",
     .summary =
-        "dx, dscale, dbias from x, dy, scale, mean and var; behind a ReLU also from bias; behind a residual and a "
-        "ReLU from y, or y and a second dy to be added, with the residual's gradient; {eps, channels_last}",
+        "dx, dscale, dbias from x, dy, scale, mean and var; behind {activation=relu|silu} also from bias; behind a "
+        "residual and a ReLU from y, or y and a second dy to be added, with the residual's gradient; {eps, "
+        "channels_last}",
     .operands = {"x", "dy", "scale", "mean", "var", "bias?", "y?", "more_dy?"},
     .results = {"dx", "dscale", "dbias", "dresidual?y"},
-    .attrs = {eps_attr, channels_last_attr},
+    .attrs = {eps_attr, channels_last_attr, {"activation", "relu"}},
     .infer = infer_batch_norm_grad,
     .gradient = no_second_derivative,
     .in_place = {{"dx", "x"}, {"dx", "dy"}, {"dresidual", "dy"}, {"dresidual", "more_dy"}},

@@ -11,12 +11,18 @@ namespace plimsoll {
 NormLayout channel_layout(const OpCall& call);
 Shape channel_shape(const OpCall& call);  // [C]
 bool has_relu(const Attrs& attrs);
+bool has_silu(const Attrs& attrs);
+Status check_batch_norm_activation(const OpCall& call);
+void activate_batch_norm(const Attrs& attrs, std::vector<double>& y);
 
 Status check_batch_norm_input(const OpCall& call);
 // Operands x, scale, mean, var, bias, y and more_dy of what goes backward, and with dy besides.
 Status check_batch_norm_backward(const OpCall& call);
 Status check_batch_norm_gradient(const OpCall& call);
-// dy plus more_dy as far as the ReLU behind the norm let elements through; all of it without a ReLU.
+// What of a gradient goes back through the ReLU or SiLU that read z.
+double passed_share(const Attrs& attrs, double z);
+// dy plus more_dy as far as the ReLU behind the norm let elements through, or times the SiLU's slope; all of it without
+// either.
 std::vector<double> passed_gradient(const ReferenceCall& call, const NormOperands& in, std::vector<double> dy);
 
 // See OpDef::across_ranks.

@@ -108,7 +108,7 @@ std::vector<Sample> merge_moments_samples() {
 
 Result<Types> infer_batch_norm_given(const OpCall& call) {
   if (Status s = check_batch_norm_input(call)) return s;
-  if (Status s = need_choice(call.attrs, "activation", {"none", "relu"})) return s;
+  if (Status s = check_batch_norm_activation(call)) return s;
   if (Status s = need_norm_parameters(call, channel_shape(call))) return s;
   const Type& x = call["x"];
   for (llvm::StringRef i : {"mean", "var"})
@@ -120,12 +120,13 @@ Result<Types> infer_batch_norm_given(const OpCall& call) {
 // The gradient through the statistics is part of dx, and nothing flows into them: every element of every rank moves
 // them, which the two sums over the ranks stand for.
 Status batch_norm_given_gradient(GradContext& g) {
-  const bool relu = has_relu(g.attrs()), residual = g.has("residual");
+  const bool relu = has_relu(g.attrs()), silu = has_silu(g.attrs()), residual = g.has("residual");
   Attrs attrs = layout_attrs(g.attrs());
   attrs.set("eps", g.attrs().get_float("eps"));
-  const ValueId gate = relu && !residual ? g["bias"] : ValueId::None;
+  if (silu) attrs.set("activation", std::string("silu"));
+  const ValueId gate = silu || (relu && !residual) ? g["bias"] : ValueId::None;
   llvm::SmallVector<ValueId, 7> operands{g["x"], g.out_grad(), g["scale"], g["mean"], g["var"]};
-  if (relu) operands.push_back(gate);
+  if (relu || silu) operands.push_back(gate);
   if (relu && residual) operands.push_back(g.result("y"));
   const llvm::SmallVector<ValueId, 4> local = g.b.emit_all("batch_norm_sums", operands, attrs);
   const ValueId dz = relu && residual ? local[3] : g.out_grad();
@@ -151,8 +152,7 @@ void batch_norm_given_reference(const ReferenceCall& call) {
   std::vector<double> y = normalized({x, mean, rstd, scale}, call.load("bias"), channel_layout(call));
   const std::vector<double> residual = call.load("residual");
   for (size_t e = 0; e < residual.size(); ++e) y[e] += residual[e];
-  if (has_relu(call.attrs))
-    for (double& each : y) each = each < 0 ? 0 : each;
+  activate_batch_norm(call.attrs, y);
   call.store(y, "y");
 }
 
@@ -170,10 +170,15 @@ std::vector<Sample> batch_norm_given_samples() {
   const Attrs relu{{"activation", std::string("relu")}};
   Attrs last{{"channels_last", 1}}, last_relu = relu;
   last_relu.set("channels_last", 1);
-  return {sample({4, 3, 2}, 3, DType::F32, false, {}),   sample({4, 3, 2}, 3, DType::BF16, false, {}),
-          sample({5, 3, 8}, 8, DType::F32, false, last), sample({4, 3, 2}, 3, DType::F32, true, {}),
-          sample({4, 3, 2}, 3, DType::F32, false, relu), sample({5, 3, 8}, 8, DType::F32, false, last_relu),
-          sample({2, 3, 4}, 3, DType::F32, true, relu),  sample({5, 3, 8}, 8, DType::BF16, true, last_relu)};
+  return {sample({4, 3, 2}, 3, DType::F32, false, {}),
+          sample({4, 3, 2}, 3, DType::BF16, false, {}),
+          sample({5, 3, 8}, 8, DType::F32, false, last),
+          sample({4, 3, 2}, 3, DType::F32, true, {}),
+          sample({4, 3, 2}, 3, DType::F32, false, relu),
+          sample({5, 3, 8}, 8, DType::F32, false, last_relu),
+          sample({2, 3, 4}, 3, DType::F32, true, relu),
+          sample({5, 3, 8}, 8, DType::BF16, true, last_relu),
+          sample({4, 3, 2}, 3, DType::F32, false, {{"activation", std::string("silu")}})};
 }
 
 // ---- batch_norm_sums and batch_norm_dx ----
@@ -204,6 +209,8 @@ std::vector<Sample> batch_norm_sums_samples() {
   return {{{normal({4, 3, 2}), normal({4, 3, 2}), normal({3}), normal({3}), positive({3})}, {{"eps", 1e-5}}},
           {{normal({5, 3, 8}), normal({5, 3, 8}), normal({8}), normal({8}), positive({8}), normal({8})},
            {{"eps", 1e-5}, {"channels_last", 1}}},
+          {{normal({5, 3, 8}), normal({5, 3, 8}), normal({8}), normal({8}), positive({8}), normal({8})},
+           {{"eps", 1e-5}, {"channels_last", 1}, {"activation", "silu"}}},
           {{normal({4, 3, 2}), normal({4, 3, 2}), normal({3}), normal({3}), positive({3}), absent(), normal({4, 3, 2})},
            {{"eps", 1e-5}}},
           {{normal({4, 3, 2}, DType::BF16), normal({4, 3, 2}, DType::BF16), normal({3}), normal({3}), positive({3}),
@@ -222,6 +229,8 @@ Result<Types> infer_batch_norm_dx(const OpCall& call) {
     if (Status s = need_type(call, i, Type(wide, channel_shape(call)))) return s;
   if (Status s = need_type(call, "sums", Type(wide, {2, channel_shape(call)[0]}))) return s;
   if (Status s = need_type(call, "bias", call["scale"])) return s;
+  if (Status s = need_choice(call.attrs, "activation", {"relu", "silu"})) return s;
+  if (has_silu(call.attrs) && !call.has("bias")) return model_error("the slope of a SiLU needs bias");
   if (call.get_int("ranks") < 1)
     return model_error("ranks is " + llvm::Twine(call.get_int("ranks")) + ", it must be at least 1");
   return Types{x};
@@ -237,7 +246,7 @@ void batch_norm_dx_reference(const ReferenceCall& call) {
   const auto count = static_cast<double>(elements_per_channel(call["x"], call.attrs) * call.get_int("ranks"));
   for (size_t e = 0; e < x.size(); ++e) {
     const size_t c = layout.stat_of(e);
-    const double xhat = (x[e] - mean[c]) * rstd[c], dz = y[e] > 0 ? dx[e] : 0;
+    const double xhat = (x[e] - mean[c]) * rstd[c], dz = passed_share(call.attrs, y[e]) * dx[e];
     dx[e] = rstd[c] * scale[c] * (dz - (sums[c] + xhat * sums[c + scale.size()]) / count);
   }
   call.store(dx, "dx");
@@ -255,7 +264,8 @@ std::vector<Sample> batch_norm_dx_samples() {
     return made;
   };
   return {sample({4, 3, 2}, 3, DType::F32, false, {}), sample({4, 3, 2}, 3, DType::BF16, true, {}),
-          sample({4, 3, 2}, 3, DType::F32, true, {}), sample({5, 3, 8}, 8, DType::F32, true, {{"channels_last", 1}})};
+          sample({4, 3, 2}, 3, DType::F32, true, {}), sample({5, 3, 8}, 8, DType::F32, true, {{"channels_last", 1}}),
+          sample({4, 3, 2}, 3, DType::F32, true, {{"activation", std::string("silu")}})};
 }
 
 }  // namespace
@@ -399,7 +409,7 @@ constinit const OpDef op_batch_norm_given{
     .name = "batch_norm_given",
     .summary =
         "batch_norm with mean[C] and var[C] of the rows of all {ranks}; its gradient goes through these to the rows of "
-        "every rank, of which the share {counting} counts; {eps, activation=none|relu, channels_last}",
+        "every rank, of which the share {counting} counts; {eps, activation=none|relu|silu, channels_last}",
     .operands = {"x", "scale", "bias", "mean", "var", "residual?"},
     .attrs = {eps_attr, channels_last_attr, {"activation", "none"}, {"ranks", 1}, {"counting", 1.0}},
     .infer = infer_batch_norm_given,
@@ -412,12 +422,12 @@ constinit const OpDef op_batch_norm_given{
 constinit const OpDef op_batch_norm_sums{
     .name = "batch_norm_sums",
     .summary =
-        "sums[2, C] of dz and of dz * xhat, which are dbias and dscale, dz being what of dy goes through the ReLU "
-        "behind "
-        "the norm; behind a residual and a ReLU also dz, from y, or y and a second dy; {eps, channels_last}",
+        "sums[2, C] of dz and of dz * xhat, which are dbias and dscale, dz being what of dy goes back through the "
+        "{activation=relu|silu} behind the norm, with bias; behind a residual and a ReLU also dz, from y, or y and a "
+        "second dy; {eps, channels_last}",
     .operands = {"x", "dy", "scale", "mean", "var", "bias?", "y?", "more_dy?"},
     .results = {"sums", "dscale", "dbias", "dresidual?y"},
-    .attrs = {eps_attr, channels_last_attr},
+    .attrs = {eps_attr, channels_last_attr, {"activation", "relu"}},
     .infer = infer_batch_norm_sums,
     .gradient = no_second_derivative,
     .in_place = {{"dresidual", "dy"}, {"dresidual", "more_dy"}},
@@ -429,11 +439,11 @@ constinit const OpDef op_batch_norm_sums{
 constinit const OpDef op_batch_norm_dx{
     .name = "batch_norm_dx",
     .summary =
-        "dx from x, dz, scale, mean, var and the sums[2, C] of all {ranks}; behind a ReLU without a residual dz is dy, "
-        "and bias says what goes through; {eps, channels_last}",
+        "dx from x, dz, scale, mean, var and the sums[2, C] of all {ranks}; behind {activation=relu|silu} without a "
+        "residual dz is dy, and bias says what goes through; {eps, channels_last}",
     .operands = {"x", "dz", "scale", "mean", "var", "sums", "bias?"},
     .results = {"dx"},
-    .attrs = {eps_attr, channels_last_attr, {"ranks", 1}},
+    .attrs = {eps_attr, channels_last_attr, {"activation", "relu"}, {"ranks", 1}},
     .infer = infer_batch_norm_dx,
     .gradient = no_second_derivative,
     .in_place = {{"dx", "x"}, {"dx", "dz"}},

@@ -38,9 +38,37 @@ PLIMSOLL_VECTORISED void activated_run(float* y, const float* x, const float* re
   }
 }
 
-// A ReLU behind (x - center) * factor + added lets part of dy through; the initial values let everything through.
+// y becomes its activation.
+PLIMSOLL_VECTORISED void activate_run(NormActivation activation, float* y, int64_t n) {
+  if (activation == NormActivation::Silu) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) y[i] = y[i] * vector_sigmoid(y[i]);
+  } else if (activation == NormActivation::Relu) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) y[i] = y[i] < 0 ? 0.0f : y[i];
+  }
+}
+
+// dz = dy times the activation's slope at z; dz may be z.
+PLIMSOLL_VECTORISED void pass_back_run(NormActivation activation, float* dz, const float* z, const float* dy,
+                                       int64_t n) {
+  if (activation == NormActivation::Silu) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) {
+      const float x = z[i], s = vector_sigmoid(x);
+      dz[i] = dy[i] * (s * (1.0f + x * (1.0f - s)));
+    }
+  } else {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) dz[i] = z[i] > 0 ? dy[i] : 0.0f;
+  }
+}
+
+// A ReLU behind (x - center) * factor + added lets part of dy through; the initial values let everything through. A
+// SiLU passes dy times its slope there.
 struct Gate {
   float factor = 0, added = 1;
+  bool silu = false;
 };
 
 // dx = dy * from_dy - (x - center) * from_x - constant
@@ -114,8 +142,10 @@ Moments moments_of(const ChannelShape& shape, const float* x, int64_t c) {
 
 void normalise_run(const BatchNormCall& call, const Moments& moments, int64_t c, int64_t at) {
   const auto factor = static_cast<float>(call.scale[c] / std::sqrt(moments.var + call.eps));
-  activated_run(call.y + at, call.x + at, call.residual ? call.residual + at : nullptr, call.relu ? 0.0f : -INFINITY,
-                moments.mean, factor, call.bias[c], call.shape.inner);
+  activated_run(call.y + at, call.x + at, call.residual ? call.residual + at : nullptr,
+                call.activation == NormActivation::Relu ? 0.0f : -INFINITY, moments.mean, factor, call.bias[c],
+                call.shape.inner);
+  if (call.activation == NormActivation::Silu) activate_run(NormActivation::Silu, call.y + at, call.shape.inner);
 }
 
 // One channel's work backward.
@@ -132,7 +162,8 @@ struct ChannelGradient {
         passed(call.y ? call.dresidual : call.dy),
         rstd(1 / std::sqrt(static_cast<double>(call.var[c]) + call.eps)),
         factor(rstd * call.scale[c]),
-        gate(call.bias ? Gate{static_cast<float>(factor), call.bias[c]} : Gate()) {}
+        gate(call.bias ? Gate{static_cast<float>(factor), call.bias[c], call.activation == NormActivation::Silu}
+                       : Gate()) {}
 
   // Of dz, and of dz * (x - mean); makes dresidual and the parameters' gradients too.
   RunSums add_up() const {
@@ -141,7 +172,9 @@ struct ChannelGradient {
       if (call.y)
         gated_run(call.dresidual + at, call.y + at, call.dy + at, call.more_dy ? call.more_dy + at : nullptr,
                   call.shape.inner);
-      add_run_sums(sums, call.x + at, passed + at, call.mean[c], gate, call.shape.inner);
+      for_each_passed(at, [&](int64_t place, const float* dz, Gate open, int64_t n) {
+        add_run_sums(sums, call.x + place, dz, call.mean[c], open, n);
+      });
     });
     call.dscale[c] = static_cast<float>(sums.dy_x * rstd);
     call.dbias[c] = static_cast<float>(sums.dy);
@@ -152,9 +185,26 @@ struct ChannelGradient {
     const auto from_x = static_cast<float>(factor * rstd * rstd * sums.dy_x / count);
     const auto constant = static_cast<float>(factor * sums.dy / count);
     for_each_sample(call.shape, c, [&](int64_t at) {
-      gradient_run(call.dx + at, call.x + at, passed + at, call.mean[c], static_cast<float>(factor), from_x, constant,
-                   gate, call.shape.inner);
+      for_each_passed(at, [&](int64_t place, const float* dz, Gate open, int64_t n) {
+        gradient_run(call.dx + place, call.x + place, dz, call.mean[c], static_cast<float>(factor), from_x, constant,
+                     open, n);
+      });
     });
+  }
+
+  // body(place, gradient, the gate it has yet to go through, elements) for the run at `at`: whole, or with a SiLU in
+  // pieces whose gradient has gone through it.
+  template <typename Body>
+  void for_each_passed(int64_t at, Body&& body) const {
+    if (!gate.silu) return body(at, passed + at, gate, call.shape.inner);
+    constexpr int64_t piece = 256;
+    float dz[piece];
+    for (int64_t begin = 0; begin < call.shape.inner; begin += piece) {
+      const int64_t n = std::min(piece, call.shape.inner - begin), place = at + begin;
+      affine_run(dz, call.x + place, call.mean[c], gate.factor, gate.added, n);
+      pass_back_run(NormActivation::Silu, dz, dz, passed + place, n);
+      body(place, dz, Gate(), n);
+    }
   }
 };
 
@@ -219,32 +269,6 @@ void running_update(double momentum, double share, float* y, const float* runnin
   parallel_ranges(channels, 1, [&](int64_t begin, int64_t end) {
     for (int64_t c = begin; c < end; ++c) y[c] = static_cast<float>(running[c] * momentum + batch[c] * share);
   });
-}
-
-// y becomes its activation.
-PLIMSOLL_VECTORISED static void activate_run(NormActivation activation, float* y, int64_t n) {
-  if (activation == NormActivation::Silu) {
-#pragma omp simd
-    for (int64_t i = 0; i < n; ++i) y[i] = y[i] * vector_sigmoid(y[i]);
-  } else if (activation == NormActivation::Relu) {
-#pragma omp simd
-    for (int64_t i = 0; i < n; ++i) y[i] = y[i] < 0 ? 0.0f : y[i];
-  }
-}
-
-// dz = dy times the activation's slope at z; dz may be z.
-PLIMSOLL_VECTORISED static void pass_back_run(NormActivation activation, float* dz, const float* z, const float* dy,
-                                              int64_t n) {
-  if (activation == NormActivation::Silu) {
-#pragma omp simd
-    for (int64_t i = 0; i < n; ++i) {
-      const float x = z[i], s = vector_sigmoid(x);
-      dz[i] = dy[i] * (s * (1.0f + x * (1.0f - s)));
-    }
-  } else {
-#pragma omp simd
-    for (int64_t i = 0; i < n; ++i) dz[i] = z[i] > 0 ? dy[i] : 0.0f;
-  }
 }
 
 void group_norm(const ChannelShape& shape, int64_t groups, NormActivation activation, float eps, float* y, float* mean,

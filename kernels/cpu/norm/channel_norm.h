@@ -17,8 +17,8 @@ struct BatchNormCall {
   float eps;
   float *y, *mean, *var;
   const float *x, *scale, *bias;
-  const float* residual = nullptr;  // added to what is normalised
-  bool relu = false;                // last of all
+  const float* residual = nullptr;                   // added to what is normalised
+  NormActivation activation = NormActivation::None;  // last of all
 };
 // Statistics of each channel over the batch: mean and biased var [channels]. y may be x or the residual.
 void batch_norm(const BatchNormCall& call);
@@ -28,9 +28,10 @@ struct BatchNormGradCall {
   float eps;
   float *dx, *dscale, *dbias;
   const float *x, *dy, *scale, *mean, *var;
-  const float* bias = nullptr;     // of a norm with a ReLU
-  const float* y = nullptr;        // of a norm with a residual and a ReLU; dresidual is wanted too
-  const float* more_dy = nullptr;  // with y: added to dy
+  NormActivation activation = NormActivation::Relu;  // where there is one
+  const float* bias = nullptr;                       // of a norm with an activation
+  const float* y = nullptr;                          // of a norm with a residual and a ReLU; dresidual is wanted too
+  const float* more_dy = nullptr;                    // with y: added to dy
   float* dresidual = nullptr;
 };
 // dx may be x or dy, dresidual either dy.
@@ -40,10 +41,10 @@ void batch_norm_grad(const BatchNormGradCall& call);
 void batch_moments(const ChannelShape& shape, float* mean, float* var, const float* x);
 // By mean and var; those of the call are not used.
 void batch_norm_given(const BatchNormCall& call, const float* mean, const float* var);
-// All of the gradient but dx. sums [2, channels]: of the gradient that passes the ReLU, and of that times xhat.
+// All of the gradient but dx. sums [2, channels]: of the gradient in front of the activation, and of that times xhat.
 void batch_norm_sums(const BatchNormGradCall& call, float* sums);
-// dx alone, from the sums over `count` elements of each channel; dy is what the sums are of, or with a bias what a ReLU
-// has yet to pass on.
+// dx alone, from the sums over `count` elements of each channel; dy is what the sums are of, or with a bias what the
+// activation has yet to pass on.
 void batch_norm_dx(const BatchNormGradCall& call, const float* sums, double count);
 
 // The running statistics move towards the batch's: y = momentum * running + share * batch. y may be running.

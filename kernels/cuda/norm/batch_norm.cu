@@ -1,6 +1,7 @@
 #include "kernels/cuda/norm/batch_norm.h"
 
 #include "kernels/cuda/common/packed.cuh"
+#include "kernels/cuda/elementwise/formulas.cuh"
 #include "kernels/cuda/norm/channel_tiles.cuh"
 #include "kernels/cuda/norm/moments.cuh"
 
@@ -141,7 +142,7 @@ __global__ void merge_ranks_kernel(float* mean, float* var, const float* moments
 }
 
 // y may be x, or the residual, which may be null. Rows are counted from the last one.
-template <typename T, int n, ChannelOrder order>
+template <typename T, int n, ChannelOrder order, bool silu>
 __global__ void __launch_bounds__(block_threads, resident_blocks)
     normalise_kernel(T* y, const T* x, const T* residual, float lowest, ChannelMatrix matrix,
                      Coefficients coefficients) {
@@ -175,7 +176,10 @@ __global__ void __launch_bounds__(block_threads, resident_blocks)
         const int c = i % Channels::count;
         result[i] = (values[k][i] - mean[c]) * factor[c] + offset[c];
         if (residual) result[i] += added[k][i];
-        if (result[i] < lowest) result[i] = lowest;
+        if (silu)
+          result[i] *= sigmoid(result[i]);
+        else if (result[i] < lowest)
+          result[i] = lowest;
       }
       store_packed(y + at - k * down, pack<T>(result));
     }
@@ -198,9 +202,15 @@ template <typename T, int n, ChannelOrder order>
 void launch_normalise(const BatchNormCall& call, const Coefficients& coefficients, cudaStream_t stream) {
   const ChannelMatrix matrix(call.shape, n);
   const TileGrid launch = last_pass_grid<order>(matrix);
-  normalise_kernel<T, n, order><<<launch.grid, launch.block, 0, stream>>>(
-      static_cast<T*>(call.y), static_cast<const T*>(call.x), static_cast<const T*>(call.residual),
-      call.relu ? 0.0f : -INFINITY, matrix, coefficients);
+  const auto start = [&](auto kernel) {
+    kernel<<<launch.grid, launch.block, 0, stream>>>(
+        static_cast<T*>(call.y), static_cast<const T*>(call.x), static_cast<const T*>(call.residual),
+        call.activation == NormActivation::Relu ? 0.0f : -INFINITY, matrix, coefficients);
+  };
+  if (call.activation == NormActivation::Silu)
+    start(normalise_kernel<T, n, order, true>);
+  else
+    start(normalise_kernel<T, n, order, false>);
 }
 
 bool is_empty(const ChannelShape& shape) { return shape.per_channel() * shape.channels == 0; }

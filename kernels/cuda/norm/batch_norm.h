@@ -4,6 +4,7 @@
 // stored statistics [channels] may be of any float type. Two passes over the tensors each way.
 
 #include "kernels/cuda/common/partials.h"
+#include "kernels/norm_activation.h"
 #include "kernels/scalar.h"
 
 #include <cuda_runtime_api.h>
@@ -13,9 +14,9 @@ namespace plimsoll::cuda {
 struct BatchNormCall {
   ChannelShape shape;
   void* y;
-  const void *x, *scale, *bias;    // null: 1 and 0
-  const void* residual = nullptr;  // of x's type, added to what is normalised
-  bool relu = false;               // last of all
+  const void *x, *scale, *bias;                      // null: 1 and 0
+  const void* residual = nullptr;                    // of x's type, added to what is normalised
+  NormActivation activation = NormActivation::None;  // last of all
   Scalar x_type, parameter_type;
   float eps;
   float* workspace;  // batch_norm_workspace, or batch_norm_inference_workspace
@@ -36,9 +37,10 @@ struct BatchNormGradCall {
   ChannelShape shape;
   void *dx, *dscale, *dbias;
   const void *x, *dy, *scale;
-  const void* bias = nullptr;     // of a norm with a ReLU
-  const void* y = nullptr;        // of a norm with a residual and a ReLU; dresidual is wanted too
-  const void* more_dy = nullptr;  // with y: added to dy
+  NormActivation activation = NormActivation::Relu;  // where there is one
+  const void* bias = nullptr;                        // of a norm with an activation
+  const void* y = nullptr;                           // of a norm with a residual and a ReLU; dresidual is wanted too
+  const void* more_dy = nullptr;                     // with y: added to dy
   void* dresidual = nullptr;
   const float *mean, *var;
   Scalar x_type, parameter_type;
@@ -50,7 +52,7 @@ struct BatchNormGradCall {
 
 // The same in two parts, between which sums [2, channels] are added up over ranks: of dz, and of dz * xhat. The first
 // makes all but dx. The second makes dx from the sums over `count` elements of each channel; y is null, and dy is what
-// the sums are of, or with a bias what a ReLU has yet to pass on.
+// the sums are of, or with a bias what the activation has yet to pass on.
 [[nodiscard]] cudaError_t batch_norm_sums(const BatchNormGradCall& call, float* sums, cudaStream_t stream);
 [[nodiscard]] cudaError_t batch_norm_dx(const BatchNormGradCall& call, const float* sums, float count,
                                         cudaStream_t stream);

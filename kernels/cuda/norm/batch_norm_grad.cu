@@ -1,10 +1,11 @@
 #include "kernels/cuda/norm/batch_norm.h"
 
 #include "kernels/cuda/common/packed.cuh"
+#include "kernels/cuda/elementwise/formulas.cuh"
 #include "kernels/cuda/norm/channel_tiles.cuh"
 
 // Serves batch_norm_grad. x and dy are read twice and dx written once; dresidual is written once and read in place of
-// dy. Let dz be the part of dy that the ReLU behind the norm lets through, or all of it where there is no ReLU, and
+// dy. Let dz be what of dy goes back through the ReLU or SiLU behind the norm, or all of it where there is none, and
 // xhat = (x - mean) * rstd. With dbias = sum(dz) and dscale = sum(dz * xhat) over a channel's `count` elements,
 //   dx = rstd * scale * (dz - dbias / count - xhat * dscale / count).
 // Without a residual both passes find dz from x and dy. With one, dz is also the residual's gradient: the first pass
@@ -27,7 +28,7 @@ __device__ float load_parameter(const BatchNormGradCall& call, const void* value
   return load_any<float>(AnyTensor{values, call.parameter_type}, c);
 }
 
-// One channel's mean, and with a ReLU the factor and offset that turn x - mean into the ReLU's operand, with the
+// One channel's mean, and with an activation the factor and offset that turn x - mean into its operand, with the
 // rounding of the forward pass.
 struct Gate {
   float mean, factor, offset;
@@ -39,8 +40,8 @@ struct Gate {
   }
 };
 
-// Where the first pass has dz from: x and dy, or y and one or two dy.
-enum class Source : uint8_t { Input, Output };
+// Where the first pass has dz from: x and dy, with a SiLU behind or not, or y and one or two dy.
+enum class Source : uint8_t { Input, Silu, Output };
 
 template <typename T, int n>
 struct Loaded {
@@ -77,10 +78,11 @@ __device__ void add_access(Sums (&totals)[channels], const Loaded<T, n>& loaded,
   if constexpr (source == Source::Output) store_dz(dz, loaded, call, at);
 #pragma unroll
   for (int i = 0; i < n; ++i) {
-    if constexpr (source == Source::Input) dz[i] = loaded.dy[i];
+    if constexpr (source != Source::Output) dz[i] = loaded.dy[i];
     const Gate& gate = gates[i % channels];
     const float centered = loaded.x[i] - gate.mean;
     float passed = dz[i];
+    if constexpr (source == Source::Silu) passed *= silu_slope(centered * gate.factor + gate.offset);
     if (source == Source::Input && call.bias && !(centered * gate.factor + gate.offset > 0.0f)) passed = 0.0f;
     totals[i % channels] = totals[i % channels] + Sums{passed, passed * centered};
   }
@@ -141,7 +143,8 @@ __global__ void __launch_bounds__(block_threads, resident_blocks)
   for (int i = 0; i < n; ++i) partials[blockIdx.y * channels + column * n + i] = totals[i];
 }
 
-// dx = factor * (dz - average - (x - mean) * slope); the ReLU, where there is one, saw (x - mean) * factor + offset.
+// dx = factor * (dz - average - (x - mean) * slope); an activation, where there is one, saw (x - mean) * factor +
+// offset.
 struct Coefficients {
   float *mean, *factor, *average, *slope, *offset;
 
@@ -181,8 +184,8 @@ __global__ void given_sums_kernel(BatchNormGradCall call, const float* sums, flo
   if (c < channels) coefficients.set(c, {sums[c], sums[channels + c]}, count, call);
 }
 
-// Rows are counted from the last one. dz is dy where `gated`, a ReLU's work still to be done, or there is no ReLU.
-template <typename T, int n, ChannelOrder order>
+// Rows are counted from the last one. Where `gated`, a ReLU's work is still to be done, and with `silu` a SiLU's.
+template <typename T, int n, ChannelOrder order, bool silu>
 __global__ void __launch_bounds__(block_threads, resident_blocks)
     dx_kernel(T* dx, const T* x, const T* dz, bool gated, ChannelMatrix matrix, Coefficients coefficients) {
   using Channels = ChannelsOf<order, n>;
@@ -219,13 +222,18 @@ __global__ void __launch_bounds__(block_threads, resident_blocks)
         const int c = i % Channels::count;
         const float centered = values[k][i] - mean[c];
         float passed = grads[k][i];
-        if (gated && !(centered * factor[c] + offset[c] > 0.0f)) passed = 0.0f;
+        if constexpr (silu)
+          passed *= silu_slope(centered * factor[c] + offset[c]);
+        else if (gated && !(centered * factor[c] + offset[c] > 0.0f))
+          passed = 0.0f;
         result[i] = factor[c] * (passed - average[c] - centered * slope[c]);
       }
       store_packed(dx + at - k * down, pack<T>(result));
     }
   }
 }
+
+bool has_silu(const BatchNormGradCall& call) { return call.bias && call.activation == NormActivation::Silu; }
 
 template <typename T, int n, ChannelOrder order, Source source>
 void launch_sums(const BatchNormGradCall& call, Sums* partials, int64_t parts, cudaStream_t stream) {
@@ -247,6 +255,8 @@ Coefficients launch_first_pass(const BatchNormGradCall& call, float* sums, cudaS
   const Coefficients coefficients(call.workspace + 2 * parts * channels, channels);
   if (call.y)
     launch_sums<T, n, order, Source::Output>(call, partials, parts, stream);
+  else if (has_silu(call))
+    launch_sums<T, n, order, Source::Silu>(call, partials, parts, stream);
   else
     launch_sums<T, n, order, Source::Input>(call, partials, parts, stream);
   const TileGrid merging = merge_grid(channels);
@@ -258,9 +268,15 @@ template <typename T, int n, ChannelOrder order>
 void launch_second_pass(const BatchNormGradCall& call, const Coefficients& coefficients, cudaStream_t stream) {
   const ChannelMatrix matrix(call.shape, n);
   const TileGrid tiles = last_pass_grid<order>(matrix);
-  dx_kernel<T, n, order><<<tiles.grid, tiles.block, 0, stream>>>(
-      static_cast<T*>(call.dx), static_cast<const T*>(call.x), static_cast<const T*>(call.y ? call.dresidual : call.dy),
-      call.bias != nullptr, matrix, coefficients);
+  const auto start = [&](auto kernel) {
+    kernel<<<tiles.grid, tiles.block, 0, stream>>>(static_cast<T*>(call.dx), static_cast<const T*>(call.x),
+                                                   static_cast<const T*>(call.y ? call.dresidual : call.dy),
+                                                   call.bias != nullptr, matrix, coefficients);
+  };
+  if (has_silu(call))
+    start(dx_kernel<T, n, order, true>);
+  else
+    start(dx_kernel<T, n, order, false>);
 }
 
 bool is_empty(const ChannelShape& shape) { return shape.per_channel() * shape.channels == 0; }

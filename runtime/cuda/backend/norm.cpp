@@ -91,7 +91,7 @@ cuda::BatchNormCall batch_norm_call(const CudaCall& k) {
 cuda::BatchNormCall fused_batch_norm_call(const CudaCall& k) {
   cuda::BatchNormCall call = batch_norm_call(k);
   call.residual = k.in("residual");
-  call.relu = k.call.get_string("activation") == "relu";
+  call.activation = activation_of(k.call);
   return call;
 }
 
@@ -134,6 +134,7 @@ cuda::BatchNormGradCall batch_norm_grad_call(const CudaCall& k) {
           .x = k.in("x"),
           .dy = nullptr,
           .scale = k.in("scale"),
+          .activation = passed_activation_of(k.call),
           .bias = k.in("bias"),
           .mean = k.in<float>("mean"),
           .var = k.in<float>("var"),
