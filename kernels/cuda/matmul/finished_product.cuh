@@ -63,8 +63,10 @@ struct FinishedTiles {
     int row, column;
   };
   __device__ int count() const { return down * across; }
+  // Past the last tile there are no rows.
   __device__ Place tile(int index) const {
     constexpr int group_rows = 16;
+    if (index >= count()) return {down, 0};
     const int first = index / (group_rows * across) * group_rows, rest = index - first * across;
     const int together = min(group_rows, down - first);
     return {first + rest % together, rest / together};
@@ -234,9 +236,7 @@ struct FinishedChunks {
   // In the group.
   __device__ int first_row(int chunk) const { return row + chunk % in_group * words * rows_apart; }
 
-  __device__ LanePlace place(const FinishedTiles& t, int index, int chunk) const {
-    if (index >= t.count()) return {};
-    const auto tile = t.tile(index);
+  __device__ LanePlace place(const FinishedTiles& t, FinishedTiles::Place tile, int chunk) const {
     const int y_row = tile.row * Tile::rows + group(chunk) * warpgroup_rows + first_row(chunk),
               column = tile.column * Tile::columns + chunk / (in_group * Tile::groups) * Tile::part_columns + word * 8;
     return {y_row * int64_t{t.columns} + column, column < t.columns ? t.rows - y_row : 0};
@@ -281,7 +281,8 @@ __device__ void finish_tiles(const StagedSums<Tile>& staged, const FinishedTiles
     bias.store(staged, turn);
   }
   for (int group = 0; group < Tile::groups; ++group) arrive_as_warp_at(staged.read + group);
-  LanePlace now = chunks.place(t, index, 0);
+  auto tile = t.tile(index);
+  LanePlace now = chunks.place(t, tile, 0);
   Packed<T, 8> operands[words], sums[words], others[words];
   const auto load_operand = [&](int r, LanePlace place) {
     if constexpr (F::reads_kept)
@@ -302,7 +303,8 @@ __device__ void finish_tiles(const StagedSums<Tile>& staged, const FinishedTiles
     for (int chunk = 0; chunk < Chunks::count; ++chunk) {
       const int group = Chunks::group(chunk);
       const bool ends = chunk + 1 == Chunks::count;
-      const LanePlace next = chunks.place(t, ends ? after : index, ends ? 0 : chunk + 1);
+      if (ends) tile = t.tile(after);
+      const LanePlace next = chunks.place(t, tile, ends ? 0 : chunk + 1);
       if (Tile::parts == 1 || group == 0) {
         if (chunk % Chunks::in_group == 0) wait_at(staged.there + group, parity);
         load_sums(sums, chunk);
