@@ -179,6 +179,51 @@ double dense_us(ConvPass pass, const OpCall& call, llvm::ArrayRef<Type> results,
   return us / library_share(pass, call, types, device) + device.beside_us(us);
 }
 
+// The time of cuDNN 9.19 on an H200 where channels are last but no multiples of 64. Its tiles have the next multiple
+// of 64, or of 32 terms; those of up to 64 columns are slow, gradients with strides and those of weights of few
+// channels more so. Channels that are no whole vectors go through copies, which are slower than the product.
+double odd_channels_us(ConvPass pass, const OpCall& call, llvm::ArrayRef<Type> results, const ConvTypes& types,
+                       const DeviceDescription& device) {
+  constexpr int64_t tile_terms = 32, many_channels = 128;
+  constexpr double narrow_share = 0.6, start_us = 4, strided_dx_times = 1.8, few_dw_times = 2.5, few_dw_us = 30;
+  constexpr double ragged_start_us = 12, ragged_times = 13.8, ragged_dw_times = 1.6;
+  constexpr double ragged_pixel_times = 3, ragged_pixel_dw_times = 1.4;
+  const int64_t from = types.x.shape.back(), to = types.y.shape.back();
+  const bool is_dx = pass == ConvPass::InputGradient, is_dw = pass == ConvPass::WeightGradient;
+  const double flops = call.op.flops(call, results);
+  const int64_t bytes = types.x.bytes() + types.w.bytes() + types.y.bytes();
+  int64_t ragged_bytes = 0;
+  for (const Type* image : {&types.x, &types.y})
+    if (image->shape.back() % whole_vector != 0) ragged_bytes += image->bytes();
+  const double ragged_us = device.roofline_us(0, ragged_bytes, std::nullopt);
+  if (types.w.elements() == from * to) {
+    const double us = device.roofline_us(flops, bytes, types.x.dtype) + ragged_pixel_times * ragged_us;
+    return (is_dw ? ragged_pixel_dw_times : 1) * us + device.beside_us(us);
+  }
+  const int64_t tiled = is_dx ? from : to, summed = is_dx ? to : from;
+  const int64_t columns = align_up(tiled, tile_channels);
+  const int64_t terms = align_up(summed, summed % tile_terms == 0 ? tile_terms : tile_channels);
+  const double tiles = static_cast<double>(columns * terms) / static_cast<double>(tiled * summed);
+  double share = library_share(pass, call, types, device);
+  if (!is_dw && columns <= tile_channels) share = std::min(share, narrow_share);
+  double us = device.roofline_us(flops * tiles, bytes, types.x.dtype) / share + start_us;
+  if (is_dx && llvm::any_of(call.attrs.get_ints("strides"), [](int64_t stride) { return stride != 1; }))
+    us *= strided_dx_times;
+  const bool are_both_odd = from % tile_channels != 0 && to % tile_channels != 0;
+  if (is_dw && are_both_odd && std::min(from, to) < many_channels) us = std::min(us * few_dw_times, us + few_dw_us);
+  if (ragged_bytes > 0) us = std::max(us, (ragged_start_us + ragged_times * ragged_us) * (is_dw ? ragged_dw_times : 1));
+  return us + device.beside_us(us);
+}
+
+// A product of pixels is as quick as others where its pixels are whole vectors.
+bool has_odd_channels(const OpCall& call, const ConvTypes& types, const DeviceDescription& device) {
+  if (device.compute_capability != 90 || !is_16_bit_float(types.x.dtype) || !call.get_int("channels_last"))
+    return false;
+  const int64_t from = types.x.shape.back(), to = types.y.shape.back();
+  const int64_t unit = types.w.elements() == from * to ? whole_vector : tile_channels;
+  return std::min(from, to) >= whole_vector && (from % unit != 0 || to % unit != 0);
+}
+
 // 0, which leaves it to the planner's roofline, for images of a few channels, which other kernels take.
 template <ConvPass pass>
 double convolution_us_of(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription& device) {
@@ -187,8 +232,11 @@ double convolution_us_of(const OpCall& call, llvm::ArrayRef<Type> results, const
   const ConvTypes types(pass, call, results);
   const bool channels_last = call.get_int("channels_last");
   if (groups == 1) {
-    if (channels_last && types.x.shape.back() % whole_vector != 0) return 0;
-    return dense_us(pass, call, results, types, device) + (has_bias(pass, call) ? bias_us(results[0], device) : 0);
+    const bool is_odd = has_odd_channels(call, types, device);
+    if (!is_odd && channels_last && types.x.shape.back() % whole_vector != 0) return 0;
+    const double us =
+        is_odd ? odd_channels_us(pass, call, results, types, device) : dense_us(pass, call, results, types, device);
+    return us + (has_bias(pass, call) ? bias_us(results[0], device) : 0);
   }
   const int64_t in_channels = channels_last ? types.x.shape.back() : types.x.shape[1];
   const auto taps =
@@ -205,15 +253,17 @@ double convolution_us(const OpCall& call, const DeviceDescription& device) {
 }
 
 // From the first convolutions of ResNet-50, DenseNet, MaxViT and ViT-L: as often it takes the time of its roofline.
+// Where pixels have whole vectors besides, blocks of them have odd numbers of channels as well.
 template <ConvPass pass>
 double space_to_depth_us(const OpCall& call, const DeviceDescription& device) {
-  constexpr double times = 6;
+  constexpr double times = 6, odd_blocks_us = 12;
   if (device.memory_gb_per_s <= 0) return 0;
   const Types results = llvm::cantFail(infer(call));
   const ConvTypes types(pass, call, results);
   const double us = device.roofline_us(call.op.flops(call, results),
                                        types.x.bytes() + types.w.bytes() + types.y.bytes(), types.x.dtype);
-  return times * us + 2 * device.beside_us(us) + (has_bias(pass, call) ? bias_us(results[0], device) : 0);
+  return times * us + (types.x.shape.back() > whole_vector ? odd_blocks_us : 0) + 2 * device.beside_us(us) +
+         (has_bias(pass, call) ? bias_us(results[0], device) : 0);
 }
 
 // Sub-images are made and read besides; cuDNN passes over what they have of pads. Elsewhere than on Hopper, where it

@@ -179,11 +179,65 @@ double grouped_us(const OpCall& call, const DeviceDescription& device) {
   return predicted<pass>(call, device, grouped_rates, tflops, products, 0);
 }
 
+// Of runs without groups, fitted to 160 calls of HRNet's and other shapes on an H200: blocks of another part read an
+// image again, words shorter than a unit take as long as longer ones, and a block waits for its weights. By the margin
+// cuDNN goes before at weight gradients where both are as quick.
+struct WholeRuns {
+  double read_bytes, written_bytes, ragged_bytes, products, weight_bytes = 0;
+};
+
+// Bytes that whole units would have beyond those of words.
+double ragged_bytes(double bytes, int word_bytes) {
+  constexpr double unit_bytes = 16;
+  return bytes * (unit_bytes / word_bytes - 1);
+}
+
+template <ConvPass pass>
+WholeRuns whole_runs(const ConvolutionSizes& c, const ConvTypes& types) {
+  const auto x_bytes = static_cast<double>(types.x.bytes()), y_bytes = static_cast<double>(types.y.bytes());
+  if constexpr (pass == ConvPass::WeightGradient) {
+    const cuda::GroupedWeightRuns p(c);
+    const double x_read = x_bytes * p.y_parts, y_read = y_bytes * p.x_parts;
+    return {.read_bytes = x_read + y_read,
+            .written_bytes = 2 * static_cast<double>(p.workspace_bytes(c)),
+            .ragged_bytes = ragged_bytes(x_read, p.x_word_bytes) + ragged_bytes(y_read, p.y_word_bytes),
+            .products = p.whole_products()};
+  } else {
+    constexpr bool gradient = pass == ConvPass::InputGradient;
+    const cuda::GroupedRuns p(c, gradient);
+    const double read = (gradient ? y_bytes : x_bytes) * p.out_parts, written = gradient ? x_bytes : y_bytes;
+    return {.read_bytes = read,
+            .written_bytes = written,
+            .ragged_bytes = ragged_bytes(read, p.in_word_bytes) + ragged_bytes(written, p.out_word_bytes),
+            .products = p.whole_products(),
+            .weight_bytes = 16.0 * p.weight_units};
+  }
+}
+
+template <ConvPass pass>
+double whole_runs_us(const ConvolutionSizes& c, const ConvTypes& types, const DeviceDescription& device,
+                     double terms_of_product) {
+  constexpr bool is_dw = pass == ConvPass::WeightGradient;
+  constexpr double margin = is_dw ? 1.1 : 1, read_times = is_dw ? 2 : 1.9, written_times = is_dw ? 1.4 : 1.2,
+                   ragged_times = is_dw ? 0.5 : 0.45, product_times = is_dw ? 0.38 : 1.25, weight_bytes_per_us = 12'400,
+                   start_us = is_dw ? 0.1 : 0.6;
+  const double tflops = device.matmul_tflops_for(DType::BF16);
+  if (device.memory_gb_per_s <= 0 || tflops <= 0) return 0;
+  const WholeRuns runs = whole_runs<pass>(c, types);
+  const double copy_bytes =
+      read_times * runs.read_bytes + written_times * runs.written_bytes + ragged_times * runs.ragged_bytes;
+  const double us = copy_bytes / (device.memory_gb_per_s * 1e3) +
+                    product_times * 2 * runs.products * terms_of_product / (tflops * 1e6) +
+                    runs.weight_bytes / weight_bytes_per_us;
+  return margin * us + (is_dw ? 2 : 1) * (device.launch_us + device.kernel_us) + start_us;
+}
+
 template <ConvPass pass>
 double grouped_runs_us(const OpCall& call, const DeviceDescription& device) {
   const Types results = llvm::cantFail(infer(call));
   const ConvolutionSizes c = sizes_of<pass>(call, results);
   constexpr double terms_of_product = 64 * 64 * 16;
+  if (c.groups == 1) return whole_runs_us<pass>(c, ConvTypes(pass, call, results), device, terms_of_product);
   double products = 0;
   int64_t workspace_bytes = 0;
   if (pass == ConvPass::WeightGradient) {

@@ -292,6 +292,54 @@ TEST_SUITE("unit") {
     CHECK(names_of(catalog, "conv", last, {Type(DType::F32, x.shape), Type(DType::F32, w.shape)}) == "cudnn " + lean);
   }
 
+  TEST_CASE("on Hopper channels that are no multiples of 64 are known to be slow in cuDNN, and go to our own kernels") {
+    const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
+    struct Shape {
+      llvm::StringRef op;
+      int64_t size, from, to, taps, stride;
+      llvm::StringRef first;
+      double library_us, own_us;  // as measured
+    };
+    for (const Shape& s : {Shape{"conv", 56, 18, 18, 3, 1, "grouped_runs", 60.2, 25.3},
+                           {"conv_dx", 56, 18, 18, 3, 1, "grouped_runs", 59.9, 25.0},
+                           {"conv_dw", 56, 18, 18, 3, 1, "grouped_runs", 75.7, 33.8},
+                           {"conv", 28, 36, 36, 3, 1, "grouped_runs", 35.4, 14.4},
+                           {"conv_dx", 28, 36, 36, 3, 1, "grouped_runs", 42.7, 14.1},
+                           {"conv_dw", 28, 36, 36, 3, 1, "grouped_runs", 96.5, 17.5},
+                           {"conv_dx", 14, 72, 72, 3, 1, "cudnn", 12.9, 12.0},
+                           {"conv_dw", 14, 72, 72, 3, 1, "grouped_runs", 26.4, 17.2},
+                           {"conv", 7, 144, 144, 3, 1, "cudnn", 13.3, 20.3},
+                           {"conv_dw", 7, 144, 144, 3, 1, "cudnn", 9.7, 17.7},
+                           {"conv", 28, 100, 100, 3, 1, "grouped_runs", 70.8, 65.4},
+                           {"conv_dw", 28, 100, 100, 3, 1, "grouped_runs", 98.1, 49.2},
+                           {"conv", 28, 27, 27, 3, 1, "grouped_runs", 25.0, 20.0},
+                           {"conv", 56, 48, 48, 3, 1, "grouped_runs", 43.9, 31.6},
+                           {"conv", 112, 24, 24, 3, 1, "grouped_runs", 118.2, 59.3},
+                           {"conv_dw", 112, 24, 24, 3, 1, "grouped_runs", 126.7, 63.0},
+                           {"conv", 28, 36, 72, 3, 2, "grouped_runs", 22.0, 15.8},
+                           {"conv_dx", 28, 36, 72, 3, 2, "grouped_runs", 28.2, 13.4},
+                           {"conv_dw", 28, 36, 72, 3, 2, "grouped_runs", 52.5, 18.4},
+                           {"conv", 14, 72, 36, 1, 1, "cudnn", 5.8, 5.8},
+                           {"conv", 56, 64, 64, 3, 1, "cudnn", 39.2, 46.8}}) {
+      const int64_t pad = s.taps / 2, made = s.size / s.stride;
+      const Type x(DType::BF16, {64, s.size, s.size, s.from}), w(DType::BF16, {s.to, s.taps, s.taps, s.from}),
+          y(DType::BF16, {64, made, made, s.to});
+      Attrs attrs{
+          {"channels_last", int64_t{1}}, {"pads", Ints{pad, pad, pad, pad}}, {"strides", Ints{s.stride, s.stride}}};
+      const Type& shape = s.op == "conv_dx" ? x : w;
+      if (s.op != "conv") attrs.set("shape", Ints(shape.shape.begin(), shape.shape.end()));
+      const std::vector<const Type*> types{s.op == "conv_dx" ? &y : &x, s.op == "conv_dw" ? &y : &w};
+      const OpCall call(get_op(s.op), attrs, types);
+      INFO(s.op, " of ", s.size, " pixels, ", s.from, " to ", s.to, " channels");
+      const auto candidates = CudaCatalog(h200).candidates(call.op, call, llvm::cantFail(infer(call)));
+      CHECK(candidates.front().name == s.first);
+      for (const KernelCandidate& kernel : candidates) {
+        if (kernel.name == "grouped_runs") CHECK(kernel.predicted_us == doctest::Approx(s.own_us).epsilon(0.35));
+        if (kernel.name == "cudnn") CHECK(kernel.predicted_us == doctest::Approx(s.library_us).epsilon(0.45));
+      }
+    }
+  }
+
   TEST_CASE("cuDNN's time for channels in groups grows with their taps") {
     const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
     const Attrs attrs{

@@ -154,9 +154,9 @@ std::set<Triple> terms_of(const GroupedRuns& p, const GroupedRuns::OutClass& of,
     if (p.term_of[i] == GroupedRuns::no_term) continue;
     const uint32_t pair = p.pair_at[i / 2];
     const int at = static_cast<int>((pair & 0xffff) + (i % 2 != 0 ? pair >> 16 : 0) + position % p.tile);
-    const int unit = p.term_of[i] % 16;
+    const int unit = p.term_of[i] % GroupedRuns::name_units, tap = p.term_of[i] / GroupedRuns::name_units;
     const int64_t pixel = pixel_of_unit(p.runs, p.in_units, unit, position / p.tile * p.tile, at);
-    if (pixel != -1) CHECK(all.insert({static_cast<int>(pixel), p.term_of[i] / 16, unit}).second);
+    if (pixel != -1) CHECK(all.insert({static_cast<int>(pixel), tap, unit}).second);
   }
   return all;
 }
@@ -397,12 +397,55 @@ TEST_SUITE("unit") {
     CHECK(GroupedRuns(image(128, 28, 3, 1, 32, 8), false).block_groups == 8);
     CHECK(GroupedWeightRuns(image(128, 56, 3, 1, 3, 24)).group_blocks == 2);  // of two groups and of one
     CHECK(GroupedWeightRuns(image(1, 28, 7, 1, 4, 32)).tap_parts == 6);
-    CHECK(!fits_grouped_runs(image(128, 28, 7, 1, 12, 64), false));  // 400 KB of weights a group
-    CHECK(!fits_grouped_runs(image(128, 28, 3, 1, 12, 72), false));
-    CHECK(!fits_grouped_weight_runs(image(128, 28, 3, 1, 12, 72)));
+    CHECK(GroupedRuns(image(128, 28, 7, 1, 12, 64), false).out_parts == 3);  // 400 KB of weights a group
     ConvolutionSizes wide = image(1, 28, 3, 1, 12, 24);
     wide.dilation[1] = 2000;
     CHECK(!fits_grouped_runs(wide, false));
+  }
+
+  TEST_CASE("runs take any channels but a few without groups, in parts of up to 64") {
+    struct Parts {
+      int channels, word_bytes, parts, units;
+    };
+    for (const Parts& of : {Parts{18, 4, 1, 3},
+                            {36, 8, 1, 5},
+                            {72, 16, 2, 5},
+                            {144, 16, 3, 6},
+                            {9, 2, 1, 2},
+                            {27, 2, 1, 4},
+                            {58, 4, 1, 8},
+                            {100, 8, 2, 7},
+                            {64, 16, 1, 8},
+                            {128, 16, 2, 8}})
+      for (int stride : {1, 2}) {
+        const ConvolutionSizes c = image(64, 14, 3, stride, 1, of.channels);
+        INFO(of.channels, " channels, stride ", stride);
+        for (bool gradient : {false, true}) {
+          CHECK(fits_grouped_runs(c, gradient));
+          const GroupedRuns p(c, gradient);
+          CHECK(p.shared_units() <= GroupedRuns::max_block_units);
+          CHECK(p.blocks() <= 132);
+          // Fewer channels where weights and planes for strides need much room.
+          CHECK(p.out_parts >= of.parts);
+          CHECK(p.out_units <= of.units);
+          CHECK(p.out_units * p.out_parts * unit_channels >= of.channels);
+          CHECK(p.in_word_bytes == of.word_bytes);
+        }
+        CHECK(fits_grouped_weight_runs(c));
+        const GroupedWeightRuns w(c);
+        CHECK(w.shared_units() <= GroupedWeightRuns::max_block_units);
+        CHECK(w.blocks() <= 132);
+        CHECK(w.x_parts == of.parts);
+        CHECK(w.y_units == of.units);
+        CHECK(w.workspace_bytes(c) == w.splits * c.weights() * 4);
+      }
+    for (int channels : {11, 18, 72}) {
+      const ConvolutionSizes c = image(2, 9, 3, 2, 1, channels);
+      for (bool gradient : {false, true}) check_runs(c, gradient);
+    }
+    CHECK(!fits_grouped_runs(image(64, 14, 3, 1, 1, 256), false));
+    CHECK(!fits_grouped_weight_runs(image(64, 14, 3, 1, 1, 256)));
+    CHECK(!fits_grouped_runs(image(64, 14, 3, 1, 1, 3), false));  // space to depth takes these
   }
 
   TEST_CASE("groups of a few channels are joined where there are enough of them, and their weights stay as many") {

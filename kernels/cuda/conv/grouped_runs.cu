@@ -17,26 +17,25 @@ namespace {
 using Barriers = StageBarriers<GroupedRuns::max_stages>;
 
 struct GroupsOfBlock {
-  int first, count, split;
+  int first, count, first_unit, split;  // first_unit: of the results that the block makes of a group
 
   __device__ explicit GroupsOfBlock(const GroupedRuns& p) {
     Digits digits{blockIdx.x};
     first = digits.take(p.group_blocks) * p.block_groups;
     count = min(p.block_groups, p.groups - first);
+    first_unit = digits.take(p.out_parts) * p.out_units;
     split = static_cast<int>(digits.rest);
   }
 };
 
-// 8 of a row's weights from channel `first` of a group on, where those of `width` / `joined` channels lie in memory:
-// those of the part-th of the groups that are joined.
+// 8 of a row's `width` weights in memory, from the `first` on; those outside are zeros.
 template <typename T>
-__device__ uint4 weights_of_unit(const T* row, int first, int width, int joined, int part) {
-  if (joined == 1) return *reinterpret_cast<const uint4*>(row + first);
-  const int part_width = width / joined;
-  const auto word = [&](int i) {
-    const int channel = first + 2 * i - part * part_width;
-    return channel >= 0 && channel < part_width ? *reinterpret_cast<const uint32_t*>(row + channel) : 0;
+__device__ uint4 weights_of_unit(const T* row, int first, int width) {
+  if (width % unit_channels == 0 && first >= 0 && first < width) return *reinterpret_cast<const uint4*>(row + first);
+  const auto weight = [&](int at) -> uint32_t {
+    return at >= 0 && at < width ? *reinterpret_cast<const uint16_t*>(row + at) : 0;
   };
+  const auto word = [&](int i) { return weight(first + 2 * i) | weight(first + 2 * i + 1) << 16; };
   return {word(0), word(1), word(2), word(3)};
 }
 
@@ -45,17 +44,19 @@ __device__ uint4 weights_of_unit(const T* row, int first, int width, int joined,
 template <typename T, int out_units, bool gradient>
 __device__ void copy_weights(uint4* weights, const T* w, const GroupedRuns& p, const GroupsOfBlock& mine) {
   constexpr int columns = out_units * unit_channels;
-  const int in_group = p.in_units * unit_channels, terms = 2 * p.pairs;
+  const int terms = 2 * p.pairs;
+  const int rows = gradient ? p.in_channels : p.out_channels, width = gradient ? p.out_channels : p.in_channels;
+  const int joined_rows = rows / p.joined, joined_width = width / p.joined;
   for (int i = static_cast<int>(threadIdx.x); i < mine.count * p.weight_units; i += GroupedRuns::threads) {
     const int n = i % columns, of_column = i / columns, name = p.term_of[of_column % terms];
     const int64_t group = mine.first + of_column / terms;
     uint4 value{0, 0, 0, 0};
     if (name != GroupedRuns::no_term) {
-      const int tap = name / 16, unit = name % 16;
-      const int row = gradient ? unit * unit_channels + n % unit_channels : n, rows = gradient ? in_group : columns;
-      const int width = gradient ? columns : in_group, first = gradient ? n / unit_channels : unit;
-      const T* of_row = w + ((group * rows + row) * p.taps + tap) * (width / p.joined);
-      value = weights_of_unit(of_row, first * unit_channels, width, p.joined, row / (rows / p.joined));
+      const int tap = name / GroupedRuns::name_units, unit = name % GroupedRuns::name_units;
+      const int row = gradient ? unit * unit_channels + n % unit_channels : mine.first_unit * unit_channels + n;
+      const int first = (gradient ? mine.first_unit + n / unit_channels : unit) * unit_channels;
+      const T* of_row = w + ((group * rows + row) * p.taps + tap) * joined_width;
+      if (row < rows) value = weights_of_unit(of_row, first - row / joined_rows * joined_width, joined_width);
     }
     weights[i] = value;
   }
@@ -82,8 +83,8 @@ __device__ void copy_runs(uint4* stages, Barriers& barriers, const void* in, con
   const RunAxis &down = p.runs.axes[0], &across = p.runs.axes[1];
   const int lead[2] = {down.lead, across.lead};
   const PlaneCopies copies(in, p.runs, {down.in, across.in}, {down.in_classes, across.in_classes},
-                           static_cast<unsigned>(p.groups * p.in_units), mine.first * p.in_units,
-                           mine.count * p.in_units, thread, threads);
+                           {p.groups, p.in_channels, p.in_word_bytes, mine.first, mine.count, 0, p.in_units}, thread,
+                           threads);
   const int group = copies.unit() / p.in_units, unit = copies.unit() - group * p.in_units;
   copy_tiles(barriers, mine.split, p.items, p.splits, p.stages, [&](int64_t item, int stage) {
     const unsigned begin = static_cast<unsigned>(item) * static_cast<unsigned>(p.tile);
@@ -98,18 +99,41 @@ __device__ void copy_runs(uint4* stages, Barriers& barriers, const void* in, con
   });
 }
 
-// Writes a warp's 16 positions of one group and class, through shared memory so that whole units go out.
+// Writes words of a warp's 16 positions, of which a thread has one of each unit by turns.
+template <typename Word, int out_units>
+__device__ void write_words(Word* out, const uint4* staged, const uint2* places, int channels, const GroupedRuns& p,
+                            const GroupedRuns::OutClass& of) {
+  constexpr int unit_words = sizeof(uint4) / sizeof(Word), row_words = out_units * unit_words;
+  const int lane = static_cast<int>(threadIdx.x) % warp_threads;
+  const int words = channels * 2 / static_cast<int>(sizeof(Word));
+  const unsigned of_class = static_cast<unsigned>(of.of[0] * p.runs.axes[1].out + of.of[1]);
+  const unsigned pixel_words =
+      static_cast<unsigned>(p.groups) * static_cast<unsigned>(p.out_channels * 2 / static_cast<int>(sizeof(Word)));
+#pragma unroll 4
+  for (int first_piece = 0; first_piece < 16 * row_words; first_piece += warp_threads) {
+    const int piece = first_piece + lane, in_warp = min(piece / row_words, 15), n = piece - in_warp * row_words;
+    const uint2 place = places[in_warp];
+    if (n < words && of.of[0] < static_cast<int>(place.y >> 8) && of.of[1] < static_cast<int>(place.y & 0xff))
+      __stwb(out + (place.x + of_class) * pixel_words + n,
+             reinterpret_cast<const Word*>(staged + in_warp * odd_units(out_units))[n]);
+  }
+}
+
+// Writes a warp's 16 positions of one group and class, through shared memory so that long pieces go out. `channels` of
+// the units are there.
 template <typename T, int out_units>
-__device__ void write_run(uint4* out, uint4* staged, const uint2* places, const float (&sums)[out_units][4],
-                          const T* bias, const GroupedRuns& p, const GroupedRuns::OutClass& of) {
+__device__ void write_run(T* out, uint4* staged, const uint2* places, const float (&sums)[out_units][4], const T* bias,
+                          int channels, const GroupedRuns& p, const GroupedRuns::OutClass& of) {
   const int lane = static_cast<int>(threadIdx.x) % warp_threads;
   uint32_t words[out_units][2];
 #pragma unroll
   for (int n = 0; n < out_units; ++n) {
     float added[2] = {};
     if (bias) {
-      const T* of_unit = bias + n * unit_channels + lane % 4 * 2;
-      added[0] = widen(of_unit[0]), added[1] = widen(of_unit[1]);
+      const int channel = n * unit_channels + lane % 4 * 2;
+#pragma unroll
+      for (int k = 0; k < 2; ++k)
+        if (channel + k < channels) added[k] = widen(bias[channel + k]);
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half)
@@ -123,15 +147,12 @@ __device__ void write_run(uint4* out, uint4* staged, const uint2* places, const 
   if constexpr (out_units % 2 != 0)
     store_two_matrices(row + out_units - 1, words[out_units - 1][0], words[out_units - 1][1]);
   __syncwarp();
-  const unsigned of_class = static_cast<unsigned>(of.of[0] * p.runs.axes[1].out + of.of[1]);
-  const auto pixel_units = static_cast<unsigned>(p.groups * out_units);
-#pragma unroll
-  for (int first_piece = 0; first_piece < 16 * out_units; first_piece += warp_threads) {
-    const int piece = first_piece + lane, in_warp = min(piece / out_units, 15), n = piece - in_warp * out_units;
-    const uint2 place = places[in_warp];
-    if (piece < 16 * out_units && of.of[0] < static_cast<int>(place.y >> 8) &&
-        of.of[1] < static_cast<int>(place.y & 0xff))
-      __stwb(out + (place.x + of_class) * pixel_units + n, staged[in_warp * odd_units(out_units) + n]);
+  switch (p.out_word_bytes) {
+    case 16: return write_words<uint4, out_units>(reinterpret_cast<uint4*>(out), staged, places, channels, p, of);
+    case 8: return write_words<uint2, out_units>(reinterpret_cast<uint2*>(out), staged, places, channels, p, of);
+    case 4: return write_words<unsigned, out_units>(reinterpret_cast<unsigned*>(out), staged, places, channels, p, of);
+    default:
+      write_words<unsigned short, out_units>(reinterpret_cast<unsigned short*>(out), staged, places, channels, p, of);
   }
 }
 
@@ -164,10 +185,9 @@ __device__ void multiply_runs(T* out, const T* bias, uint4* stages, const uint4*
       commit_products();
       wait_for_products<0>();
       settle(sums);
-      const int first_unit = (mine.first + group) * out_units;
-      write_run<T, out_units>(reinterpret_cast<uint4*>(out) + first_unit, staged,
-                              places + run * GroupedRuns::run_rows + warp % 4 * 16, sums,
-                              bias ? bias + first_unit * unit_channels : nullptr, p, of);
+      const int in_group = mine.first_unit * unit_channels, first = (mine.first + group) * p.out_channels + in_group;
+      write_run<T, out_units>(out + first, staged, places + run * GroupedRuns::run_rows + warp % 4 * 16, sums,
+                              bias ? bias + first : nullptr, min(p.out_channels - in_group, columns), p, of);
     }
     arrive_as_warp_at(&barriers.empty[at.stage]);
   }

@@ -16,7 +16,7 @@ namespace plimsoll::cuda {
 struct GroupedRuns {
   static constexpr int warpgroups = 4, copying_warps = 4, threads = 128 * warpgroups + 32 * copying_warps;
   static constexpr int run_rows = 64;  // positions of one product
-  static constexpr int max_stages = 4, max_pairs = 256, no_term = 0xffff;
+  static constexpr int min_stages = 2, max_stages = 4, max_pairs = 256, name_units = 32, no_term = 0xffff;
   static constexpr int64_t max_block_units = 14'400;  // 230,400 bytes: one block a multiprocessor of Hopper
 
   struct OutClass {
@@ -24,31 +24,41 @@ struct GroupedRuns {
   };
 
   ImageRuns runs;
-  int in_units, out_units, taps, groups, joined;  // units of channels of a group
+  int in_channels, out_channels, taps, groups, joined;  // channels of a group
+  int in_word_bytes, out_word_bytes;
+  int in_units, out_parts, out_units;  // units of channels of a group; blocks make one of several parts of the results
   int block_groups, group_blocks, tile, stages;
   int classes = 0, pairs = 0;  // of out pixels; of units of terms, of all classes
   int group_units = 0, stage_units = 0, weight_units = 0;
   int64_t items = 0, splits = 0;
   OutClass out_classes[ImageRuns::max_planes];
   uint32_t pair_at[max_pairs];  // the first unit of a pair's first term, and 16 bits higher the distance of its second
-  uint16_t term_of[2 * max_pairs];  // tap * 16 + unit of channels, or none: a weight of zero
+  uint16_t term_of[2 * max_pairs];  // tap * name_units + unit of channels, or none: a weight of zero
 
   GroupedRuns(const ConvolutionSizes& c, bool gradient) : GroupedRuns(JoinedGroups(c), gradient) {}
   GroupedRuns(const JoinedGroups& of, bool gradient)
       : runs(of.sizes, gradient),
-        in_units((gradient ? of.sizes.y_channels : of.sizes.x_channels) / unit_channels),
-        out_units((gradient ? of.sizes.x_channels : of.sizes.y_channels) / unit_channels),
+        in_channels(gradient ? of.sizes.y_channels : of.sizes.x_channels),
+        out_channels(gradient ? of.sizes.x_channels : of.sizes.y_channels),
         taps(of.sizes.taps()),
         groups(of.sizes.groups),
-        joined(of.count) {
-    const ConvolutionSizes& c = of.sizes;
-    const int most_groups = groups_beside(groups, std::max(in_units, out_units));
-    if (choose_tile(c, gradient, most_groups)) return;
-    if (most_groups > 1 && choose_tile(c, gradient, 1)) return;
-    divide(c, gradient, 1, min_tile);
+        joined(of.count),
+        in_word_bytes(word_bytes_of(in_channels)),
+        out_word_bytes(word_bytes_of(out_channels)),
+        in_units(static_cast<int>(divide_up(in_channels, unit_channels))) {
+    const auto units = static_cast<int>(divide_up(out_channels, unit_channels));
+    // As many parts as let the weights of one and two stages fit.
+    for (out_units = static_cast<int>(divide_up(units, divide_up(units, max_unit_tiles)));; --out_units) {
+      out_parts = static_cast<int>(divide_up(units, out_units));
+      const int most_groups = groups_beside(groups, std::max(in_units, out_units));
+      if (choose_tile(of.sizes, gradient, most_groups)) return;
+      if (most_groups > 1 && choose_tile(of.sizes, gradient, 1)) return;
+      divide(of.sizes, gradient, 1, min_tile);
+      if (stages >= min_stages || out_units == 1) return;
+    }
   }
 
-  int64_t blocks() const { return splits * group_blocks; }
+  int64_t blocks() const { return splits * group_blocks * out_parts; }
   int64_t shared_units() const { return fixed_units() + int64_t{stages} * stage_units; }
   // Where the results of a tile's positions go, behind the tile's planes.
   constexpr int places_at() const { return block_groups * group_units; }
@@ -57,7 +67,7 @@ struct GroupedRuns {
   // the columns of a group.
   double whole_products() const {
     const double rows_share = (run_rows + out_units * unit_channels) / (2.0 * run_rows);
-    return static_cast<double>(items * (tile / run_rows) * groups * pairs) * rows_share;
+    return static_cast<double>(items * (tile / run_rows) * groups * out_parts * pairs) * rows_share;
   }
 
  private:
@@ -105,7 +115,7 @@ struct GroupedRuns {
     weight_units = 2 * pairs * out_units * unit_channels;
     stages = static_cast<int>(std::clamp<int64_t>((max_block_units - fixed_units()) / stage_units, 0, max_stages));
     items = divide_up(runs.batch * runs.image_positions, tile);
-    splits = std::clamp<int64_t>(wanted_blocks / group_blocks, 1, std::max<int64_t>(items, 1));
+    splits = std::clamp<int64_t>(wanted_blocks / (group_blocks * out_parts), 1, std::max<int64_t>(items, 1));
     splits = divide_up(items, std::max<int64_t>(1, divide_up(items, splits)));
   }
   // Of every class of out pixels, by unit of channels, then by tap; false where they are too many.
@@ -120,7 +130,7 @@ struct GroupedRuns {
           const RunTap of_row = RunAxis::tap(c, gradient, 0, tap / c.kernel[1]);
           const RunTap of_column = RunAxis::tap(c, gradient, 1, tap % c.kernel[1]);
           if (of_row.out_class != down || of_column.out_class != across) continue;
-          if (!add_term(terms++, runs.unit_of(of_row, of_column, unit), tap * 16 + unit)) return false;
+          if (!add_term(terms++, runs.unit_of(of_row, of_column, unit), tap * name_units + unit)) return false;
         }
         // A class that no tap reaches is a product with zeros.
         if (terms == 0 && !add_term(0, 0, no_term)) return false;
@@ -148,14 +158,14 @@ struct GroupedRuns {
   }
 };
 
-// 16-bit floats in groups of up to 64 channels, or of few that are joined.
+// 16-bit floats in groups of whole units of channels, or of few that are joined; or without groups any channels but a
+// few.
 inline bool fits_grouped_runs(const ConvolutionSizes& of_tensors, bool gradient) {
   const JoinedGroups joined(of_tensors);
   const ConvolutionSizes& c = joined.sizes;
-  if (!fits_joined_tiles(joined) || std::max(c.x_channels, c.y_channels) > max_unit_tiles * unit_channels) return false;
-  if (!has_short_distances(c)) return false;
+  if (!fits_runs_of_channels(joined)) return false;
   const GroupedRuns p(joined, gradient);
-  return p.stages >= 2 && fits_in_counts(c, p.runs) && p.blocks() < (int64_t{1} << 31);
+  return p.stages >= GroupedRuns::min_stages && fits_in_counts(c, p.runs) && p.blocks() < (int64_t{1} << 31);
 }
 
 }  // namespace plimsoll::cuda

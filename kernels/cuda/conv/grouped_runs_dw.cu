@@ -16,13 +16,15 @@ namespace {
 using Barriers = StageBarriers<GroupedWeightRuns::max_stages>;
 
 struct WorkOfBlock {
-  int first_group, groups, first_tap, split;
+  int first_group, groups, first_tap, x_unit, y_unit, split;
 
   __device__ explicit WorkOfBlock(const GroupedWeightRuns& p) {
     Digits digits{blockIdx.x};
     first_group = digits.take(p.group_blocks) * p.block_groups;
     groups = min(p.block_groups, p.groups - first_group);
     first_tap = digits.take(p.tap_parts) * GroupedWeightRuns::block_taps;
+    x_unit = digits.take(p.x_parts) * p.x_units;
+    y_unit = digits.take(p.y_parts) * p.y_units;
     split = static_cast<int>(digits.rest);
   }
 };
@@ -33,11 +35,12 @@ __device__ void copy_operands(uint4* stages, Barriers& barriers, const void* x, 
   const int thread = static_cast<int>(threadIdx.x) - (GroupedWeightRuns::threads - threads);
   const RunAxis &down = p.runs.axes[0], &across = p.runs.axes[1];
   const int no_class[2] = {0, 0}, of_y[2] = {down.out, across.out}, lead[2] = {down.lead, across.lead};
-  const PlaneCopies dy_copies(dy, p.runs, {down.out, across.out}, {1, 1}, static_cast<unsigned>(p.groups * p.y_units),
-                              mine.first_group * p.y_units, mine.groups * p.y_units, thread, threads);
-  const PlaneCopies x_copies(x, p.runs, {down.in, across.in}, {down.in_classes, across.in_classes},
-                             static_cast<unsigned>(p.groups * p.x_units), mine.first_group * p.x_units,
-                             mine.groups * p.x_units, thread, threads);
+  const PlaneCopies dy_copies(
+      dy, p.runs, {down.out, across.out}, {1, 1},
+      {p.groups, p.y_channels, p.y_word_bytes, mine.first_group, mine.groups, mine.y_unit, p.y_units}, thread, threads);
+  const PlaneCopies x_copies(
+      x, p.runs, {down.in, across.in}, {down.in_classes, across.in_classes},
+      {p.groups, p.x_channels, p.x_word_bytes, mine.first_group, mine.groups, mine.x_unit, p.x_units}, thread, threads);
   copy_tiles(barriers, mine.split, p.items, p.splits, p.stages, [&](int64_t item, int stage) {
     const unsigned begin = static_cast<unsigned>(item) * static_cast<unsigned>(p.tile);
     uint4* to = stages + stage * p.stage_units;
@@ -56,19 +59,27 @@ template <int columns_of_x>
 __device__ void write_part(float* partial, const float (&sums)[columns_of_x][4], int tap, const GroupedWeightRuns& p,
                            const WorkOfBlock& mine) {
   const int lane = static_cast<int>(threadIdx.x) % warp_threads, warp = static_cast<int>(threadIdx.x) / warp_threads;
-  const int y_channels = p.y_units * unit_channels, x_channels = p.x_units * unit_channels;
+  const int group_rows = p.y_units * unit_channels, group_columns = p.x_units * unit_channels;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int row = warp % 4 * 16 + half * 8 + lane / 4, group = row / y_channels;
-    if (group >= mine.groups) continue;
+    const int row = warp % 4 * 16 + half * 8 + lane / 4, group = row / group_rows;
+    const int channel = mine.y_unit * unit_channels + row - group * group_rows;
+    if (group >= mine.groups || channel >= p.y_channels) continue;
     // Of groups that are joined, those of one of them.
-    const int width = x_channels / p.joined, part = row % y_channels / (y_channels / p.joined);
-    const int first = group * x_channels + part * width;
-    float* to = partial + ((int64_t{mine.first_group} * y_channels + row) * p.taps + tap) * width;
+    const int width = p.x_channels / p.joined, part = channel / (p.y_channels / p.joined);
+    const int first = group * group_columns + part * width - mine.x_unit * unit_channels;
+    float* to = partial + ((int64_t{mine.first_group + group} * p.y_channels + channel) * p.taps + tap) * width;
 #pragma unroll
-    for (int n = 0; n < columns_of_x; ++n)
-      if (const int column = n * unit_channels + lane % 4 * 2 - first; column >= 0 && column < width)
+    for (int n = 0; n < columns_of_x; ++n) {
+      const int column = n * unit_channels + lane % 4 * 2 - first;
+      if (column < 0 || column >= width) continue;
+      if (width % 2 == 0) {
         *reinterpret_cast<float2*>(to + column) = {sums[n][2 * half], sums[n][2 * half + 1]};
+      } else {
+        to[column] = sums[n][2 * half];
+        if (column + 1 < width) to[column + 1] = sums[n][2 * half + 1];
+      }
+    }
   }
 }
 

@@ -135,14 +135,17 @@ inline bool has_short_distances(const ConvolutionSizes& c) {
   return true;
 }
 
-// Positions of all images and units of tensors are counted in 32 bits.
+// The longest piece of memory, up to a unit, of which pixels of groups of so many 16-bit floats are made.
+constexpr int word_bytes_of(int channels) { return 2 * std::gcd(unit_channels, channels); }
+
+// Positions of all images and words of tensors are counted in 32 bits.
 inline bool fits_in_counts(const ConvolutionSizes& c, const ImageRuns& runs) {
-  const int64_t x_units = c.batch * c.x[0] * c.x[1] * c.groups * (c.x_channels / unit_channels);
-  const int64_t y_units = c.batch * c.y[0] * c.y[1] * c.groups * (c.y_channels / unit_channels);
+  const int64_t x_words = c.batch * c.x[0] * c.x[1] * c.groups * c.x_channels * 2 / word_bytes_of(c.x_channels);
+  const int64_t y_words = c.batch * c.y[0] * c.y[1] * c.groups * c.y_channels * 2 / word_bytes_of(c.y_channels);
   int64_t behind = 0;
   for (int i = 0; i < runs.classes; ++i)
     behind = std::max<int64_t>(behind, runs.planes[i].first + runs.planes[i].positions);
-  return runs.batch * runs.image_positions + behind < int64_t{1} << 31 && std::max(x_units, y_units) < int64_t{1} << 32;
+  return runs.batch * runs.image_positions + behind < int64_t{1} << 31 && std::max(x_words, y_words) < int64_t{1} << 32;
 }
 
 }  // namespace plimsoll::cuda

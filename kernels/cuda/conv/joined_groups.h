@@ -20,11 +20,15 @@ struct JoinedGroups {
   }
 };
 
-// fits_grouped_tiles of joined groups, which may be a single one.
-inline bool fits_joined_tiles(const JoinedGroups& joined) {
-  ConvolutionSizes c = joined.sizes;
-  c.groups *= joined.count;
-  return fits_grouped_tiles(c);
+// What runs of channels take: groups of whole units, or any channels but fewer than a unit without groups.
+inline bool fits_runs_of_channels(const JoinedGroups& joined) {
+  constexpr int max_channels = 31 * unit_channels, max_taps = 1024;
+  constexpr int64_t most = int64_t{1} << 30;
+  const ConvolutionSizes& c = joined.sizes;
+  const bool has_whole_units = c.x_channels % unit_channels == 0 && c.y_channels % unit_channels == 0;
+  const bool has_units = std::min(c.x_channels, c.y_channels) >= unit_channels;
+  return (has_whole_units || (c.groups == 1 && has_units)) && std::max(c.x_channels, c.y_channels) <= max_channels &&
+         c.taps() <= max_taps && c.weights() < most && c.batch < most && has_short_distances(c);
 }
 
 }  // namespace plimsoll::cuda

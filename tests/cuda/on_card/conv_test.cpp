@@ -174,6 +174,22 @@ std::vector<ConvCase> dense_cases() {
   };
 }
 
+// Pixels that are no whole words of 16 bytes, and results in several parts.
+std::vector<ConvCase> odd_cases() {
+  return {
+      {"3 x 3 of 18 channels", {3, 29, 31, 18}, {18, 3, 3, 18}, 1, {1, 1}, {1, 1, 1, 1}, {1, 1}, true},
+      {"3 x 3 of 36 channels", {5, 15, 14, 36}, {36, 3, 3, 36}, 1, {1, 1}, {1, 1, 1, 1}, {1, 1}},
+      {"3 x 3, 18 to 72, stride 2", {3, 28, 27, 18}, {72, 3, 3, 18}, 1, {2, 2}, {1, 1, 1, 1}, {1, 1}, true},
+      {"3 x 3, 36 to 144, stride 2", {9, 14, 14, 36}, {144, 3, 3, 36}, 1, {2, 2}, {1, 1, 1, 1}, {1, 1}},
+      {"3 x 3 of 144 channels", {6, 7, 7, 144}, {144, 3, 3, 144}, 1, {1, 1}, {1, 1, 1, 1}, {1, 1}, true},
+      {"1 x 1, 58 to 18", {4, 13, 17, 58}, {18, 1, 1, 58}, 1, {1, 1}, {0, 0, 0, 0}, {1, 1}, true},
+      {"1 x 1, 61 to 90", {3, 11, 12, 61}, {90, 1, 1, 61}, 1, {1, 1}, {0, 0, 0, 0}, {1, 1}, true},
+      {"3 x 3, 27 to 9, pads of one side", {2, 19, 18, 27}, {9, 3, 3, 27}, 1, {1, 1}, {0, 2, 1, 0}, {1, 1}, true},
+      {"5 x 5, 20 to 100, dilation 2", {2, 17, 16, 20}, {100, 5, 5, 20}, 1, {1, 1}, {4, 4, 4, 4}, {2, 2}},
+      {"a line of 3 taps of 44 channels", {2, 301, 44}, {52, 3, 44}, 1, {1}, {1, 1}, {1}, true},
+  };
+}
+
 // By the kernels of our own alone, which for dx know no strides.
 void check_dense(const ConvCase& c, DType dtype) {
   Attrs attrs = attrs_of(c);
@@ -216,6 +232,9 @@ TEST_CASE("convolutions in groups agree with the reference across tiles, and giv
 TEST_CASE("convolutions without groups agree with the reference across tiles, and give the same bits twice") {
   for (const ConvCase& c : dense_cases()) SUBCASE(c.name) {
       for (DType dtype : {DType::BF16, DType::F16}) check_dense(c, dtype);
+    }
+  for (const ConvCase& c : odd_cases()) SUBCASE(c.name) {
+      for (DType dtype : {DType::BF16, DType::F16}) check_conv(c, dtype);
     }
 }
 
