@@ -1,6 +1,7 @@
 #include "runtime/kernels/attention.h"
 
 #include "ir/support/philox.h"
+#include "kernels/cuda/attention/few_rows_sizes.h"
 #include "kernels/cuda/attention/mask_grad_sizes.h"
 #include "kernels/cuda/attention/one_pass_sizes.h"
 #include "kernels/cuda/attention/sinks_grad_sizes.h"
@@ -135,6 +136,14 @@ struct WindowTimes {
   int64_t row_tensors, column_tensors;
 };
 
+// What few rows take on an H200: a share of a copy's speed, or so long for a head, with its products beside other work.
+struct FewRowsTimes {
+  double head_us, us_per_mega;  // the second for 2^20 elements of pairs of rows and columns
+  double alone, odd;  // as often where a block is alone on a multiprocessor; where elements are copied one by one
+  int64_t row_tensors, column_tensors;
+};
+constexpr FewRowsTimes few_rows_times{5.7, 9.4, 1, 1.5, 2, 2}, few_rows_grad_times{10, 15.7, 1.32, 1, 3, 4};
+
 // By kernel: for any card, for warpgroups (heads of more than 32 elements on Hopper), and for small windows.
 struct AttentionTimes {
   MmaTimes any, warpgroups;
@@ -192,6 +201,37 @@ double windows_us(const OpCall& call, const WindowTimes& times, const DeviceDesc
   return bytes / (times.of_copy * device.memory_gb_per_s * 1e3) + device.launch_us + device.kernel_us;
 }
 
+template <size_t mask>
+bool accepts_few_rows(const OpCall& call, llvm::ArrayRef<Type> results) {
+  const AttentionSizes n(call);
+  return accepts_mma<mask>(call, results) && cuda::are_few_rows(n.rows, n.columns, n.depth, n.value_depth) &&
+         (mask == attention_mask || n.heads == n.kv_heads);
+}
+
+// Heads follow one another on as many places as blocks find.
+template <const FewRowsTimes& times, size_t mask>
+double few_rows_us(const OpCall& call, const DeviceDescription& device) {
+  constexpr double of_copy = 0.62, forms_us = 4, mega = 1 << 20;
+  constexpr int64_t shared_bytes = 227 << 10, of_block = 2 << 10, most_blocks = 2, places_per_word = 4;
+  if (device.memory_gb_per_s <= 0) return 0;
+  const AttentionSizes n(call);
+  const cuda::FewRows tile(n.rows, n.columns, n.depth);
+  const int64_t bytes_of_head = (mask == attention_mask ? tile.forward_bytes() : tile.gradient_bytes()) + of_block;
+  const int64_t blocks = std::min(shared_bytes / bytes_of_head, most_blocks), heads = n.batch * n.heads;
+  const int64_t turns = tiles(heads, blocks * std::max(device.multiprocessors, 1));
+  const bool has_forms = call.has(mask) || call.has(mask + attention_slopes) || call.has(mask + attention_segments) ||
+                         call.attrs.get_int("window") > 0 || call.attrs.get_float("softcap") > 0 ||
+                         call.attrs.get_float("dropout") > 0;
+  const double head_us =
+      (times.head_us + times.us_per_mega * tile.depth * tile.rows * tile.columns / mega + (has_forms ? forms_us : 0)) *
+      (blocks == 1 ? times.alone : 1) * (n.depth % places_per_word != 0 ? times.odd : 1);
+  const auto bytes =
+      static_cast<double>(heads * n.depth * (times.row_tensors * n.rows + times.column_tensors * n.columns) *
+                          dtype_bytes(call.operand(0).dtype));
+  return std::max(bytes / (of_copy * device.memory_gb_per_s * 1e3), static_cast<double>(turns) * head_us) +
+         device.launch_us + device.kernel_us;
+}
+
 double padded_depth(const AttentionSizes& n) {
   const int64_t widest = std::max(n.depth, n.value_depth);
   return widest <= 32 ? 32 : widest <= 64 ? 64 : widest <= 128 ? 128 : 256;
@@ -213,6 +253,28 @@ double pair_ps(const OpCall& call, const MmaTimes& times) {
   return ps;
 }
 
+// Rows of heads that end within a 16-byte word come to shared memory element by element: what that takes on an H200, by
+// the elements of the tiles' rows. Forward a block brings a tile of q and all of k and v; of the two or three launches
+// backward each brings two tiles and all of two others.
+template <size_t mask>
+double odd_rows_us(const OpCall& call, const DeviceDescription& device) {
+  constexpr double forward_ps[] = {5.8, 11.7, 11}, backward_ps[] = {7.6, 9.7, 18};  // by the depth
+  constexpr double causal_share = 0.8;
+  constexpr int64_t tile = 64;
+  const AttentionSizes n(call);
+  if (n.depth % 8 == 0 && n.value_depth % 8 == 0) return 0;
+  const double depth = padded_depth(n);
+  const size_t of_depth = depth <= 64 ? 0 : depth <= 128 ? 1 : 2;
+  const int64_t row_tiles = tiles(n.rows, tile), column_tiles = tiles(n.columns, tile);
+  const int64_t rows = mask == attention_mask ? row_tiles * tile * (1 + 2 * column_tiles)
+                                              : row_tiles * tile * (2 + 2 * column_tiles) +
+                                                    (depth > 128 ? 2 : 1) * column_tiles * tile * (2 + 2 * row_tiles);
+  const double ps = mask == attention_mask ? forward_ps[of_depth] : backward_ps[of_depth];
+  return static_cast<double>(n.batch * n.heads * rows) * depth * ps * 1e-6 *
+         (call.attrs.get_int("causal") ? causal_share : 1) * measured_multiprocessors /
+         std::max(device.multiprocessors, 1);
+}
+
 template <size_t mask>
 double pairs_us(const OpCall& call, const MmaTimes& times, const DeviceDescription& device) {
   const double tflops = device.matmul_tflops_for(call.operand(0).dtype);
@@ -231,7 +293,7 @@ double pairs_us(const OpCall& call, const MmaTimes& times, const DeviceDescripti
   const auto window = static_cast<double>(call.attrs.get_int("window"));
   const double met = window > 0 ? std::min(all, rows * ((causal ? 1 : 2) * window + times.own_rows + 64)) : all;
   return blocks * times.block_ns * 1e-3 * measured_multiprocessors / std::max(device.multiprocessors, 1) +
-         heads * met * pair_ps<mask>(call, times) * 1e-6 * measured_tflops / tflops +
+         heads * met * pair_ps<mask>(call, times) * 1e-6 * measured_tflops / tflops + odd_rows_us<mask>(call, device) +
          (times.launches > 1 ? y_and_dy_us(call, device) : 0) +
          static_cast<double>(times.launches) * (device.launch_us + device.kernel_us);
 }
@@ -473,6 +535,16 @@ constexpr CudaCandidate candidates[] = {
      .accepts = accepts_one_pass,
      .workspace_bytes = one_pass_workspace,
      .predicted_us = one_pass_us,
+     .capability = 90},
+    {.op = op_attention,
+     .name = "few_rows",
+     .accepts = accepts_few_rows<attention_mask>,
+     .predicted_us = few_rows_us<few_rows_times, attention_mask>,
+     .capability = 90},
+    {.op = op_attention_grad,
+     .name = "few_rows",
+     .accepts = accepts_few_rows<attention_grad_mask>,
+     .predicted_us = few_rows_us<few_rows_grad_times, attention_grad_mask>,
      .capability = 90},
     {op_attention_grad, "cudnn", accepts_cudnn<attention_grad_mask>, cudnn_grad_workspace, /*any_order=*/true},
     {op_attention_grad, "cudnn_ordered", accepts_cudnn<attention_grad_mask>, cudnn_ordered_grad_workspace},

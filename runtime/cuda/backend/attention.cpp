@@ -1,4 +1,5 @@
 #include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/attention/few_rows.h"
 #include "kernels/cuda/attention/rotary.h"
 #include "kernels/cuda/attention/whole_heads.h"
 #include "runtime/cuda/backend/cudnn_attention.h"
@@ -87,6 +88,10 @@ Status launch_attention_mma(const CudaCall& k) {
   return launched(k, cuda::attention_mma(shape_for_mma(k, attention_mask, next_rows), call, k.stream));
 }
 
+Status launch_attention_few_rows(const CudaCall& k) {
+  return launched(k, cuda::attention_few_rows(shape_of(k, attention_mask), call_of(k), k.stream));
+}
+
 // dq, dk and dv stand from result `first` on.
 cuda::AttentionGradCall grad_call_of(const CudaCall& k, size_t first = 0) {
   const AttentionSizes n(k.call);
@@ -115,6 +120,10 @@ Status launch_attention_grad_mma(const CudaCall& k) {
 
 Status launch_attention_grad_whole_heads(const CudaCall& k) {
   return launched(k, cuda::attention_grad_whole_heads(shape_of(k, attention_grad_mask), grad_call_of(k), k.stream));
+}
+
+Status launch_attention_grad_few_rows(const CudaCall& k) {
+  return launched(k, cuda::attention_grad_few_rows(shape_of(k, attention_grad_mask), grad_call_of(k), k.stream));
 }
 
 // Lays out the workspace from `scratch` on.
@@ -250,6 +259,8 @@ constexpr CudaLauncher launchers[] = {
     {op_attention, "cudnn", launch_cudnn_attention, prepare_cudnn_attention},
     {op_attention_grad, "cudnn", launch_cudnn_attention_grad, prepare_cudnn_attention_grad},
     {op_attention_grad, "cudnn_ordered", launch_cudnn_attention_grad, prepare_cudnn_attention_grad_ordered},
+    {op_attention, "few_rows", launch_attention_few_rows},
+    {op_attention_grad, "few_rows", launch_attention_grad_few_rows},
     {op_attention, "mma", launch_attention_mma},
     {op_attention_grad, "whole_heads", launch_attention_grad_whole_heads},
     {op_attention_grad, "one_pass", launch_attention_grad_one_pass},

@@ -55,6 +55,19 @@ std::vector<AttentionCase> attention_cases() {
       {"short heads", 200, 50, 50, 3, 3, 64, 64, false, 0, absent(), true},
       {"short heads, causal, padding", 3, 64, 64, 4, 4, 64, 64, true, 0, bools({3, 1, 1, 64})},
       {"short heads, few rows, window", 3, 17, 61, 4, 4, 40, 40, false, 0, absent(), false, 9},
+      {"few rows of 8-byte words", 5, 48, 48, 3, 3, 196, 196},
+      {"few rows, packed, dropped", 3, 64, 64, 3, 3, 252, 252, false, 0.2, absent(), true},
+      {"few rows of any elements, causal, in f16", 3, 49, 49, 3, 3, 225, 225, true, 0, absent(), false, 0, 0, false,
+       false, 0, DType::F16},
+      {"few rows, whole words, grouped", 3, 17, 61, 4, 2, 256, 256},
+      {"few rows, padding, dropped", 3, 33, 50, 2, 2, 160, 160, false, 0.1, bools({3, 1, 1, 50})},
+      {"few rows, a sample that is closed whole by numbers", 2, 30, 64, 2, 2, 136, 136, false, 0,
+       open_between(64, {{0, 0}, {7, 9}}, far_below)},
+      {"few rows, bias per head, window, slopes", 2, 60, 60, 2, 2, 132, 132, false, 0, fixed(normal({1, 2, 60, 60})),
+       false, 20, 0, true},
+      {"few rows, capped, sinks, causal", 2, 50, 50, 2, 2, 200, 200, true, 0, absent(), false, 0, 2, false, true},
+      {"few rows of short heads", 3, 40, 56, 3, 3, 36, 36},
+      {"few rows of an odd head, one row", 3, 1, 64, 2, 2, 13, 13},
       {"padding, dropped", 3, 128, 128, 2, 2, 64, 64, false, 0.1, bools({3, 1, 1, 128})},
       {"padding, odd lengths", 2, 70, 130, 2, 2, 64, 64, false, 0, bools({2, 1, 1, 130})},
       {"causal and padding", 2, 130, 130, 4, 1, 128, 128, true, 0, bools({2, 1, 1, 130})},
@@ -624,6 +637,18 @@ TEST_CASE("the gradient of attention has the same bits every time") {
       llvm::append_range(operands, masks_of(c));
       check_bits(KernelCase("attention_grad", attrs_of(c), operands, 5));
     }
+}
+
+TEST_CASE("the gradient of attention of few rows has the same bits every time") {
+  for (int64_t depth : {196, 225, 256}) {
+    CAPTURE(depth);
+    const AttentionCase c{"many heads of few rows", 64, 48, 48, 8, 8, depth, depth};
+    std::vector<SampleOperand> operands = inputs_of(c);
+    const SampleOperand y = normal({c.batch, c.rows, c.heads * c.depth}, DType::BF16);
+    operands.insert(operands.end(), {y, normal({c.batch, c.heads, c.rows}), y});
+    llvm::append_range(operands, masks_of(c));
+    check_bits(KernelCase("attention_grad", attrs_of(c), operands, 5));
+  }
 }
 
 TEST_CASE("the gradient of attention of whole heads has the same bits every time") {
