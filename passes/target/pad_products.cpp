@@ -1,6 +1,7 @@
 #include "ir/support/align.h"
 #include "passes/pass/pass.h"
 #include "passes/rewrite/match.h"
+#include "passes/target/pad_heads.h"
 #include "passes/target/padding.h"
 
 #include <utility>
@@ -9,7 +10,7 @@
 // Matrix products of 16-bit operands whose rows begin at 16-byte borders are three to four times as fast as others.
 // Rows of 196 tokens or 650 features get padding behind their end, where that takes less time than the copies that it
 // needs (passes/target/padding.h). The copies of parameters are made in each step, so parameters, their gradients and
-// saved files are as they were.
+// saved files are as they were. Heads of attention get padding, too (passes/target/pad_heads.h).
 
 namespace plimsoll {
 namespace {
@@ -160,7 +161,7 @@ std::string description(int64_t size, int64_t multiple, int64_t products) {
 Result<bool> run(Graph& graph, PassContext& context) {
   const PaddingCosts costs{context.number("multiple"), context.number("kernel-bytes")};
   std::set<DimOfValue> seen;
-  bool changed = false;
+  bool changed = pad_heads(graph, context, costs.multiple, context.number("few-rows"));
   for (bool again = true; std::exchange(again, false);)
     for (NodeId id : graph.order()) {
       if (graph.node(id).erased) continue;
@@ -184,13 +185,16 @@ Result<bool> run(Graph& graph, PassContext& context) {
 
 constexpr PassOption pass_options[] = {
     {"multiple", 8, "rows of products of 16-bit operands are padded to a multiple of this many elements", 2},
-    {"kernel-bytes", 10'000'000, "bytes that memory moves in the time that a kernel takes beside its work"}};
+    {"kernel-bytes", 10'000'000, "bytes that memory moves in the time that a kernel takes beside its work"},
+    {"few-rows", 64, "heads of attention of no more rows and columns stay as they are", 0}};
 
 }  // namespace
 
 constinit const PassInfo pass_pad_products{
     .name = "pad-products",
-    .summary = "pad the rows of matrix products of 16-bit operands to 16-byte borders where that is worth its copies",
+    .summary =
+        "pad the rows of matrix products of 16-bit operands to 16-byte borders where that is worth its copies, and the "
+        "heads of 16-bit attention",
     .stage = Stage::Forward,
     .options = pass_options,
     .run = run,
