@@ -2,7 +2,7 @@
 
 // Launches products whose results go through a function: chooses the tile by the depth and by how operands lie.
 
-#include "kernels/cuda/matmul/finished_product.cuh"
+#include "kernels/cuda/matmul/halved_product.cuh"
 #include "kernels/scalar.h"
 
 #include <algorithm>
@@ -58,10 +58,18 @@ cudaError_t launch_tiles(const FinishedCall& call, cudaStream_t stream) {
 
 template <typename T, typename F>
 cudaError_t launch_finished(const FinishedCall& call, cudaStream_t stream) {
-  constexpr int64_t long_depth = 2048;
-  if (call.depth >= long_depth)
-    return call.right_is_transposed ? launch_tiles<T, F, FinishedTile<false, 2>>(call, stream)
-                                    : launch_tiles<T, F, FinishedTile<true, 2>>(call, stream);
+  if constexpr (F::reads_kept) {
+    constexpr int64_t long_depth = 2048;
+    if (call.depth >= long_depth)
+      return call.right_is_transposed ? launch_tiles<T, F, FinishedTile<false, 2>>(call, stream)
+                                      : launch_tiles<T, F, FinishedTile<true, 2>>(call, stream);
+  } else {
+    // Shorter sums wait to be finished, and halves are finished somewhat slower than whole tiles.
+    constexpr int64_t halved_depth = 640;
+    if (call.depth >= halved_depth)
+      return call.right_is_transposed ? launch_tiles<T, F, HalvedTile<false>>(call, stream)
+                                      : launch_tiles<T, F, HalvedTile<true>>(call, stream);
+  }
   return call.right_is_transposed ? launch_tiles<T, F, FinishedTile<false, 1>>(call, stream)
                                   : launch_tiles<T, F, FinishedTile<true, 1>>(call, stream);
 }
