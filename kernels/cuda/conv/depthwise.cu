@@ -1,7 +1,7 @@
 #include "kernels/cuda/conv/depthwise.h"
 
 #include "kernels/cuda/common/packed.cuh"
-#include "kernels/cuda/conv/sum_parts.cuh"
+#include "kernels/cuda/conv/sum_parts.h"
 
 // Depthwise conv, conv_dx and conv_dw with any strides, dilations and pads, in f32 too. Threads read x, dy and the
 // weights through the L1 cache, several times each: a pixel is asked for by each tap that meets it, while memory gives
@@ -216,8 +216,7 @@ cudaError_t depthwise_dw(Scalar type, Scalar to, void* dw, const void* x, const 
     else
       run(std::integral_constant<int, 1>());
     if (const cudaError_t error = cudaGetLastError()) return error;
-    return to == type ? sum_parts(static_cast<T*>(dw), partial, rows.splits, sizes.weights(), stream)
-                      : sum_parts(static_cast<float*>(dw), partial, rows.splits, sizes.weights(), stream);
+    return sum_parts(to, dw, partial, rows.splits, sizes.weights(), stream);
   });
 }
 

@@ -1,6 +1,6 @@
 #include "kernels/cuda/conv/depthwise.h"
 #include "kernels/cuda/conv/depthwise_planes.cuh"
-#include "kernels/cuda/conv/sum_parts.cuh"
+#include "kernels/cuda/conv/sum_parts.h"
 #include "kernels/cuda/conv/unit_tiles.cuh"
 
 // Depthwise conv_dw without strides on the matrix units: for each channel the products of x and dy over all pixels, at
@@ -134,8 +134,7 @@ cudaError_t launch(Scalar type, Scalar to, void* dw, const void* x, const void* 
       return cudaGetLastError();
     });
     if (error != cudaSuccess) return error;
-    return to == type ? sum_parts(static_cast<T*>(dw), partial, p.splits, c.weights(), stream)
-                      : sum_parts(static_cast<float*>(dw), partial, p.splits, c.weights(), stream);
+    return sum_parts(to, dw, partial, p.splits, c.weights(), stream);
   });
 }
 

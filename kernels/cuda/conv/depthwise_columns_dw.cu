@@ -2,7 +2,7 @@
 
 #include "kernels/cuda/conv/depthwise_rows.cuh"
 #include "kernels/cuda/conv/image_tile.cuh"
-#include "kernels/cuda/conv/sum_parts.cuh"
+#include "kernels/cuda/conv/sum_parts.h"
 #include "kernels/cuda/conv/unit_tiles.cuh"
 
 // 3 x 3 depthwise conv_dw without strides in 32-bit arithmetic: a thread goes down 7 columns of dy and the columns of x
@@ -160,8 +160,7 @@ cudaError_t depthwise_columns_dw(Scalar type, Scalar to, void* dw, const void* x
     kernel<<<static_cast<unsigned>(p.blocks()), static_cast<unsigned>(p.threads()), bytes, stream>>>(
         partial, static_cast<const T*>(x), static_cast<const T*>(dy), static_cast<int>(sizes.batch), p);
     if (const cudaError_t error = cudaGetLastError()) return error;
-    return to == type ? sum_parts(static_cast<T*>(dw), partial, p.parts_of_sums(), sizes.weights(), stream)
-                      : sum_parts(static_cast<float*>(dw), partial, p.parts_of_sums(), sizes.weights(), stream);
+    return sum_parts(to, dw, partial, p.parts_of_sums(), sizes.weights(), stream);
   });
 }
 

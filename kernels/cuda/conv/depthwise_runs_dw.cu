@@ -1,7 +1,7 @@
 #include "kernels/cuda/conv/depthwise.h"
 
 #include "kernels/cuda/conv/depthwise_runs.cuh"
-#include "kernels/cuda/conv/sum_parts.cuh"
+#include "kernels/cuda/conv/sum_parts.h"
 #include "kernels/cuda/conv/unit_tiles.cuh"
 
 // Depthwise conv_dw without strides on the matrix units, while what comes next is copied. A product serves one channel
@@ -176,8 +176,7 @@ cudaError_t depthwise_runs_dw(Scalar type, Scalar to, void* dw, const void* x, c
       });
     });
     if (error != cudaSuccess) return error;
-    return to == type ? sum_parts(static_cast<T*>(dw), partial, p.parts_of_sums(), sizes.weights(), stream)
-                      : sum_parts(static_cast<float*>(dw), partial, p.parts_of_sums(), sizes.weights(), stream);
+    return sum_parts(to, dw, partial, p.parts_of_sums(), sizes.weights(), stream);
   });
 }
 

@@ -2,7 +2,7 @@
 
 #include "kernels/cuda/common/packed.cuh"
 #include "kernels/cuda/conv/image_tile.cuh"
-#include "kernels/cuda/conv/sum_parts.cuh"
+#include "kernels/cuda/conv/sum_parts.h"
 #include "kernels/cuda/conv/unit_tiles.cuh"
 
 // Depthwise conv, conv_dx and conv_dw with a stride of 2, whose taps cost less than their bytes do. Neighbouring
@@ -360,8 +360,7 @@ cudaError_t launch_windows_dw(Scalar type, Scalar to, void* dw, const void* x, c
       return cudaGetLastError();
     });
     if (error != cudaSuccess) return error;
-    return to == type ? sum_parts(static_cast<T*>(dw), partial, g.plan.splits, g.sizes.weights(), stream)
-                      : sum_parts(static_cast<float*>(dw), partial, g.plan.splits, g.sizes.weights(), stream);
+    return sum_parts(to, dw, partial, g.plan.splits, g.sizes.weights(), stream);
   });
 }
 

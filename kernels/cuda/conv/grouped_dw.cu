@@ -1,7 +1,7 @@
 #include "kernels/cuda/conv/grouped.h"
 
 #include "kernels/cuda/conv/image_tile.cuh"
-#include "kernels/cuda/conv/sum_parts.cuh"
+#include "kernels/cuda/conv/sum_parts.h"
 #include "kernels/cuda/conv/unit_tiles.cuh"
 
 // conv_dw of groups of 8 channels and more: for each group a matrix product over all pixels, of x's channels at each
@@ -166,8 +166,7 @@ cudaError_t grouped_convolution_dw(Scalar type, Scalar to, void* dw, const void*
       return cudaGetLastError();
     });
     if (error != cudaSuccess) return error;
-    return to == type ? sum_parts(static_cast<T*>(dw), partial, g.tiles.splits, sizes.weights(), stream)
-                      : sum_parts(static_cast<float*>(dw), partial, g.tiles.splits, sizes.weights(), stream);
+    return sum_parts(to, dw, partial, g.tiles.splits, sizes.weights(), stream);
   });
 }
 

@@ -3,6 +3,7 @@
 #include "kernels/cuda/common/element.cuh"
 #include "kernels/cuda/common/line_boxes.cuh"
 #include "kernels/cuda/conv/grouped_lines.cuh"
+#include "kernels/cuda/conv/sum_parts.h"
 #include "kernels/cuda/conv/unit_tiles.cuh"
 
 // Weight gradients of 3 x 3 convolutions of groups of up to 32 channels, on Hopper. Terms of products are 16 out
@@ -31,8 +32,7 @@ struct DyBarriers {
 };
 
 struct WarpWork {
-  int group, taps, pixels;  // of the block's groups, of the parts of the taps,
-                            // and of a step's pixels
+  int group, taps, pixels;  // of the block's groups, of the parts of the taps, and of a step's pixels
 
   template <LineWarps shape>
   __device__ static WarpWork of(int warp) {
@@ -215,39 +215,6 @@ __global__ void __launch_bounds__(weight_gradient_warps(units).threads(), 1)
   }
 }
 
-// sums[i] = the sum over the parts of partial[part][i], in a fixed order: a thread has four neighbours of every 8th
-// part.
-constexpr int summing_warps = 8, summed_columns = 4 * warp_threads;
-template <typename To>
-__global__ void __launch_bounds__(summing_warps* warp_threads)
-    sum_line_parts_kernel(To* __restrict__ sums, const float* __restrict__ partial, int parts, int64_t count) {
-  __shared__ float of_warps[summing_warps][summed_columns];
-  const int lane = static_cast<int>(threadIdx.x) % warp_threads, warp = static_cast<int>(threadIdx.x) / warp_threads;
-  const int64_t first = int64_t{blockIdx.x} * summed_columns, mine = first + 4 * lane;
-  float4 total{0, 0, 0, 0};
-  if (mine < count)
-#pragma unroll 8
-    for (int part = warp; part < parts; part += summing_warps) {
-      const float4 more = *reinterpret_cast<const float4*>(partial + part * count + mine);
-      total.x += more.x, total.y += more.y, total.z += more.z, total.w += more.w;
-    }
-  *reinterpret_cast<float4*>(&of_warps[warp][4 * lane]) = total;
-  __syncthreads();
-  const int column = static_cast<int>(threadIdx.x);
-  if (column >= summed_columns || first + column >= count) return;
-  float sum = 0;
-#pragma unroll
-  for (int i = 0; i < summing_warps; ++i) sum += of_warps[i][column];
-  sums[first + column] = narrow<To>(sum);
-}
-
-template <typename To>
-cudaError_t sum_line_parts(To* sums, const float* partial, int parts, int64_t count, cudaStream_t stream) {
-  sum_line_parts_kernel<<<static_cast<unsigned>(divide_up(count, summed_columns)), summing_warps * warp_threads, 0,
-                          stream>>>(sums, partial, parts, count);
-  return cudaGetLastError();
-}
-
 }  // namespace
 
 cudaError_t grouped_lines_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy, const ConvolutionSizes& c,
@@ -274,8 +241,7 @@ cudaError_t grouped_lines_dw(Scalar type, Scalar to, void* dw, const void* x, co
       return cudaGetLastError();
     });
     if (error != cudaSuccess) return error;
-    return to == type ? sum_line_parts(static_cast<T*>(dw), partial, p.splits, c.weights(), stream)
-                      : sum_line_parts(static_cast<float*>(dw), partial, p.splits, c.weights(), stream);
+    return sum_parts(to, dw, partial, p.splits, c.weights(), stream);
   });
 }
 

@@ -3,7 +3,7 @@
 
 #include "kernels/cuda/conv/run_copies.cuh"
 #include "kernels/cuda/conv/run_products.cuh"
-#include "kernels/cuda/conv/sum_parts.cuh"
+#include "kernels/cuda/conv/sum_parts.h"
 #include "kernels/cuda/conv/unit_tiles.cuh"
 
 // Weight gradients of convolutions of groups by warpgroups of Hopper, whose products sum over positions: tiles are
@@ -178,8 +178,7 @@ cudaError_t grouped_runs_dw(Scalar type, Scalar to, void* dw, const void* x, con
       });
     });
     if (error != cudaSuccess) return error;
-    return to == type ? sum_parts(static_cast<T*>(dw), partial, p.splits, sizes.weights(), stream)
-                      : sum_parts(static_cast<float*>(dw), partial, p.splits, sizes.weights(), stream);
+    return sum_parts(to, dw, partial, p.splits, sizes.weights(), stream);
   });
 }
 

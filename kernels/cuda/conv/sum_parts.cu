@@ -1,0 +1,73 @@
+#include "kernels/cuda/conv/sum_parts.h"
+
+#include "kernels/cuda/common/partial_sums.cuh"
+
+// Sums of parts, which a kernel before has left in the second-level cache: reads each once.
+
+namespace plimsoll::cuda {
+namespace {
+
+template <typename To>
+__global__ void __launch_bounds__(combine_threads)
+    sum_parts_kernel(To* sums, const float* partial, int64_t parts, int64_t count, int across) {
+  combine_partials(partial, parts, count, across, Add(), 0.0f,
+                   [&](int64_t at, float total) { sums[at] = narrow<To>(total); });
+}
+
+// The same for few parts: a thread has `vector` neighbours of every rows-th part, with some of them under way at once,
+// and blocks are small enough that all are on the card together.
+template <typename To, int rows, int lanes, int vector>
+__global__ void __launch_bounds__(rows* lanes)
+    sum_few_parts_kernel(To* __restrict__ sums, const float* __restrict__ partial, int parts, int64_t count) {
+  constexpr int columns = lanes * vector;
+  struct alignas(sizeof(float) * vector) Vector {
+    float at[vector];
+  };
+  __shared__ Vector of_rows[rows][lanes];
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % lanes, row = thread / lanes;
+  const int64_t first = int64_t{blockIdx.x} * columns, mine = first + lane * vector;
+  Vector total{};
+  if (mine < count)
+#pragma unroll 8
+    for (int part = row; part < parts; part += rows) {
+      const Vector more = *reinterpret_cast<const Vector*>(partial + part * count + mine);
+#pragma unroll
+      for (int i = 0; i < vector; ++i) total.at[i] += more.at[i];
+    }
+  of_rows[row][lane] = total;
+  __syncthreads();
+  if (thread >= columns || first + thread >= count) return;
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < rows; ++i) sum += of_rows[i][thread / vector].at[thread % vector];
+  sums[first + thread] = narrow<To>(sum);
+}
+
+template <int rows, int lanes, int vector, typename To>
+cudaError_t sum_few_parts(To* sums, const float* partial, int64_t parts, int64_t count, cudaStream_t stream) {
+  static_assert(lanes * vector <= rows * lanes, "a thread finishes one column");
+  const auto blocks = static_cast<unsigned>(divide_up(count, lanes * vector));
+  sum_few_parts_kernel<To, rows, lanes, vector>
+      <<<blocks, rows * lanes, 0, stream>>>(sums, partial, static_cast<int>(parts), count);
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+cudaError_t sum_parts(Scalar type, void* sums, const float* partial, int64_t parts, int64_t count,
+                      cudaStream_t stream) {
+  constexpr int64_t few_parts = 256, very_few_parts = 48;
+  return with_f32_math(type, [&]<typename To>(To*) {
+    To* const to = static_cast<To*>(sums);
+    if (parts > few_parts) {
+      sum_parts_kernel<<<combining_blocks(parts, count), combine_threads, 0, stream>>>(to, partial, parts, count,
+                                                                                       combined_columns(parts));
+      return cudaGetLastError();
+    }
+    if (count % 4 != 0) return sum_few_parts<4, 64, 1>(to, partial, parts, count, stream);
+    return parts > very_few_parts ? sum_few_parts<8, 16, 4>(to, partial, parts, count, stream)
+                                  : sum_few_parts<4, 32, 4>(to, partial, parts, count, stream);
+  });
+}
+
+}  // namespace plimsoll::cuda
