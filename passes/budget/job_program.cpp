@@ -38,7 +38,7 @@ Result<std::unique_ptr<JobProgram>> JobPrograms::program(const SplitChoice& choi
 }
 
 Result<std::unique_ptr<JobProgram>> JobPrograms::program_in(PlainForm form) const {
-  return make({}, forward_.passes.quiet(), 1, {}, 0, form);
+  return make({}, forward_.passes.sparing(), 1, {}, 0, form);
 }
 
 Result<std::unique_ptr<JobProgram>> JobPrograms::make(const SplitChoice& choice, PassManager passes, double effort,
@@ -86,7 +86,7 @@ bool JobPrograms::tries_less_of(const Program& program) const {
 }
 
 Result<std::unique_ptr<JobProgram>> JobPrograms::split_program(const SplitChoice& choice) const {
-  return program(choice, forward_.passes.quiet(), split_effort, {});
+  return program(choice, forward_.passes.sparing(), split_effort, {});
 }
 
 // Its plans are not made yet.

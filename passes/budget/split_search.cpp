@@ -44,7 +44,8 @@ class SplitSearch {
         programs_(forward, request, device, catalog) {}
 
   Result<CompileResult> run() {
-    Result<std::unique_ptr<JobProgram>> whole = programs_.program({}, forward_.passes, 1, {});
+    Result<std::unique_ptr<JobProgram>> whole =
+        programs_.program({}, request_.is_short ? forward_.passes.sparing() : forward_.passes, 1, {});
     if (!whole) return whole.takeError();
     whole_ = std::move(*whole);
     splits_.emplace(forward_, request_, programs_, *whole_);
@@ -184,7 +185,7 @@ class SplitSearch {
     Plan best = plain_of(*whole_, budget_bytes);
     int64_t stored = 0, room = budget_bytes - made.promised_bytes();
     for (int tries = 0; tries < turned_tries && room > stored; ++tries) {
-      Result<std::unique_ptr<JobProgram>> more = programs_.program({}, forward_.passes.quiet(), 1, {}, room);
+      Result<std::unique_ptr<JobProgram>> more = programs_.program({}, forward_.passes.sparing(), 1, {}, room);
       if (!more) return more.takeError();
       const Plan& plain = (*more)->plain();
       const int64_t bytes = bytes_of_stored_transposes(plain), needs = plain.promised_bytes();
@@ -359,7 +360,7 @@ class SplitSearch {
     const std::vector<CallKeys> sets = lean_call_sets(whole_->plain(), catalog_);
     lean_->push_back(whole_.get());
     for (const CallKeys& calls : sets) {
-      Result<std::unique_ptr<JobProgram>> made = programs_.program({}, forward_.passes.quiet(), 1, calls);
+      Result<std::unique_ptr<JobProgram>> made = programs_.program({}, forward_.passes.sparing(), 1, calls);
       if (!made) return made.takeError();
       if ((*made)->plain().predicted_step_us <= max_slowdown_of_lean * lean_->back()->plain().predicted_step_us)
         lean_->pop_back();

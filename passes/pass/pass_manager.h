@@ -72,7 +72,7 @@ class PassManager {
   PassManager under(CompileHooks hooks) const;
   PassManager quiet() const;
   // A quiet copy that verifies its subject before and behind each pipeline and not behind each pass, for programs that
-  // are estimated and never run.
+  // are compared with others. The plan that is chosen is checked by itself.
   PassManager sparing() const;
 
   // Did anything change? Nothing does once stopped. On failure the subject is as the failing pass left it; the message
