@@ -1,7 +1,10 @@
 #include "passes/schedule/order.h"
 
+#include "ir/support/parallel.h"
 #include "ir/support/search_effort.h"
 #include "passes/schedule/order_graph.h"
+
+#include "llvm/ADT/STLExtras.h"
 
 #include <algorithm>
 #include <limits>
@@ -52,6 +55,15 @@ std::vector<Start> start_orders(const OrderGraph& graph) {
   return starts;
 }
 
+// Rules often give the same order, which needs to be improved once.
+void keep_different(std::vector<Start>& starts) {
+  std::vector<Start> kept;
+  for (Start& start : starts)
+    if (llvm::none_of(kept, [&](const Start& other) { return other.order == start.order; }))
+      kept.push_back(std::move(start));
+  starts = std::move(kept);
+}
+
 // Windows that contain the peak, from the one it closes to the one it opens.
 bool reorder_around_peak(Schedule& schedule) {
   int32_t peak = schedule.peak_position(), nodes = schedule.graph().node_count();
@@ -86,14 +98,18 @@ std::vector<int32_t> order_for_low_peak(const OrderProblem& problem, const Order
   }
   std::vector<Start> starts = start_orders(graph);
   starts.resize(std::min(starts.size(), starts_improved));
-  Start best = starts.front();
-  int64_t steps = steps_for(options.seconds, order_steps_per_second) / static_cast<int64_t>(starts.size());
-  for (Start& start : starts) {
-    Schedule schedule(graph, std::move(start.order));
+  const int64_t steps = steps_for(options.seconds, order_steps_per_second) / static_cast<int64_t>(starts.size());
+  keep_different(starts);
+  std::vector<Start> improved(starts.size());
+  parallel_for(starts.size(), [&](size_t i) {
+    Schedule schedule(graph, starts[i].order);
     lower_peak(schedule, steps);
-    if (schedule.peak() < best.peak) best = {schedule.order().vec(), schedule.peak()};
-  }
-  return best.order;
+    improved[i] = {schedule.order().vec(), schedule.peak()};
+  });
+  Start& best = starts.front();
+  for (Start& each : improved)
+    if (each.peak < best.peak) best = std::move(each);
+  return std::move(best.order);
 }
 
 }  // namespace plimsoll
