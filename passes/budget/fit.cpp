@@ -132,6 +132,12 @@ size_t BudgetFitter::searched_before(size_t level) const {
   return level;
 }
 
+// What is on the device between steps, with the reserves. A level's plans need more, which is known without looking at
+// the level.
+int64_t BudgetFitter::persistent_bytes(size_t level) const {
+  return in_.draft.device.reserve_bytes() + plain_.arenas.front().persistent_bytes - levels_[level].bytes;
+}
+
 // No plan of the level, nor of one between it and the searched level before, needs fewer bytes. With more on the host a
 // step needs more for copies, or less where updates come in pieces, but not less than after both.
 int64_t BudgetFitter::min_bytes_up_to(size_t level) {
@@ -162,6 +168,7 @@ Result<std::optional<Plan>> BudgetFitter::fastest(int64_t budget_bytes, double e
   double best_us = std::numeric_limits<double>::infinity(), hidden_us = options_.hidden_us;
   for (size_t i = 0; i < levels_.size(); ++i) {
     if (options_.is_given_up && options_.is_given_up()) return std::nullopt;
+    if (persistent_bytes(i) > budget_bytes) continue;
     if (levels_[i].source != i && is_out_of_question(i, budget_bytes, enough_us)) continue;
     OffloadLevelSearch& search = search_of(i);
     // Later levels have these copies too, and more.
@@ -183,17 +190,30 @@ Result<std::optional<Plan>> BudgetFitter::fastest(int64_t budget_bytes, double e
   return best;
 }
 
-// The levels that are searched, the one that may need least first, and of several that one with most on the host.
-std::vector<size_t> BudgetFitter::searched_by_min_bytes() {
+// Those with most on the host first.
+std::vector<size_t> BudgetFitter::searched_levels() const {
   std::vector<size_t> searched;
   for (size_t i = levels_.size(); i-- > 0;)
     if (levels_[i].source == i) searched.push_back(i);
-  llvm::stable_sort(searched, [&](size_t a, size_t b) { return search_of(a).min_bytes() < search_of(b).min_bytes(); });
   return searched;
 }
 
+// Takes the level that may need least out of them, and of several the first. Levels whose persistent bytes alone are
+// more are not looked at.
+size_t BudgetFitter::take_least(std::vector<size_t>& levels) {
+  size_t least = 0;
+  for (size_t i = 1; i < levels.size(); ++i) {
+    const int64_t bytes = search_of(levels[least]).min_bytes();
+    if (persistent_bytes(levels[i]) < bytes && search_of(levels[i]).min_bytes() < bytes) least = i;
+  }
+  const size_t level = levels[least];
+  levels.erase(levels.begin() + static_cast<ptrdiff_t>(least));
+  return level;
+}
+
 void BudgetFitter::prepare_smallest(int64_t budget_bytes) {
-  if (searches()) search_of(searched_by_min_bytes().front()).prepare_smallest(budget_bytes);
+  std::vector<size_t> searched = searched_levels();
+  if (searches()) search_of(take_least(searched)).prepare_smallest(budget_bytes);
 }
 
 // Of the levels that are searched. Bounds show which is likely to need least, and which cannot. With fewer states on
@@ -202,15 +222,18 @@ Result<std::optional<Plan>> BudgetFitter::smallest(int64_t budget_bytes, int64_t
   if (!searches()) return with_budget(plain_, budget_bytes);
   std::optional<Plan> best;
   size_t level_of_best = 0;
-  for (size_t i : searched_by_min_bytes()) {
+  std::vector<size_t> left = searched_levels();
+  while (!left.empty()) {
+    const size_t i = take_least(left);
     if (search_of(i).min_bytes() >= enough_bytes) break;
-    if (best && is_within_host_budget(*best) && i < level_of_best) continue;
     Result<std::optional<Plan>> plan = search_of(i).smallest(budget_bytes, enough_bytes);
     if (!plan) return plan.takeError();
     if (!*plan) continue;
     Plan smaller = complete(std::move(**plan), options_.training);
     if (!best || is_better(smaller, *best)) best = std::move(smaller), level_of_best = i;
-    if (is_within_host_budget(*best)) enough_bytes = std::min(enough_bytes, best->promised_bytes());
+    if (!is_within_host_budget(*best)) continue;
+    enough_bytes = std::min(enough_bytes, best->promised_bytes());
+    llvm::erase_if(left, [&](size_t other) { return other < level_of_best; });
   }
   if (best) best = explained(std::move(*best), level_of_best);
   return best;
@@ -230,8 +253,8 @@ Plan BudgetFitter::explained(Plan plan, size_t level) {
 
 int64_t BudgetFitter::min_bytes() {
   int64_t bytes = plain_.promised_bytes();
-  for (size_t i = 0; i < levels_.size(); ++i)
-    if (levels_[i].source == i) bytes = std::min(bytes, min_bytes_up_to(i));
+  for (size_t i : searched_levels())
+    if (persistent_bytes(i) < bytes) bytes = std::min(bytes, min_bytes_up_to(i));
   return bytes;
 }
 
@@ -239,7 +262,7 @@ double BudgetFitter::likely_us_within(int64_t budget_bytes) {
   if (plain_.promised_bytes() <= budget_bytes) return plain_.predicted_step_us;
   double us = std::numeric_limits<double>::infinity();
   for (size_t i = 0; searches() && i < levels_.size(); ++i)
-    if (levels_[i].source == i && search_of(i).min_bytes() <= budget_bytes)
+    if (levels_[i].source == i && persistent_bytes(i) <= budget_bytes && search_of(i).min_bytes() <= budget_bytes)
       us = std::min(us, std::max(search_of(i).min_us(), search_of(i).min_us_within(budget_bytes)));
   return us;
 }

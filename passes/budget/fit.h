@@ -50,8 +50,10 @@ class BudgetFitter {
   static std::vector<OffloadLevel> offload_levels(llvm::ArrayRef<HostChoice> choices, const LoweringInput& input,
                                                   int64_t plain_bytes);
   size_t searched_before(size_t level) const;
+  int64_t persistent_bytes(size_t level) const;
   int64_t min_bytes_up_to(size_t level);
-  std::vector<size_t> searched_by_min_bytes();
+  std::vector<size_t> searched_levels() const;
+  size_t take_least(std::vector<size_t>& levels);
   bool is_out_of_question(size_t level, int64_t budget_bytes, double enough_us);
   OffloadLevelSearch& search_of(size_t level);
   bool searches() const { return options_.recompute || options_.offload; }
