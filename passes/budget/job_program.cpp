@@ -77,7 +77,9 @@ Result<std::unique_ptr<JobProgram>> JobPrograms::make(const SplitChoice& choice,
       draft, request_.budget_bytes,
       budget_of_host_arena(request_, draft.program, draft.device, held_for_snapshot(request_, &draft.program))});
   made->input->placement_seconds *= request_.effort * effort;
-  if (Status s = make_plans(*made)) return s;
+  Result<Plan> plain = plain_plan(*made->input, made->options);
+  if (!plain) return plain.takeError();
+  make_plans(*made, std::move(*plain));
   return made;
 }
 
@@ -89,8 +91,8 @@ Result<std::unique_ptr<JobProgram>> JobPrograms::split_program(const SplitChoice
   return program(choice, forward_.passes.sparing(), split_effort, {});
 }
 
-// Its plans are not made yet.
-std::unique_ptr<JobProgram> JobPrograms::briefly_searched(const JobProgram& usual) const {
+// Without a search nothing is different, so the plain plan is the same.
+std::unique_ptr<JobProgram> JobPrograms::short_program(const JobProgram& usual, MayOffload offload) const {
   auto made = std::make_unique<JobProgram>();
   made->from = usual.from;
   made->chunks = usual.chunks;
@@ -98,32 +100,18 @@ std::unique_ptr<JobProgram> JobPrograms::briefly_searched(const JobProgram& usua
   made->derived = usual.derived;
   made->options = usual.options;
   made->options.search_seconds *= short_effort;
+  made->options.offload &= offload == MayOffload::AsUsual;
   made->options.is_short = tries_less_of(usual.derived->draft.program);
   made->input.emplace(*usual.input);
   made->input->placement_seconds *= short_effort;
+  make_plans(*made, usual.plain());
   return made;
 }
 
-Result<std::unique_ptr<JobProgram>> JobPrograms::short_program(const JobProgram& usual) const {
-  std::unique_ptr<JobProgram> made = briefly_searched(usual);
-  if (Status s = make_plans(*made)) return s;
-  return made;
-}
-
-Result<std::unique_ptr<JobProgram>> JobPrograms::program_with_remats(const JobProgram& form) const {
-  std::unique_ptr<JobProgram> made = briefly_searched(form);
-  made->options.offload = false;
-  if (Status s = make_plans(*made)) return s;
-  return made;
-}
-
-Status JobPrograms::make_plans(JobProgram& program) const {
-  Result<Plan> plain = plain_plan(*program.input, program.options);
-  if (!plain) return plain.takeError();
-  const int64_t budget = plain->arenas.front().budget_bytes,
-                highest = request_.frontier ? std::max(budget, plain->promised_bytes()) : budget;
-  program.plans = std::make_unique<BudgetFitter>(*program.input, program.options, std::move(*plain), highest);
-  return Status::success();
+void JobPrograms::make_plans(JobProgram& program, Plan plain) const {
+  const int64_t budget = plain.arenas.front().budget_bytes,
+                highest = request_.frontier ? std::max(budget, plain.promised_bytes()) : budget;
+  program.plans = std::make_unique<BudgetFitter>(*program.input, program.options, std::move(plain), highest);
 }
 
 }  // namespace plimsoll

@@ -45,10 +45,9 @@ class JobPrograms {
   // The whole batch in another form.
   Result<std::unique_ptr<JobProgram>> program_in(PlainForm form) const;
   Result<std::unique_ptr<JobProgram>> split_program(const SplitChoice& choice) const;
-  // The same program with the work of a short search.
-  Result<std::unique_ptr<JobProgram>> short_program(const JobProgram& usual) const;
-  // The same program with a short search for remats alone, whatever may be on the host.
-  Result<std::unique_ptr<JobProgram>> program_with_remats(const JobProgram& form) const;
+  // The same program with the work of a short search, of remats alone or with what may be on the host.
+  enum class MayOffload : uint8_t { No, AsUsual };
+  std::unique_ptr<JobProgram> short_program(const JobProgram& usual, MayOffload offload = MayOffload::AsUsual) const;
   bool tries_many() const { return request_.split < 1; }
 
  private:
@@ -56,8 +55,7 @@ class JobPrograms {
   bool tries_less_of(const Program& program) const;
   Result<std::unique_ptr<JobProgram>> make(const SplitChoice& choice, PassManager passes, double effort, CallKeys lean,
                                            int64_t stored_bytes, PlainForm form) const;
-  std::unique_ptr<JobProgram> briefly_searched(const JobProgram& usual) const;
-  Status make_plans(JobProgram& program) const;
+  void make_plans(JobProgram& program, Plan plain) const;
 
   const ForwardModel& forward_;
   const TrainingRequest& request_;

@@ -129,21 +129,15 @@ class SplitSearch {
     if (!joined_)
       if (Status s = make_joined()) return s;
     for (const std::unique_ptr<JobProgram>& form : *joined_) {
-      Result<const JobProgram*> searched = joined_for(*form, budget_bytes);
-      if (!searched) return searched.takeError();
-      if (Status s = consider(**searched, budget_bytes, best)) return s;
+      if (Status s = consider(*joined_for(*form, budget_bytes), budget_bytes, best)) return s;
     }
     return Status::success();
   }
 
-  Result<const JobProgram*> joined_for(const JobProgram& form, int64_t budget_bytes) {
+  const JobProgram* joined_for(const JobProgram& form, int64_t budget_bytes) {
     if (form.plain().promised_bytes() <= budget_bytes || !request_.recompute) return &form;
     std::unique_ptr<JobProgram>& with_remats = with_remats_[&form];
-    if (!with_remats) {
-      Result<std::unique_ptr<JobProgram>> made = programs_.program_with_remats(form);
-      if (!made) return made.takeError();
-      with_remats = std::move(*made);
-    }
+    if (!with_remats) with_remats = programs_.short_program(form, JobPrograms::MayOffload::No);
     return with_remats.get();
   }
 
@@ -256,7 +250,7 @@ class SplitSearch {
   // within the budget where that is better; of the whole batch, the form with less workspace for most calls. These
   // searches are added to `candidates`.
   Status consider_short(int64_t budget_bytes, std::optional<Plan>& best, std::vector<const JobProgram*>& candidates) {
-    if (Status s = add_short(best, candidates)) return s;
+    add_short(best, candidates);
     for (const JobProgram* candidate : candidates)
       if (Status s = consider(*candidate, budget_bytes, best)) return s;
     return Status::success();
@@ -265,7 +259,7 @@ class SplitSearch {
   // The same beside the usual search of `usual`. Neither is bounded by what the other finds.
   Status consider_with_short(const JobProgram& usual, int64_t budget_bytes, std::optional<Plan>& best,
                              std::vector<const JobProgram*>& candidates) {
-    if (Status s = add_short(best, candidates)) return s;
+    add_short(best, candidates);
     std::optional<Plan> of_short = best;
     std::optional<Status> done[2];
     parallel_for(2, [&](size_t i) {
@@ -282,7 +276,7 @@ class SplitSearch {
   }
 
   // Adds what short searches are made of, where their plans may be better than `best`.
-  Status add_short(const std::optional<Plan>& best, std::vector<const JobProgram*>& candidates) {
+  void add_short(const std::optional<Plan>& best, std::vector<const JobProgram*>& candidates) {
     std::vector<const JobProgram*> usual;
     if (lean_ && request_.split <= 1) usual.push_back(lean_->back());
     for (llvm::ArrayRef<std::unique_ptr<JobProgram>> splits : {splits_->worthwhile(), splits_->others()})
@@ -290,26 +284,11 @@ class SplitSearch {
     llvm::erase_if(usual, [&](const JobProgram* candidate) {
       return (candidate->is_long && programs_.tries_many()) || !may_be_better(*candidate, best);
     });
-    if (Status s = make_short(usual)) return s;
-    for (const JobProgram* candidate : usual) candidates.push_back(short_.at(candidate).get());
-    return Status::success();
-  }
-
-  // Makes those that are not there yet.
-  Status make_short(llvm::ArrayRef<const JobProgram*> usual) {
-    std::vector<const JobProgram*> missing;
-    for (const JobProgram* candidate : usual)
-      if (!short_.count(candidate)) missing.push_back(candidate);
-    std::vector<std::optional<Result<std::unique_ptr<JobProgram>>>> made(missing.size());
-    parallel_for(made.size(), [&](size_t i) { made[i].emplace(programs_.short_program(*missing[i])); });
-    Status failed = Status::success();
-    for (size_t i = 0; i < made.size(); ++i) {
-      if (*made[i])
-        short_[missing[i]] = std::move(**made[i]);
-      else
-        failed = llvm::joinErrors(std::move(failed), made[i]->takeError());
+    for (const JobProgram* candidate : usual) {
+      std::unique_ptr<JobProgram>& made = short_[candidate];
+      if (!made) made = programs_.short_program(*candidate);
+      candidates.push_back(made.get());
     }
-    return failed;
   }
 
   // Short searches go with the programs that they are of.
