@@ -338,15 +338,21 @@ class SplitSearch {
     lean_.emplace();
     const std::vector<CallKeys> sets = lean_call_sets(whole_->plain(), catalog_);
     lean_->push_back(whole_.get());
-    for (const CallKeys& calls : sets) {
-      Result<std::unique_ptr<JobProgram>> made = programs_.program({}, forward_.passes.sparing(), 1, calls);
-      if (!made) return made.takeError();
-      if ((*made)->plain().predicted_step_us <= max_slowdown_of_lean * lean_->back()->plain().predicted_step_us)
+    std::vector<std::optional<Result<std::unique_ptr<JobProgram>>>> made(sets.size());
+    parallel_for(made.size(),
+                 [&](size_t i) { made[i].emplace(programs_.program({}, forward_.passes.sparing(), 1, sets[i])); });
+    Status failed = Status::success();
+    for (std::optional<Result<std::unique_ptr<JobProgram>>>& form : made) {
+      if (!*form) {
+        failed = llvm::joinErrors(std::move(failed), form->takeError());
+        continue;
+      }
+      JobProgram& lean = *lean_programs_.emplace_back(std::move(**form));
+      if (lean.plain().predicted_step_us <= max_slowdown_of_lean * lean_->back()->plain().predicted_step_us)
         lean_->pop_back();
-      lean_->push_back(made->get());
-      lean_programs_.push_back(std::move(*made));
+      lean_->push_back(&lean);
     }
-    return Status::success();
+    return failed;
   }
 
   // `best` becomes the plan of a candidate that is better. Where none is within the budget, the plan that needs least
@@ -362,20 +368,32 @@ class SplitSearch {
         if (Status s = consider_short(budget_bytes, best, short_candidates)) return s;
     }
     if ((best && is_within_budget(*best)) || !wants_smallest()) return Status::success();
+    const std::vector<const JobProgram*> leanest = without_larger_forms(candidates);
     if (nodes_of(whole_->derived->draft.program) < nodes_of_whole_first) {
       if (Status s = consider_smallest(short_candidates, budget_bytes, best)) return s;
-      return consider_smallest(candidates, budget_bytes, best);
+      return consider_smallest(leanest, budget_bytes, best);
     }
     // What short searches start from does not depend on what is found before.
     std::optional<Status> searched;
     parallel_for(2, [&](size_t i) {
       if (i == 0)
-        searched.emplace(consider_smallest(candidates, budget_bytes, best));
+        searched.emplace(consider_smallest(leanest, budget_bytes, best));
       else
         prepare_smallest(short_candidates, budget_bytes);
     });
     if (*searched) return std::move(*searched);
     return consider_smallest(short_candidates, budget_bytes, best);
+  }
+
+  // Of the forms of the whole batch, that with less workspace for most calls needs least, but for what searches miss. A
+  // short search misses more.
+  std::vector<const JobProgram*> without_larger_forms(llvm::ArrayRef<const JobProgram*> candidates) const {
+    std::vector<const JobProgram*> kept = candidates.vec();
+    if (request_.is_short) return kept;
+    llvm::erase_if(kept, [&](const JobProgram* candidate) {
+      return lean_ && candidate != lean_->back() && llvm::is_contained(*lean_, candidate);
+    });
+    return kept;
   }
 
   // `best` becomes the plan of one of them that needs less. Two are searched at once, however many cores there are, so
