@@ -35,6 +35,12 @@ constexpr int32_t min_steps_at_bottom = 64;
 // move. At a low price more is given up, and more layouts are found.
 constexpr std::array life_prices = {3.0, 0.5, 0.1};
 
+// Number of failures of an interval after each of which it goes to the bottom or the capacity. Two large ones otherwise
+// drive each other out of the middle for ever, where each leaves too little for the other on either side, while nothing
+// asks what lies at the ends to move. Of 42 layouts of GPT-2, ViT-L and ConvNeXt near their floors, 30 million steps
+// found 10 within 0.5 % of what is alive, and find 26.
+constexpr int failures_per_end = 5;
+
 // Minimum number of keys that are counted, by so many bits: with an introsort alone, searches that find no layout take
 // 1.4 times as long. Each key then moves this far on average at most, or an introsort goes on.
 constexpr size_t min_keys_to_count = 24, max_moves = 8;
@@ -251,12 +257,25 @@ int64_t FlexiblePlacer::lowest_hole(size_t interval) const {
 }
 
 // The lowest hole where there is one; else the place where what is in the way is easiest to move. It is at the bottom
-// or the capacity, or touches another interval.
+// or the capacity, or touches another interval. After some failures it is one of the two ends, whatever lies there.
 FlexiblePlacer::Spot FlexiblePlacer::cheapest_spot(size_t interval) {
+  const int failures = states_[interval].failures;
+  const bool takes_an_end = failures > 0 && failures % failures_per_end == 0;
   const int64_t hole = lowest_hole(interval);
-  if (hole + states_[interval].bytes <= capacity_) return {hole, 0};
+  if (!takes_an_end && hole + states_[interval].bytes <= capacity_) return {hole, 0};
   steps_left_ -= steps_per_removal * static_cast<int64_t>(meetings_.size());
-  return cheapest_in_the_way(interval);
+  return takes_an_end ? cheaper_end(interval) : cheapest_in_the_way(interval);
+}
+
+// The bottom or the capacity; none where no place between them is large enough.
+FlexiblePlacer::Spot FlexiblePlacer::cheaper_end(size_t interval) const {
+  const int64_t bytes = states_[interval].bytes;
+  Spot low{bottom(states_[interval].life), 0}, high{capacity_ - bytes, 0};
+  for (int32_t m : meetings_)
+    for (Spot* spot : {&low, &high})
+      if (states_[m].offset < spot->offset + bytes && spot->offset < top(m)) spot->cost += removal(m, interval).cost;
+  if (high.offset < low.offset) return {-1, std::numeric_limits<double>::infinity()};
+  return low.cost <= high.cost ? low : high;
 }
 
 // Sums of costs by rising offset.

@@ -102,6 +102,7 @@ class FlexiblePlacer {
   void find_meetings(size_t interval);
   int64_t lowest_hole(size_t interval) const;
   Spot cheapest_spot(size_t interval);
+  Spot cheaper_end(size_t interval) const;
   Spot cheapest_in_the_way(size_t interval);
   bool clear(size_t interval, int64_t offset);
   void put(size_t interval, int64_t offset);

@@ -100,6 +100,18 @@ TEST_SUITE("unit") {
     for (size_t i = 0; i < intervals.size(); ++i) CHECK(same.offset(i) == offsets[i]);
   }
 
+  // 45 + 34 + 21 and 34 + 27 + 39 are 100 of 102 bytes, so the 34 that live throughout must lie at an end. From the
+  // bottom on, the longest first, they come to lie in the middle.
+  TEST_CASE("flexible placement: what takes the middle goes to an end in time") {
+    const std::vector<FlexibleInterval> intervals = {fixed(45, {0, 29}), fixed(34, {0, 31}), fixed(21, {0, 29}),
+                                                     fixed(27, {30, 31}), fixed(39, {30, 31})};
+    FlexiblePlacer placer(intervals, {}, 102);
+    REQUIRE(placer.place(steps));
+    const FlexiblePlacement placed = placer.placement();
+    check_placement(intervals, 102, placed);
+    CHECK((placed.offsets[1] <= 2 || placed.offsets[1] >= 66));
+  }
+
   TEST_CASE("flexible placement: small buffers with long lives lie at the bottom and stay there") {
     const std::vector<FlexibleInterval> intervals = {fixed(3996, {20, 30}),
                                                      fixed(1, {10, 89}),
