@@ -26,9 +26,9 @@ struct HeadMaps {
   }
 };
 
-// A head's number in the launch, and where its rows are.
+// A head of the launch, and where its rows are.
 struct ShortHead {
-  int b, h;
+  int b, h;  // of the batch, of the sample's heads
 
   __device__ ShortHead(const AttentionShape& n, int number)
       : b(number / static_cast<int>(n.heads)), h(number - b * static_cast<int>(n.heads)) {}

@@ -7,8 +7,8 @@
 
 namespace plimsoll::cuda {
 
-// Convolutions of groups on the matrix units, tensors in `type`, a 16-bit
-// float; fits_grouped_tiles and fits hold. Sums are f32 in a fixed order.
+// Convolutions of groups on the matrix units, tensors in `type`, a 16-bit float; fits_grouped_tiles and fits hold. Sums
+// are f32 in a fixed order.
 
 // y = conv(x, w) + bias; bias [groups * y_channels] in `type`, or null.
 [[nodiscard]] cudaError_t grouped_convolution(Scalar type, void* y, const void* x, const void* w, const void* bias,
@@ -18,13 +18,12 @@ namespace plimsoll::cuda {
 [[nodiscard]] cudaError_t grouped_convolution_dx(Scalar type, void* dx, const void* dy, const void* w,
                                                  const ConvolutionSizes& sizes, cudaStream_t stream);
 
-// dw of x and dy, in `to`: `type` or f32. Workspace:
-// GroupedWeightTiles::workspace_bytes.
+// dw of x and dy, in `to`: `type` or f32. Workspace: GroupedWeightTiles::workspace_bytes.
 [[nodiscard]] cudaError_t grouped_convolution_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
                                                  const ConvolutionSizes& sizes, void* workspace, cudaStream_t stream);
 
-// The same on Hopper, where fits_grouped_runs holds, or for dw
-// fits_grouped_weight_runs; its workspace: GroupedWeightRuns::workspace_bytes.
+// The same on Hopper, where fits_grouped_runs holds, or for dw fits_grouped_weight_runs; its workspace:
+// GroupedWeightRuns::workspace_bytes.
 [[nodiscard]] cudaError_t grouped_runs(Scalar type, void* y, const void* x, const void* w, const void* bias,
                                        const ConvolutionSizes& sizes, cudaStream_t stream);
 [[nodiscard]] cudaError_t grouped_runs_dx(Scalar type, void* dx, const void* dy, const void* w,
@@ -32,8 +31,7 @@ namespace plimsoll::cuda {
 [[nodiscard]] cudaError_t grouped_runs_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
                                           const ConvolutionSizes& sizes, void* workspace, cudaStream_t stream);
 
-// The same on Hopper, where fits_grouped_lines holds; workspace of dw:
-// GroupedLines::workspace_bytes.
+// The same on Hopper, where fits_grouped_lines holds; workspace of dw: GroupedLines::workspace_bytes.
 [[nodiscard]] cudaError_t grouped_lines(Scalar type, void* y, const void* x, const void* w, const void* bias,
                                         const ConvolutionSizes& sizes, cudaStream_t stream);
 [[nodiscard]] cudaError_t grouped_lines_dx(Scalar type, void* dx, const void* dy, const void* w,
