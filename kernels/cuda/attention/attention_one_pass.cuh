@@ -5,6 +5,7 @@
 // take some of it.
 
 #include "kernels/cuda/attention/attention_warpgroup_grad.cuh"
+#include "kernels/cuda/common/multiprocessors.h"
 
 #include <algorithm>
 
@@ -480,11 +481,8 @@ cudaError_t launch_one_pass(Kernel kernel, int bytes, const AttentionShape& shap
                             cudaStream_t stream) {
   const int64_t row_tiles = (shape.rows + one_pass_rows - 1) / one_pass_rows,
                 column_tiles = (shape.columns + Tile::own - 1) / Tile::own;
-  int device = 0, multiprocessors = 0;
-  if (cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
-  if (cudaError_t error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-      error != cudaSuccess)
-    return error;
+  int multiprocessors = 0;
+  if (cudaError_t error = count_multiprocessors(multiprocessors); error != cudaSuccess) return error;
   const int64_t parts = grads.one_pass.parts;
   return launch_mma(kernel, shape.batch * shape.kv_heads * parts * column_tiles, Tile::block_threads, bytes, stream,
                     shape, grads, static_cast<int>(row_tiles), static_cast<int>(column_tiles),

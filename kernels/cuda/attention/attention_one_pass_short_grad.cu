@@ -1,4 +1,5 @@
 #include "kernels/cuda/attention/attention_one_pass_short.cuh"
+#include "kernels/cuda/common/multiprocessors.h"
 
 // Serves attention_grad ("one_pass") on Hopper for heads of up to 64 elements. Each multiprocessor has one block, which
 // takes 128 columns of a key head after the other, so that the next ones are loaded while these are computed. Its two
@@ -250,11 +251,8 @@ cudaError_t launch(const AttentionShape& shape, const AttentionGradCall& grads, 
   if constexpr (Tile::has_row_mask)
     if (cudaError_t error = maps.fill_scores(shape, grads.scores, Tile::mask_bytes, Tile::others); error != cudaSuccess)
       return error;
-  int device = 0, multiprocessors = 0;
-  if (cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
-  if (cudaError_t error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-      error != cudaSuccess)
-    return error;
+  int multiprocessors = 0;
+  if (cudaError_t error = count_multiprocessors(multiprocessors); error != cudaSuccess) return error;
   const int64_t row_tiles = (shape.rows + one_pass_rows - 1) / one_pass_rows,
                 column_tiles = (shape.columns + Tile::own - 1) / Tile::own, parts = grads.one_pass.parts,
                 count = shape.batch * shape.kv_heads * parts * column_tiles;

@@ -1,4 +1,5 @@
 #include "kernels/cuda/attention/attention_short_forward.cuh"
+#include "kernels/cuda/common/multiprocessors.h"
 
 // Serves attention ("mma") on Hopper for heads of up to 64 elements: forward as in Dao (2023), in as many blocks as the
 // card holds at a time. A block takes 64 rows after 64 rows, whose q, k, v and masks are on their way while the rows
@@ -178,12 +179,6 @@ __global__ void __launch_bounds__(Tile::block_threads, Tile::blocks)
     forward<Tile, drops, T>(maps, n, call, blocks);
   else
     __trap();
-}
-
-[[nodiscard]] cudaError_t count_multiprocessors(int& count) {
-  int device = 0;
-  if (cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
-  return cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
 }
 
 template <typename Tile, bool drops, typename T>

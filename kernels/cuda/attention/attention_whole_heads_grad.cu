@@ -1,6 +1,7 @@
 #include "kernels/cuda/attention/attention_whole_heads.cuh"
 
 #include "kernels/cuda/attention/whole_heads.h"
+#include "kernels/cuda/common/multiprocessors.h"
 
 #include <algorithm>
 
@@ -321,11 +322,8 @@ cudaError_t launch(const AttentionShape& shape, const AttentionGradCall& grads, 
                       static_cast<int>((shape.columns + 15) / 16 * 16)};
   HeadMaps maps;
   if (cudaError_t error = maps.fill(shape, grads, Tile::rows, work.columns); error != cudaSuccess) return error;
-  int device = 0, multiprocessors = 0;
-  if (cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
-  if (cudaError_t error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-      error != cudaSuccess)
-    return error;
+  int multiprocessors = 0;
+  if (cudaError_t error = count_multiprocessors(multiprocessors); error != cudaSuccess) return error;
   const auto launch_kernel = [&](auto kernel) {
     return launch_mma(kernel, std::min(work.heads, multiprocessors * Tile::blocks), Tile::threads,
                       HeadMemory<Tile, T>(work.columns).bytes(), stream, maps, shape, grads, work);

@@ -1,5 +1,6 @@
 #include "kernels/cuda/elementwise/dequantize.h"
 
+#include "kernels/cuda/common/multiprocessors.h"
 #include "kernels/cuda/common/nest.cuh"
 #include "kernels/cuda/elementwise/code_runs.cuh"
 
@@ -147,11 +148,8 @@ cudaError_t launch_runs(const Dequantize& call, IntegerCodes integers, T* y, cud
   constexpr auto kernel = dequantize_runs_kernel<T, bits, kind, packs_scales>;
   unsigned blocks = blocks_for(call.n, chunk<bits, kind> * run_length<T>);
   if constexpr (stays<bits, kind>) {
-    int device = 0, multiprocessors = 0, resident = 0;
-    if (cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
-    if (cudaError_t error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-        error != cudaSuccess)
-      return error;
+    int multiprocessors = 0, resident = 0;
+    if (cudaError_t error = count_multiprocessors(multiprocessors); error != cudaSuccess) return error;
     if (cudaError_t error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, block_threads, 0);
         error != cudaSuccess)
       return error;

@@ -1,4 +1,5 @@
 #include "kernels/cuda/common/early_launch.cuh"
+#include "kernels/cuda/common/multiprocessors.h"
 #include "kernels/cuda/common/packed.cuh"
 #include "kernels/cuda/common/partial_sums.cuh"
 #include "kernels/cuda/common/tensor_core.cuh"
@@ -328,10 +329,8 @@ struct Multiprocessors {
   int count = 1, shared_bytes = 48 << 10;  // of a block
 
   Multiprocessors() {
-    int device = 0;
-    if (cudaGetDevice(&device) != cudaSuccess) return;
-    (void)cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
-    (void)cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    (void)count_multiprocessors(count);
+    (void)read_card_attribute(shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin);
   }
 };
 

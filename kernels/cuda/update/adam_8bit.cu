@@ -1,3 +1,4 @@
+#include "kernels/cuda/common/multiprocessors.h"
 #include "kernels/cuda/common/rows.cuh"
 #include "kernels/cuda/update/adam_step.cuh"
 #include "kernels/cuda/update/block_table.cuh"
@@ -354,11 +355,8 @@ cudaError_t launch_all(const Launch& launch, const Adam8Tensor* tensors, int cou
 
 cudaError_t adam_8bit(const AdamCall& call, const DynamicMaps& maps, float min_scale, const Adam8Tensor* tensors,
                       int count, cudaStream_t stream) {
-  int device = 0, multiprocessors = 0;
-  if (cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
-  if (cudaError_t error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-      error != cudaSuccess)
-    return error;
+  int multiprocessors = 0;
+  if (cudaError_t error = count_multiprocessors(multiprocessors); error != cudaSuccess) return error;
   const Launch launch{AdamFactors(call), call, maps, min_scale, multiprocessors, stream};
   if (call.param_type != Scalar::F32)
     return with_bf16_or_f32(call.grad_type, [&](auto* grad) {
