@@ -70,6 +70,17 @@ bool holds_tiles(const GroupedLines& p, const LineBlock& block, int count) {
 }  // namespace
 
 TEST_SUITE("unit") {
+  TEST_CASE("quotients are exact below 2^31") {
+    for (int by : {1, 2, 3, 7, 9, 16, 49, 784, 3136, 12544, 65535, 1 << 20})
+      for (int64_t n :
+           {int64_t{0}, int64_t{1}, int64_t{by} - 1, int64_t{by}, int64_t{by} * 1000 - 1, int64_t{by} * 1000,
+            (int64_t{1} << 31) - 1, ((int64_t{1} << 31) - 1) / by * by, ((int64_t{1} << 31) - 1) / by * by - 1}) {
+        if (n < 0 || n >= int64_t{1} << 31) continue;
+        INFO(n, " by ", by);
+        CHECK(QuickDivisor(by).quotient(static_cast<int>(n)) == n / by);
+      }
+  }
+
   TEST_CASE("every tap of a pixel finds its pixel in a line that its block has brought, or zeros") {
     for (int down : {1, 2, 7, 14, 29})
       for (int across : {1, 3, 7, 15, 28, 60})

@@ -2,13 +2,12 @@
 
 // Loop nests on the device: from a flat index to one offset a tensor, with multiplications in place of divisions.
 
-#include "kernels/cuda/common/divider.h"
 #include "kernels/cuda/common/element.cuh"
 #include "kernels/strides.h"
 
 namespace plimsoll::cuda {
 
-// n / divisor for 0 <= n < 2^63 by a multiplication and a shift, as in Divider32: with
+// n / divisor for 0 <= n < 2^63 by a multiplication and a shift (Granlund and Montgomery 1994): with
 // 2^(shift-1) < divisor <= 2^shift and magic = ceil(2^(63+shift) / divisor), the rounding of magic adds less
 // than 1 / divisor to the quotient.
 class Divider {
@@ -30,6 +29,31 @@ class Divider {
  private:
   uint64_t divisor_ = 1, magic_ = uint64_t{1} << 63;
   uint32_t shift_ = 0;
+};
+
+// The same for 0 <= n < 2^31, in 32 bits. A divisor of 0 stands for an empty dimension, where nothing is divided.
+class Divider32 {
+ public:
+  Divider32() = default;
+  explicit Divider32(int32_t divisor) : divisor_(divisor > 0 ? static_cast<uint32_t>(divisor) : 1) {
+    while ((uint64_t{1} << shift_) < divisor_) ++shift_;
+    magic_ = static_cast<uint32_t>(((uint64_t{1} << (31 + shift_)) + divisor_ - 1) / divisor_);
+  }
+
+  __device__ int32_t quotient(int32_t n) const {
+    return static_cast<int32_t>(__umulhi(2 * static_cast<uint32_t>(n), magic_) >> shift_);
+  }
+  // Rounds up; n <= 2^31 - divisor.
+  __device__ int32_t quotient_up(int32_t n) const { return quotient(n + static_cast<int32_t>(divisor_) - 1); }
+  // Divides n; n becomes the remainder.
+  __device__ int32_t divide(int32_t& n) const {
+    const int32_t result = quotient(n);
+    n -= result * static_cast<int32_t>(divisor_);
+    return result;
+  }
+
+ private:
+  uint32_t divisor_ = 1, magic_ = uint32_t{1} << 31, shift_ = 0;
 };
 
 // Offsets of N tensors at the iterations of a nest, by number in row-major order.

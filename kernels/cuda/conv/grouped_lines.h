@@ -3,11 +3,28 @@
 // How 3 x 3 convolutions of groups of a few channels, and their gradients, divide their work among warps on Hopper. No
 // CUDA here: plans are made where there is none.
 
-#include "kernels/cuda/common/divider.h"
 #include "kernels/cuda/conv/image_runs.h"
 #include "kernels/cuda/conv/joined_groups.h"
 
 namespace plimsoll::cuda {
+
+// Quotients of numbers of 31 bits, each a product and a shift.
+struct QuickDivisor {
+  unsigned by = 1, magic = 0, shift = 0;
+
+  QuickDivisor() = default;
+  explicit QuickDivisor(int divisor) : by(static_cast<unsigned>(divisor)) {
+    if (by == 1) return;
+    unsigned bits = 1;
+    while ((int64_t{1} << bits) < by) ++bits;
+    magic = static_cast<unsigned>(divide_up(int64_t{1} << (31 + bits), by));
+    shift = bits - 1;
+  }
+  constexpr int quotient(int n) const {
+    const auto of = static_cast<unsigned>(n);
+    return static_cast<int>(by == 1 ? of : static_cast<unsigned>(uint64_t{of} * magic >> 32) >> shift);
+  }
+};
 
 enum class LinesPass { Output, InputGradient, WeightGradient };
 
@@ -56,7 +73,7 @@ struct GroupedLines {
   int dy_stages = 0, dy_bytes = 0;  // of a weight gradient: out pixels of a step
   int channel_blocks, splits;
   int pixels, block_pixels;
-  Divider32 of_image, of_row, of_ring;
+  QuickDivisor of_image, of_row, of_ring;
 
   GroupedLines(const ConvolutionSizes& c, LinesPass pass) : GroupedLines(JoinedGroups(c), pass) {}
   GroupedLines(const JoinedGroups& of, LinesPass pass)
@@ -88,9 +105,9 @@ struct GroupedLines {
     const int64_t room = std::min(wanted, max_shared_bytes - dy_stages * dy_bytes - staged_bytes(pass));
     stages = static_cast<int>(std::clamp<int64_t>(room / (int64_t{stage_lines} * line_bytes), 0, max_stages));
     lines = stages * stage_lines;
-    of_image = Divider32(out[0] * out[1]);
-    of_row = Divider32(out[1]);
-    of_ring = Divider32(lines);
+    of_image = QuickDivisor(out[0] * out[1]);
+    of_row = QuickDivisor(out[1]);
+    of_ring = QuickDivisor(std::max(lines, 1));
     pixels = static_cast<int>(c.batch * out[0] * out[1]);
     channel_blocks = static_cast<int>(divide_up(groups, warps.block_groups));
     const int64_t parts = std::max<int64_t>(1, wanted_blocks / channel_blocks);
