@@ -62,8 +62,8 @@ double needed_share(const Plan& plan) {
   return most;
 }
 
-// Short searches find the largest batch that fits, and a full search makes its plan. If the full search refuses that
-// batch, smaller ones get full searches, and otherwise larger ones, up to the first that is refused.
+// Short searches find the largest batch that fits, and a full search makes its plan. So do those of batches that are 1,
+// 2, 4 and so on larger, up to the first that is refused, and of others in between or below.
 class LargestBatch {
  public:
   LargestBatch(const Job& job, const TrainingRequest& request, const CompileHooks& hooks)
@@ -72,47 +72,44 @@ class LargestBatch {
   Result<CompileResult> run() {
     TrainingRequest quick = request_;
     quick.effort *= bracket_effort;
-    Result<int64_t> batch = search(quick, {});
-    if (!batch) return batch.takeError();
+    Result<int64_t> found = search(quick, {});
+    if (!found) return found.takeError();
     best_.reset();
-    int64_t next = std::max<int64_t>(*batch, 1);
-    do {
-      if (Status s = try_batch(request_, next++)) return s;
-    } while (fits_ && next <= BatchSearch::max_tried);
-    if (best_) {
-      above_ = "a batch of " + std::to_string(next - 1) + " " + refusal_;
-    } else if (*batch > 1) {
-      above_ = "a batch of " + std::to_string(*batch) + " " + refusal_;
-      BatchSearch below;
-      below.refused(*batch, needed_share_);
-      if (batch = search(request_, below); !batch) return batch.takeError();
+    BatchSearch batches;
+    const int64_t first = std::max<int64_t>(*found, 1);
+    for (int64_t more = 0; first + more <= BatchSearch::max_tried; more = std::max<int64_t>(1, 2 * more)) {
+      if (Status s = try_batch(request_, first + more, batches)) return s;
+      if (!fits_) break;
     }
+    if (best_ || *found > 1)
+      if (Result<int64_t> largest = search(request_, batches); !largest) return largest.takeError();
     if (!best_) return std::move(*smallest_);
     Plan& plan = best_->plan;
-    plan.decisions.push_back({"max-batch", "plan", std::to_string(plan.training.batch), above_});
+    const std::string above = refused_ > 0 ? "a batch of " + std::to_string(refused_) + " " + refusal_ : "";
+    plan.decisions.push_back({"max-batch", "plan", std::to_string(plan.training.batch), above});
     return std::move(*best_);
   }
 
  private:
-  Status try_batch(const TrainingRequest& request, int64_t batch) {
+  Status try_batch(const TrainingRequest& request, int64_t batch, BatchSearch& batches) {
     Result<CompileResult> result = compile_batch(job_, request, batch, request.accumulate, hooks_);
     if (!result) return result.takeError();
     fits_ = result->fits;
-    if (fits_) return best_ = std::move(*result), Status::success();
+    if (fits_) {
+      batches.fits(batch);
+      best_ = std::move(*result);
+      return Status::success();
+    }
+    batches.refused(batch, needed_share(result->plan));
+    refused_ = batch;
     refusal_ = shortfall(*result);
-    needed_share_ = needed_share(result->plan);
     if (!smallest_ || result->plan.promised_bytes() < smallest_->plan.promised_bytes()) smallest_ = std::move(*result);
     return Status::success();
   }
 
   Result<int64_t> search(const TrainingRequest& request, BatchSearch batches) {
-    while (std::optional<int64_t> batch = batches.next()) {
-      if (Status s = try_batch(request, *batch)) return s;
-      if (fits_)
-        batches.fits(*batch);
-      else
-        batches.refused(*batch, needed_share_);
-    }
+    while (std::optional<int64_t> batch = batches.next())
+      if (Status s = try_batch(request, *batch, batches)) return s;
     return batches.largest();
   }
 
@@ -120,9 +117,9 @@ class LargestBatch {
   const TrainingRequest& request_;
   const CompileHooks& hooks_;
   std::optional<CompileResult> best_, smallest_;  // of the batch that fitted last; of the one that lacked least
-  bool fits_ = false;                             // the batch tried last; where not, why not, and what it needs
-  std::string refusal_, above_;
-  double needed_share_ = 0;
+  bool fits_ = false;                             // the batch tried last
+  int64_t refused_ = 0;                           // the batch that was refused last, and why
+  std::string refusal_;
 };
 
 double sample_us(const Plan& plan) {

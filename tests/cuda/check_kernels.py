@@ -37,6 +37,7 @@ STACK = {
     r"\d+depthwise_runs_dw_kernelI": 56,
     # 640 threads leave 96 registers each, and slopes of f16 take a few more than those of bf16.
     r"\d+finished_product_kernelI6__half.*SlopeI": 24,
+    r"\d+finished_product_kernelI.*HalvedTileI": 16,  # as many threads, whose sums of a half wait beside the next products
     r"\d+mask_grad_flash_kernelI": 32,
     r"\d+attention_windows_kernelI.*Li8E": 16,  # windows of 64 columns, of which four blocks are on a multiprocessor
     # Three blocks; the most where each thread has the sums of its scores over the windows, too.
