@@ -75,6 +75,7 @@ class LargestBatch {
     Result<int64_t> found = search(quick, {});
     if (!found) return found.takeError();
     best_.reset();
+    refused_ = 0;  // a full search may fit it
     BatchSearch batches;
     const int64_t first = std::max<int64_t>(*found, 1);
     for (int64_t more = 0; first + more <= BatchSearch::max_tried; more = std::max<int64_t>(1, 2 * more)) {

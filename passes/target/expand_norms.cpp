@@ -43,16 +43,19 @@ bool try_expand(Graph& graph, NodeId id) {
   Rows rows{b, {{"axes", Ints{axis}}, {"keep_dims", int64_t{1}}}};
   llvm::SmallVector<ValueId, 3> results;  // as the norm's
   ValueId centred = b.cast(operand_of(node, "x"), DType::F32);
-  if (node.op->name == "layer_norm") {
+  const bool has_mean = node.op->name == "layer_norm";
+  if (has_mean) {
     results.push_back(rows.mean(centred));
     centred = b.emit("sub", {centred, results[0]});
   }
   results.push_back(rows.inverse_root(rows.mean(rows.square(centred)), node.attrs.get_float("eps")));
   ValueId y = b.emit("mul", {centred, results.back()});
-  for (const auto& [operand, op] : {std::pair("scale", "mul"), std::pair("bias", "add")})
-    if (node.op->operands.size() > 2 || llvm::StringRef(operand) == "scale")
-      if (const ValueId of_columns = operand_of(node, operand); of_columns != ValueId::None)
-        y = b.emit(op, {y, b.cast(of_columns, DType::F32)});
+  const auto apply = [&](llvm::StringRef op, llvm::StringRef operand) {
+    const ValueId of_columns = operand_of(node, operand);
+    if (of_columns != ValueId::None) y = b.emit(op, {y, b.cast(of_columns, DType::F32)});
+  };
+  apply("mul", "scale");
+  if (has_mean) apply("add", "bias");
   results.insert(results.begin(), b.cast(y, x.dtype));
   for (size_t i = 0; i < results.size(); ++i) replace_and_rename(graph, node.results[i], results[i]);
   graph.erase_node(id);
