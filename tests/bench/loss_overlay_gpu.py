@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Losses of 300 steps beside PyTorch's, from the same first values on the same batches, with all that is drawn switched off.
 
-Usage: loss_overlay_gpu.py PLIMSOLL [MODEL ...] [--steps 300] [--device h200] [--tolerance 0.01] [--jobs 3] [--small] [--json FILE]
+Usage: loss_overlay_gpu.py PLIMSOLL [MODEL ...] [--steps 300] [--device h200] [--tolerance 0.01] [--jobs 3] [--small] [--gradients] [--json FILE]
 
 Models are those of zoo_models.py and zoo_untuned.py. A step takes a quarter of the model's batch there, so that four batches take turns and losses fall. Plimsoll
 runs bf16 with f32 weights, PyTorch (eager) the same by autocast, and f32 with TF32 products, which shows how far apart PyTorch's own runs are. Of means over ten
 steps the largest and the mean relative difference from PyTorch's in bf16 are printed, up to the step at which PyTorch's own two runs are 5 % apart, behind which
-rounding decides; where the largest of Plimsoll is above --tolerance and above twice that of f32, the script fails. --small trains tiny models, on a machine without a GPU too. Needs torch, transformers, timm, onnxscript and safetensors.
+rounding decides; where the largest of Plimsoll is above --tolerance and above twice that of f32, the script fails. --gradients compares the gradients of the first step instead: of each parameter the distance from PyTorch's in f32 without
+TF32, as a share of their length, beside that of PyTorch's in bf16; where Plimsoll's is above twice the latter and above --tolerance, the script fails. --small trains tiny models, on a machine without a GPU too. Needs torch, transformers, timm, onnxscript and safetensors.
 """
 import argparse
 import concurrent.futures
@@ -80,6 +81,33 @@ def train(name, small, steps, half):
     print(json.dumps([loss.item() for loss in losses]))
 
 
+def compare_gradients(name, small, ours):
+    """Prints {parameter: [its length, the distance of Plimsoll's gradient, that of PyTorch's in bf16]}."""
+    import safetensors.torch
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model, inputs, batch = make(name, small)
+    model, inputs = model.to(device), [tensor[:batch].to(device) for tensor in inputs.values()]
+    gradients = []
+    for context in (contextlib.nullcontext(), torch.autocast(device, dtype=torch.bfloat16)):
+        model.zero_grad(set_to_none=True)
+        with context:
+            loss = model(*inputs)
+        loss.backward()
+        gradients.append({key: parameter.grad for key, parameter in model.named_parameters() if parameter.grad is not None})
+    exact, half = gradients
+    own = safetensors.torch.load_file(ours, device=device)
+    tied = {}  # a parameter's names; the dump has one of them
+    for key, parameter in model.named_parameters(remove_duplicate=False):
+        tied.setdefault(id(parameter), []).append(key)
+    names = {keys[0]: next(key for key in keys if key in own) for keys in tied.values() if keys[0] in exact}
+    result = {}
+    for key, gradient in exact.items():
+        result[key] = [gradient.norm().item(), (own[names[key]] - gradient).norm().item(), (half[key] - gradient).norm().item()]
+    print(json.dumps(result))
+
+
 def part(args, name, *words):
     command = [sys.executable, os.path.abspath(__file__), args.program, name, *(["--small"] if args.small else []), "--steps", str(args.steps), "--part", *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -88,10 +116,10 @@ def part(args, name, *words):
     return json.loads(done.stdout.strip().splitlines()[-1]) if done.stdout.strip() else None
 
 
-def run_plimsoll(args, folder):
+def run_plimsoll(args, folder, steps, *words):
     plan, metrics = folder / "model.plan", folder / "metrics.jsonl"
     subprocess.run([args.program, "compile", folder / "model.onnx", "-o", plan, "--device", args.device, *compile_options()], check=True, capture_output=True, text=True)
-    subprocess.run([args.program, "run", plan, "--weights", folder / "model.onnx", "--data", folder / "data.safetensors", "--in-order", "--steps", str(args.steps), "--metrics", metrics],
+    subprocess.run([args.program, "run", plan, "--weights", folder / "model.onnx", "--data", folder / "data.safetensors", "--in-order", "--steps", str(steps), "--metrics", metrics, *words],
                    check=True, capture_output=True, text=True)
     return [json.loads(line)["loss"] for line in metrics.read_text().splitlines()]
 
@@ -112,9 +140,33 @@ def compare(args, name):
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
         part(args, name, "export", folder)
-        ours = run_plimsoll(args, folder)
+        if args.gradients:
+            dump = folder / "gradients.safetensors"
+            run_plimsoll(args, folder, 1, "--dump-gradients", dump)
+            return part(args, name, "gradients", dump)
+        ours = run_plimsoll(args, folder, args.steps)
     half, full = part(args, name, "bf16"), part(args, name, "fp32")
     return {"plimsoll": ours, "bf16": half, "fp32": full}
+
+
+def report_losses(args, name, result):
+    """Whether the losses agree."""
+    apart, until = differences(result)
+    (ours, ours_mean), (full, full_mean) = (apart.get(side, (math.inf, math.inf)) for side in ("plimsoll", "fp32"))
+    good = until > 0 and ours <= max(args.tolerance, 2 * full)
+    print(f"{name:14} loss {result['plimsoll'][0]:.4f} -> {result['plimsoll'][-1]:.4f}, PyTorch {result['bf16'][0]:.4f} -> {result['bf16'][-1]:.4f}; up to step {until} apart by {100 * ours:.2f} % at "
+          f"most, {100 * ours_mean:.3f} % on average, PyTorch's f32 by {100 * full:.2f} and {100 * full_mean:.3f} %{'' if good else '  FAILED'}", flush=True)
+    return good
+
+
+def report_gradients(args, name, result):
+    """Whether the gradients agree."""
+    whole = [math.sqrt(sum(lengths[at] ** 2 for lengths in result.values())) for at in range(3)]
+    bad = {key: lengths for key, lengths in result.items() if not lengths[1] <= max(args.tolerance * lengths[0], 2 * lengths[2])}
+    print(f"{name:14} gradients of {len(result)} parameters apart by {100 * whole[1] / whole[0]:.2f} % of their length, PyTorch's in bf16 by {100 * whole[2] / whole[0]:.2f} %", flush=True)
+    for key, (length, ours, half) in sorted(bad.items(), key=lambda item: -item[1][1] / max(item[1][2], 1e-30))[:5]:
+        print(f"    {key}: {ours:.3g} of {length:.3g}, PyTorch's in bf16 {half:.3g}  FAILED", flush=True)
+    return not bad
 
 
 def main():
@@ -126,15 +178,19 @@ def main():
     parser.add_argument("--tolerance", type=float, default=0.01)
     parser.add_argument("--jobs", type=int, default=3, help="models at a time")
     parser.add_argument("--small", action="store_true")
+    parser.add_argument("--gradients", action="store_true")
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--part", nargs="+", help=argparse.SUPPRESS)
     args = parser.parse_args()
     warnings.filterwarnings("ignore")
     if args.part:
-        if args.part[0] == "export":
-            export(args.models[0], pathlib.Path(args.part[1]), args.small)
+        way, *rest = args.part
+        if way == "export":
+            export(args.models[0], pathlib.Path(rest[0]), args.small)
+        elif way == "gradients":
+            compare_gradients(args.models[0], args.small, rest[0])
         else:
-            train(args.models[0], args.small, args.steps, args.part[0] == "bf16")
+            train(args.models[0], args.small, args.steps, way == "bf16")
         return 0
     results, failed = {}, False
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
@@ -145,13 +201,8 @@ def main():
                 print(f"{name:14} failed: {getattr(error, 'stderr', None) or error}", flush=True)
                 failed = True
                 continue
-            result = results[name] = done.result()
-            apart, until = differences(result)
-            (ours, ours_mean), (full, full_mean) = (apart.get(side, (math.inf, math.inf)) for side in ("plimsoll", "fp32"))
-            bad = until == 0 or not ours <= max(args.tolerance, 2 * full)
-            failed |= bad
-            print(f"{name:14} loss {result['plimsoll'][0]:.4f} -> {result['plimsoll'][-1]:.4f}, PyTorch {result['bf16'][0]:.4f} -> {result['bf16'][-1]:.4f}; up to step {until} apart by {100 * ours:.2f} % at "
-                  f"most, {100 * ours_mean:.3f} % on average, PyTorch's f32 by {100 * full:.2f} and {100 * full_mean:.3f} %{'  FAILED' if bad else ''}", flush=True)
+            results[name] = done.result()
+            failed |= not (report_gradients if args.gradients else report_losses)(args, name, results[name])
     if args.json:
         args.json.write_text(json.dumps(results))
     return 1 if failed else 0
