@@ -3,8 +3,9 @@
 // Gradients that share a sum of squares all live until it has run, and the statistics of norms until backward has read
 // them. Their updates can therefore stand side by side behind that point for free, or behind the earliest of several
 // such points. Small gradients may wait for each other: a net has hundreds of them, which together have few bytes. Each
-// kind of update is gathered by itself, because only updates of one kind share a launch. Casts of parameters wait in
-// the other direction: they move ahead to the first of their kind.
+// kind of update is gathered by itself, because only updates of one kind share a launch. Updates that write states
+// alone first stand as early as they may, for the order in hand may have them anywhere in the lives of what they read.
+// Casts of parameters wait in the other direction: they move ahead to the first of their kind.
 
 #include "llvm/ADT/STLExtras.h"
 
@@ -72,6 +73,25 @@ class Window {
   int64_t highest_ = 0;  // behind the last position that was added
   std::vector<int32_t> positions_;
 };
+
+// Updates whose results are pinned alone stand right behind what they wait for, which lengthens no life.
+std::vector<int32_t> with_updates_early(const OrderProblem& problem, const ordering::OrderGraph& graph,
+                                        llvm::ArrayRef<int32_t> order, llvm::ArrayRef<int32_t> kinds) {
+  // By node: the position behind which it goes, and how many moved nodes it waits for there.
+  std::vector<std::pair<int32_t, int32_t>> places(order.size());
+  for (size_t at = 0; at < order.size(); ++at) {
+    const int32_t id = order[at];
+    std::pair<int32_t, int32_t> place{static_cast<int32_t>(at), 0};
+    if (kinds[id] >= 0 && llvm::all_of(problem.nodes[id].outputs, [&](int32_t b) { return is_pinned(problem, b); })) {
+      place = {-1, 1};
+      for (int32_t before : graph.preds[id]) place = std::max(place, {places[before].first, places[before].second + 1});
+    }
+    places[id] = place;
+  }
+  std::vector<int32_t> early = order.vec();
+  llvm::stable_sort(early, [&](int32_t a, int32_t b) { return places[a] < places[b]; });
+  return peak_bytes(problem, early) <= peak_bytes(problem, order) ? early : order.vec();
+}
 
 // By position: the last one behind which an update may go; -1 for all other nodes. That is the last reader of the
 // largest buffer it reads, or where its window ends.
@@ -153,10 +173,11 @@ std::optional<std::vector<int32_t>> gathered_at(const OrderProblem& problem, con
 std::vector<int32_t> with_updates_gathered(const OrderProblem& problem, llvm::ArrayRef<int32_t> order,
                                            llvm::ArrayRef<int32_t> kinds, int64_t most_bytes) {
   const ordering::OrderGraph graph = ordering::build_order_graph(problem);
-  const ordering::Schedule schedule(graph, order.vec());
+  const ordering::Schedule schedule(graph, with_updates_early(problem, graph, order, kinds));
   for (int64_t bytes : {most_bytes, int64_t{0}}) {
     const std::vector<int32_t> until = last_places(problem, schedule, kinds, bytes);
-    if (auto gathered = gathered_at(problem, schedule, kinds, choose_places(order, kinds, until))) return *gathered;
+    if (auto gathered = gathered_at(problem, schedule, kinds, choose_places(schedule.order(), kinds, until)))
+      return *gathered;
   }
   return order.vec();
 }

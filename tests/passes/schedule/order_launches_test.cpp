@@ -69,6 +69,22 @@ TEST_SUITE("unit") {
     CHECK(order == std::vector<int32_t>{0, 2, 4, 1, 3, 6, 5, 7});
   }
 
+  TEST_CASE("updates of statistics that stand beside backward come together before it") {
+    OrderProblem problem;
+    problem.buffer_bytes = {8, 8, 8, 8};
+    problem.pinned = {false, false, true, true};
+    problem.nodes = {
+        node({}, {0}, {}),       // 0: statistics
+        node({}, {1}, {0}),      // 1: statistics of what follows
+        node({1}, {}, {1}),      // 2: backward of 1
+        node({1, 3}, {3}, {1}),  // 3: the update of 1
+        node({0}, {}, {2}),      // 4: backward of 0
+        node({0, 2}, {2}, {0}),  // 5: the update of 0
+    };
+    const std::vector<int32_t> order = with_updates_gathered(problem, {0, 1, 2, 3, 4, 5}, {-1, -1, -1, 0, -1, 0}, 0);
+    CHECK(order == std::vector<int32_t>{0, 1, 2, 5, 3, 4});
+  }
+
   // A large value 0, which lives to the fourth gradient; gradients 1 to 5, of 8 bytes each and 400 the last; a pinned
   // state for each.
   OrderProblem backward_of_five() {
