@@ -4,7 +4,8 @@
 
 // Serves max_pool, max_pool_with_indices and max_pool_grad. x is read and y written once. For the gradient every place
 // of x gathers from the windows that cover it and chose it. Traffic: a byte per window, dy and dx; overlapping windows
-// read the caches.
+// read the caches. Of images with the usual windows a thread takes a square of places as wide as the stride, which a
+// few windows cover, each loaded once.
 
 namespace plimsoll::cuda {
 namespace {
@@ -109,6 +110,88 @@ __global__ void __launch_bounds__(block_threads)
   store_vector(dx + int64_t{number} * n, values);
 }
 
+// Squares of `stride` x `stride` places of images, and where they lie.
+struct Squares {
+  PoolPlanes pool;
+  Divider32 rows, columns;  // of squares
+};
+
+__host__ __device__ inline int32_t squares_along(const PoolAxis& axis) {
+  return (axis.in + axis.pad_begin - 1) / axis.stride + 1;
+}
+
+// Place o of square s along an axis is s * stride + o - padding. Windows s - reach to s cover the square, the first of
+// them from its tap o + reach * stride on.
+template <int kernel, int stride, int n, typename T>
+__global__ void __launch_bounds__(block_threads)
+    max_pool_grad_squares_kernel(Squares squares, T* dx, const uint8_t* choices, const T* dy, int32_t accesses) {
+  constexpr int reach = (kernel - 1) / stride;
+  const PoolPlanes& pool = squares.pool;
+  const PoolAxis &b = pool.axes[1], &c = pool.axes[2];
+  auto rest = static_cast<int32_t>(blockIdx.x * block_threads + threadIdx.x);
+  if (rest >= accesses) return;
+  int32_t access = rest;
+  rest = pool.accesses.divide(access);
+  int32_t column = rest;
+  rest = squares.columns.divide(column);
+  int32_t row = rest;
+  const int32_t plane = squares.rows.divide(row), lane = access * n;
+
+  Vector<uint8_t, n> chosen[reach + 1][reach + 1];
+  Vector<T, n> grads[reach + 1][reach + 1];
+  bool is_there[reach + 1][reach + 1];
+#pragma unroll
+  for (int i = 0; i <= reach; ++i)
+#pragma unroll
+    for (int j = 0; j <= reach; ++j) {
+      const int32_t at_b = row - reach + i, at_c = column - reach + j;
+      is_there[i][j] = at_b >= 0 && at_b < b.out && at_c >= 0 && at_c < c.out;
+      if (!is_there[i][j]) continue;
+      const int32_t window = pool.element(PoolSide::Out, plane, 0, at_b, at_c) + lane;
+      chosen[i][j] = load_vector<n>(choices + window);
+      grads[i][j] = load_vector<n>(dy + window);
+    }
+#pragma unroll
+  for (int p = 0; p < stride; ++p)
+#pragma unroll
+    for (int q = 0; q < stride; ++q) {
+      const int32_t in_b = row * stride + p - b.pad_begin, in_c = column * stride + q - c.pad_begin;
+      if (in_b < 0 || in_b >= b.in || in_c < 0 || in_c >= c.in) continue;
+      float sums[n] = {};
+#pragma unroll
+      for (int i = 0; i <= reach; ++i)
+#pragma unroll
+        for (int j = 0; j <= reach; ++j) {
+          const int tap_b = p + (reach - i) * stride, tap_c = q + (reach - j) * stride;
+          if (tap_b >= kernel || tap_c >= kernel || !is_there[i][j]) continue;
+#pragma unroll
+          for (int l = 0; l < n; ++l)
+            if (chosen[i][j].at[l] == tap_b * kernel + tap_c) sums[l] += widen(grads[i][j].at[l]);
+        }
+      Vector<T, n> values;
+#pragma unroll
+      for (int l = 0; l < n; ++l) values.at[l] = narrow<T>(sums[l]);
+      store_vector(dx + pool.element(PoolSide::In, plane, 0, in_b, in_c) + lane, values);
+    }
+}
+
+// Whether windows are squares of that side and stride on images.
+bool has_windows(const PoolShape& shape, int32_t kernel, int32_t stride) {
+  if (shape.in[0] != 1 || shape.kernel[0] != 1 || shape.out[0] != 1 || !shape.channels_last) return false;
+  for (int d : {1, 2})
+    if (shape.kernel[d] != kernel || shape.strides[d] != stride || shape.dilations[d] != 1) return false;
+  return true;
+}
+
+template <int kernel, int stride, int n, typename T>
+void launch_squares(const PoolShape& shape, T* dx, const uint8_t* choices, const T* dy, cudaStream_t stream) {
+  const PoolPlanes pool(shape, n);
+  const int32_t rows = squares_along(pool.axes[1]), columns = squares_along(pool.axes[2]);
+  const int64_t accesses = pool.planes * rows * columns * (pool.lanes / n);
+  max_pool_grad_squares_kernel<kernel, stride, n><<<blocks_for(accesses), block_threads, 0, stream>>>(
+      Squares{pool, Divider32(rows), Divider32(columns)}, dx, choices, dy, static_cast<int32_t>(accesses));
+}
+
 }  // namespace
 
 cudaError_t max_pool(const PoolShape& shape, Scalar type, void* y, uint8_t* choices, const void* x,
@@ -131,8 +214,11 @@ cudaError_t max_pool_with_indices(const PoolShape& shape, Scalar type, void* y, 
 cudaError_t max_pool_grad(const PoolShape& shape, Scalar type, void* dx, const uint8_t* choices, const void* dy,
                           cudaStream_t stream) {
   return over_accesses(shape, PoolSide::In, type, [&]<typename T>(T*, auto n, int32_t accesses, unsigned blocks) {
-    max_pool_grad_kernel<n()><<<blocks, block_threads, 0, stream>>>(PoolPlanes(shape, n), static_cast<T*>(dx), choices,
-                                                                    static_cast<const T*>(dy), accesses);
+    T* to = static_cast<T*>(dx);
+    const T* from = static_cast<const T*>(dy);
+    if (has_windows(shape, 3, 2)) return launch_squares<3, 2, n()>(shape, to, choices, from, stream);
+    if (has_windows(shape, 2, 2)) return launch_squares<2, 2, n()>(shape, to, choices, from, stream);
+    max_pool_grad_kernel<n()><<<blocks, block_threads, 0, stream>>>(PoolPlanes(shape, n), to, choices, from, accesses);
   });
 }
 
