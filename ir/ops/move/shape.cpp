@@ -231,6 +231,9 @@ std::vector<Sample> transpose_samples() {
           {{normal({2, 3, 4, 2})}, {{"perm", Ints{2, 0, 3, 1}}}},
           {{integers({2, 3}, -9, 9, DType::I16)}, {{"perm", Ints{1, 0}}}},
           {{fixed(normal({2, 20, 70}))}, {{"perm", Ints{0, 2, 1}}}},
+          {{fixed(normal({2, 3, 48}))}, {{"perm", Ints{0, 2, 1}}}},
+          {{fixed(normal({2, 48, 4}))}, {{"perm", Ints{0, 2, 1}}}},
+          {{integers({2, 2, 48}, -9, 9, DType::I8)}, {{"perm", Ints{0, 2, 1}}}},
           {{fixed(normal({2, 5, 3, 8}))}, {{"perm", Ints{0, 2, 1, 3}}}}};
 }
 

@@ -3,6 +3,7 @@
 #include "kernels/cuda/common/element.cuh"
 #include "kernels/cuda/common/nest.cuh"
 #include "kernels/cuda/common/turned_words.cuh"
+#include "kernels/cuda/move/short_sides.h"
 
 #include <type_traits>
 #include <utility>
@@ -218,6 +219,7 @@ cudaError_t copy_strided(const LoopNest<2>& full, void* to, const void* from, in
   const auto [nest, unit] = in_wide_units(collapse(full), to, from, element_bytes);
   if (nest.rank == 1 && nest.strides[0][0] == 1 && nest.strides[1][0] == 1)
     return copy_bytes(to, from, nest.sizes[0] * unit, stream);
+  if (const std::optional<cudaError_t> turned = transpose_short_side(nest, to, from, unit, stream)) return *turned;
   return with_unit_bytes(unit, [&, &nest = nest]<typename Unit>(Unit*) {
     if constexpr (sizeof(Unit) <= 8)
       if (const int dimension = transposed_dimension(nest); dimension >= 0)
