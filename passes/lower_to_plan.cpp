@@ -393,6 +393,10 @@ class Lowering {
     const std::optional<BufferPlacement>& known = in_.draft.functions[added].placement;
     const auto instructions = static_cast<int32_t>(function.instructions.size());
     const bool is_known = space == MemorySpace::Device && known;
+    if (!is_known) {
+      const int64_t live = peak_bytes(buffers_[added], space, instructions, alignment_);
+      options.close_bytes = live + live / close_share;
+    }
     BufferPlacement placed = is_known ? placed_at(buffers_[added], space, instructions, alignment_, known->offset)
                                       : place_buffers(buffers_[added], space, instructions, options);
     if (is_known) placed.method = known->method;
@@ -415,6 +419,8 @@ class Lowering {
     SlotId slot;
     int32_t function, buffer;
   };
+  // Layouts within such a share of what is alive get no further searches: the rest takes longest to find.
+  static constexpr int64_t close_share = 1000;
   // Calls that take this many times what kernels of their op usually take are reported.
   static constexpr double max_times_roofline = 10;
   struct SlowKernel {

@@ -129,10 +129,11 @@ int64_t close_target(const Piece& piece, int64_t target) {
   return searchable ? target : std::max(target, piece.lower_bound + piece.lower_bound / close_share);
 }
 
-// Lowers what greedy orders came to.
-void improve(const Piece& piece, int64_t target, Effort& effort, Packing& best) {
+// Lowers what greedy orders came to, towards the target, by one search after the other while the height is above
+// `close`.
+void improve(const Piece& piece, int64_t target, int64_t close, Effort& effort, Packing& best) {
   const auto spend = [&](int64_t steps, auto search) {
-    if (best.height <= target) return;
+    if (best.height <= std::max(target, close)) return;
     Effort part(steps);
     search(piece, target, part, best);
     effort.spend(steps - part.left());
@@ -171,7 +172,7 @@ Placement place_intervals(llvm::ArrayRef<Interval> intervals, const PlacementOpt
     const Part& part = parts[p];
     Packing& packing = packings[p];
     const int64_t enough = std::max(least_bytes, result.height_bytes) - part.base;
-    if (goes_on) improve(part.piece, enough, effort, packing);
+    if (goes_on) improve(part.piece, enough, options.close_bytes - part.base, effort, packing);
     for (size_t i = 0; i < part.members.size(); ++i) result.offsets[part.members[i]] = part.base + packing.offsets[i];
     if (part.base + packing.height <= result.height_bytes) continue;
     result.height_bytes = part.base + packing.height;
