@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Losses of 300 steps beside PyTorch's, from the same first values on the same batches, with all that is drawn switched off.
 
-Usage: loss_overlay_gpu.py PLIMSOLL [MODEL ...] [--steps 300] [--device h200] [--tolerance 0.01] [--jobs 3] [--small] [--gradients] [--json FILE]
+Usage: loss_overlay_gpu.py PLIMSOLL [MODEL ...] [--steps 300] [--device h200] [--tolerance 0.01] [--jobs 3] [--small] [--lr 1e-4] [--gradients] [--json FILE]
 
 Models are those of zoo_models.py and zoo_untuned.py. A step takes a quarter of the model's batch there, so that four batches take turns and losses fall. Plimsoll
 runs bf16 with f32 weights, PyTorch (eager) the same by autocast, and f32 with TF32 products, which shows how far apart PyTorch's own runs are. Of means over ten
@@ -109,7 +109,7 @@ def compare_gradients(name, small, ours):
 
 
 def part(args, name, *words):
-    command = [sys.executable, os.path.abspath(__file__), args.program, name, *(["--small"] if args.small else []), "--steps", str(args.steps), "--part", *map(str, words)]
+    command = [sys.executable, os.path.abspath(__file__), args.program, name, *(["--small"] if args.small else []), "--steps", str(args.steps), "--lr", str(args.lr), "--part", *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError((done.stderr.strip().splitlines() or ["no message"])[-1])
@@ -178,11 +178,13 @@ def main():
     parser.add_argument("--tolerance", type=float, default=0.01)
     parser.add_argument("--jobs", type=int, default=3, help="models at a time")
     parser.add_argument("--small", action="store_true")
+    parser.add_argument("--lr", type=float, default=SETTINGS["lr"], help="a rate a little beside another shows how far rounding alone carries losses apart")
     parser.add_argument("--gradients", action="store_true")
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--part", nargs="+", help=argparse.SUPPRESS)
     args = parser.parse_args()
     warnings.filterwarnings("ignore")
+    SETTINGS["lr"] = args.lr
     if args.part:
         way, *rest = args.part
         if way == "export":
