@@ -259,16 +259,50 @@ class CastInserter {
       const ValueId narrow_on = narrow_constant(b, on, to), narrow_off = narrow_constant(b, off, to);
       cast = b.emit("where", {condition, narrow_on, narrow_off}, {}, name);
     } else {
-      cast = b.emit("cast", {value}, {{"to", to}}, name);
+      const llvm::SmallVector<NodeId, 2> moves = to == narrow_ ? moves_in_front(value) : llvm::SmallVector<NodeId, 2>();
+      const ValueId source = moves.empty() ? value : graph_.node(moves.back()).operands[0];
+      Builder at = moves.empty() ? b : builder_at(graph_, moves.back());
+      cast = at.emit("cast", {source}, {{"to", to}},
+                     moves.empty() ? name : graph_.value(source).name + "." + dtype_name(to).str());
       graph_.node(graph_.value(cast).producer).reason =
           (graph_.node(id).op->name + " computes in " + dtype_name(to)).str();
       ++casts_;
+      if (!moves.empty()) {
+        facts_.resize(graph_.value_count());
+        facts_[index_of(cast)] = facts_[index_of(source)];
+        graph_.set_operand(moves.back(), 0, cast);
+        for (NodeId move : llvm::reverse(moves)) {
+          const ValueId moved = graph_.node(move).results[0];
+          graph_.set_type(moved, Type(to, graph_.type(moved).shape));
+        }
+        return;
+      }
     }
     const Facts facts = facts_[index_of(value)];
     facts_.resize(graph_.value_count());
     facts_[index_of(cast)] = facts;
     shared_[{value, to}] = cast;
     graph_.set_operand(id, i, cast);
+  }
+
+  // The moves of elements, last first, that made the value of another one for this reader alone: they move 16 bits
+  // where the cast is in front of them. Moves that drop elements are not among them.
+  llvm::SmallVector<NodeId, 2> moves_in_front(ValueId value) const {
+    llvm::SmallVector<NodeId, 2> moves;
+    for (;;) {
+      const NodeId id = graph_.value(value).producer;
+      if (id == NodeId::None || !has_one_reader(graph_, value)) return moves;
+      const Node& node = graph_.node(id);
+      if (!node.op->only_moves() || node.op->name == "cast" || node.operands.size() != 1 || node.results.size() != 1)
+        return moves;
+      const ValueId source = node.operands[0];
+      if (graph_.find_state(source) || producer_of(graph_, source, "constant") ||
+          graph_.type(source).dtype != DType::F32 ||
+          element_count(graph_.type(source).shape) > element_count(graph_.type(value).shape))
+        return moves;
+      moves.push_back(id);
+      value = source;
+    }
   }
 
   // where(c, a, b) of constants whose numbers 16 bits hold.

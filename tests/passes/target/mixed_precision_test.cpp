@@ -1,6 +1,7 @@
 #include "ir/text.h"
 #include "passes/budget/budget_report.h"
 #include "passes/compile.h"
+#include "passes/pass/pass_manager.h"
 #include "runtime/cpu/cpu_catalog.h"
 #include "tests/support/small_training.h"
 #include "tests/support/tensor_distance.h"
@@ -169,6 +170,25 @@ TEST_SUITE("unit") {
     // No 16-bit weight gradient stands anywhere.
     for (const Slot& slot : plan.slots)
       if (slot.category == Category::Gradients) CHECK(slot.type.dtype == DType::F32);
+  }
+
+  TEST_CASE("casts to 16 bits stand in front of transposes that they alone read, and behind slices") {
+    Graph graph = parsed(R"(
+graph @moves(%x: f32[4,6], %y: f32[8,6]) state(%w: f32[4,4] parameter trained) {
+  %e = exp(%x) : f32[4,6]
+  %t = transpose(%e) {perm=[1,0]} : f32[6,4]
+  %a = matmul(%t, %w) : f32[6,4]
+  %f = exp(%y) : f32[8,6]
+  %s = slice(%f) {starts=[0,0], sizes=[4,6], steps=[1,1]} : f32[4,6]
+  %b = matmul(%w, %s) : f32[4,6]
+  return a=%a, b=%b
+}
+)");
+    llvm::cantFail(PassManager().run(graph, "insert-casts{to=bf16}"));
+    const std::string text = to_text(graph);
+    CHECK(llvm::StringRef(text).contains("%t = transpose(%e.bf16)"));
+    CHECK(llvm::StringRef(text).contains("%s.bf16 = cast(%s)"));
+    CHECK(graph.type(graph.find_value("t")).dtype == DType::BF16);
   }
 
   TEST_CASE("a rule for a module or a node overrules the records") {
