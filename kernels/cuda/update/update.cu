@@ -1,3 +1,4 @@
+#include "kernels/cuda/common/early_launch.cuh"
 #include "kernels/cuda/common/rows.cuh"
 #include "kernels/cuda/update/adam_step.cuh"
 #include "kernels/cuda/update/block_table.cuh"
@@ -9,17 +10,19 @@
 // Serves adamw, sgd and running_update. PyTorch's update rules. A thread updates four consecutive elements: 28 bytes
 // per f32 parameter with its moments, each read and written once. What depends on the step alone every thread computes
 // for itself while its elements arrive. A launch takes as many tensors as its parameters hold: biases and the like are
-// too small to fill a launch of their own.
+// too small to fill a launch of their own. One of AdamW begins while the launch before it ends.
 
 namespace plimsoll::cuda {
 namespace {
 
 constexpr int lanes = 4;
 static_assert(lanes * block_threads == norm_block);
-constexpr int table_size = 36;  // keeps the parameters of a launch below 4 KB; one tensor costs less to pass
+// Tensors of a launch, by what its parameters hold: 4 KB are quicker to pass than 32, which are all that there may be.
+constexpr int few_tensors = 36, many_tensors = 280;
 
-template <typename Tensor, int capacity>
+template <typename Tensor, int capacity_>
 struct UpdateTable {
+  static constexpr int capacity = capacity_;
   BlockTable<capacity> blocks;
   Tensor tensors[capacity];
 };
@@ -40,7 +43,7 @@ __device__ Work<Tensor> find_work(const UpdateTable<Tensor, capacity>& table) {
   return {table.tensors[number], blockIdx.x - table.blocks.first[number]};
 }
 
-// Calls launch(table) for one tensor, or for as many at a time as a table holds.
+// Calls launch(table) for one tensor, or for as many at a time as a table holds, until one fails.
 template <typename Tensor, typename Launch>
 cudaError_t launch_in_tables(const Tensor* tensors, int count, Launch launch) {
   auto launch_some = [&](auto table, int some) {
@@ -48,12 +51,16 @@ cudaError_t launch_in_tables(const Tensor* tensors, int count, Launch launch) {
       table.tensors[i] = tensors[i];
       table.blocks.add(divide_up(tensors[i].elements, int64_t{lanes} * block_threads));
     }
-    if (table.blocks.blocks() > 0) launch(table);
+    return table.blocks.blocks() > 0 ? launch(table) : cudaSuccess;
   };
-  if (count == 1) launch_some(UpdateTable<Tensor, 1>{}, 1);
-  for (; count > 1; tensors += table_size, count -= table_size)
-    launch_some(UpdateTable<Tensor, table_size>{}, std::min(count, table_size));
-  return cudaGetLastError();
+  for (int some = 0; count > 0; tensors += some, count -= some) {
+    some = std::min(count, many_tensors);
+    const cudaError_t error = some == 1             ? launch_some(UpdateTable<Tensor, 1>{}, some)
+                              : some <= few_tensors ? launch_some(UpdateTable<Tensor, few_tensors>{}, some)
+                                                    : launch_some(UpdateTable<Tensor, many_tensors>{}, some);
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
 }
 
 // Loads up to four elements; those past the end are 0.
@@ -90,18 +97,33 @@ __device__ void keep_lanes(T* to, const T* from, int64_t at, int64_t elements) {
     if (at + i < elements) to[at + i] = from[at + i];
 }
 
-// visit(element of the block, its place in a turned tensor), for all elements of the block that begins at `first`.
-// Neighbouring threads take neighbouring channels, which are neighbours in the turned tensor.
+// Calls visit(elements of the block, their places in a turned tensor, which of them there are) for some elements of the
+// thread at a time, until all of the block that begins at `first` have been visited. Neighbouring threads take
+// neighbouring channels, which are neighbours in the turned tensor; a thread stays with its channel from tap to tap.
+constexpr int turned_at_once = 5;
 template <typename Visit>
 __device__ void for_turned(const TurnedWeight& weight, int64_t first, int64_t elements, Visit visit) {
   const auto begin = static_cast<uint32_t>(first), end = static_cast<uint32_t>(min(first + norm_block, elements));
   const uint32_t channels = weight.channels, taps = weight.taps;
   const uint32_t first_channel = begin / taps, count = (end - 1) / taps + 1 - first_channel;  // of all rows together
-  for (uint32_t i = threadIdx.x; i < count * taps; i += block_threads) {
-    const uint32_t tap = i / count, channel = first_channel + i - tap * count, at = channel * taps + tap;
-    if (at < begin || at >= end) continue;
-    const uint32_t row = channel / channels;
-    visit(at - begin, (row * taps + tap) * channels + channel - row * channels);
+  // Threads side by side for channels, a power of two.
+  const int shift = count > 1 ? min(32 - __clz(static_cast<int>(count - 1)), 8) : 0;
+  const uint32_t across = 1u << shift, groups = block_threads >> shift;
+  for (uint32_t c = threadIdx.x & (across - 1); c < count; c += across) {
+    const uint32_t channel = first_channel + c, row = channel / channels;
+    const uint32_t turned = channel + row * (taps - 1) * channels;
+    for (uint32_t tap = threadIdx.x >> shift; tap < taps; tap += turned_at_once * groups) {
+      uint32_t at[turned_at_once], places[turned_at_once];
+      bool inside[turned_at_once];
+#pragma unroll
+      for (int k = 0; k < turned_at_once; ++k) {
+        const uint32_t this_tap = tap + k * groups, place = channel * taps + this_tap;
+        inside[k] = this_tap < taps && place >= begin && place < end;
+        at[k] = place - begin;
+        places[k] = turned + this_tap * channels;
+      }
+      visit(at, places, inside);
+    }
   }
 }
 
@@ -116,7 +138,15 @@ __device__ void load_gradient(float (&to)[lanes], const Work<Tensor>& work, floa
     return;
   }
   for_turned(tensor.turned, work.block * norm_block, tensor.elements,
-             [&](uint32_t element, uint32_t place) { staged[element] = widen(grad[place]); });
+             [&](const auto& elements, const auto& places, const auto& inside) {
+               G loaded[turned_at_once];
+#pragma unroll
+               for (int k = 0; k < turned_at_once; ++k)
+                 if (inside[k]) loaded[k] = grad[places[k]];
+#pragma unroll
+               for (int k = 0; k < turned_at_once; ++k)
+                 if (inside[k]) staged[elements[k]] = widen(loaded[k]);
+             });
   __syncthreads();
 #pragma unroll
   for (int i = 0; i < lanes; ++i) to[i] = at + i < tensor.elements ? staged[threadIdx.x * lanes + i] : 0.0f;
@@ -136,7 +166,11 @@ __device__ void store_copy_as(const Work<Tensor>& work, const float (&param)[lan
   for (int i = 0; i < lanes; ++i) staged[threadIdx.x * lanes + i] = param[i];
   __syncthreads();
   for_turned(tensor.turned, work.block * norm_block, tensor.elements,
-             [&](uint32_t element, uint32_t place) { copy[place] = narrow<C>(staged[element]); });
+             [&](const auto& elements, const auto& places, const auto& inside) {
+#pragma unroll
+               for (int k = 0; k < turned_at_once; ++k)
+                 if (inside[k]) copy[places[k]] = narrow<C>(staged[elements[k]]);
+             });
 }
 
 // The 16-bit copy of an f32 parameter; other parameters have none. All threads of a block call it.
@@ -158,38 +192,44 @@ __device__ void store_norm(float* norm, const float (&gradient)[lanes]) {
   if (threadIdx.x == 0) *norm = sqrtf(squares);
 }
 
-// `p` becomes the new parameter.
+// What a thread has of a parameter and its moments.
+struct AdamLanes {
+  float param[lanes], mean[lanes], square[lanes];
+};
+
 template <typename P, typename M>
-__device__ void adam_lanes(const AdamFactors& f, const AdamCall& call, const AdamTensor& tensor, float (&p)[lanes],
-                           const float (&g)[lanes], int64_t at) {
-  const P* param = static_cast<const P*>(tensor.param);
-  const M *m = static_cast<const M*>(tensor.m), *v = static_cast<const M*>(tensor.v);
-  P* new_param = static_cast<P*>(tensor.new_param);
-  M *new_m = static_cast<M*>(tensor.new_m), *new_v = static_cast<M*>(tensor.new_v);
-  float mean[lanes], square[lanes];
-  load_lanes(p, param, at, tensor.elements);
-  if (call.skip && *call.skip) {
-    keep_lanes(new_param, param, at, tensor.elements);
-    keep_lanes(new_m, m, at, tensor.elements);
-    keep_lanes(new_v, v, at, tensor.elements);
-    return;
-  }
-  load_lanes(mean, m, at, tensor.elements);
-  load_lanes(square, v, at, tensor.elements);
-  const AdamStep step(f, call);
-#pragma unroll
-  for (int i = 0; i < lanes; ++i) {
-    const float gradient = g[i] * step.scale + f.l2 * p[i];
-    mean[i] += (gradient - mean[i]) * f.one_minus_beta1;
-    square[i] = square[i] * f.beta2 + gradient * gradient * f.one_minus_beta2;
-    p[i] = step.updated(p[i], mean[i], square[i]);
-  }
-  round_parameters<P>(tensor.rounding, step.number, p, at);
-  store_lanes(new_param, p, at, tensor.elements);
-  store_lanes(new_m, mean, at, tensor.elements);
-  store_lanes(new_v, square, at, tensor.elements);
+__device__ void load_adam(AdamLanes& to, const AdamTensor& tensor, int64_t at) {
+  load_lanes(to.param, static_cast<const P*>(tensor.param), at, tensor.elements);
+  load_lanes(to.mean, static_cast<const M*>(tensor.m), at, tensor.elements);
+  load_lanes(to.square, static_cast<const M*>(tensor.v), at, tensor.elements);
 }
 
+// of.param becomes the new parameter.
+template <typename P, typename M>
+__device__ void adam_lanes(const AdamFactors& f, const AdamStep& step, bool skip, const AdamTensor& tensor,
+                           AdamLanes& of, const float (&g)[lanes], int64_t at) {
+  P* new_param = static_cast<P*>(tensor.new_param);
+  M *new_m = static_cast<M*>(tensor.new_m), *new_v = static_cast<M*>(tensor.new_v);
+  if (skip) {
+    keep_lanes(new_param, static_cast<const P*>(tensor.param), at, tensor.elements);
+    keep_lanes(new_m, static_cast<const M*>(tensor.m), at, tensor.elements);
+    keep_lanes(new_v, static_cast<const M*>(tensor.v), at, tensor.elements);
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < lanes; ++i) {
+    const float gradient = g[i] * step.scale + f.l2 * of.param[i];
+    of.mean[i] += (gradient - of.mean[i]) * f.one_minus_beta1;
+    of.square[i] = of.square[i] * f.beta2 + gradient * gradient * f.one_minus_beta2;
+    of.param[i] = step.updated(of.param[i], of.mean[i], of.square[i]);
+  }
+  round_parameters<P>(tensor.rounding, step.number, of.param, at);
+  store_lanes(new_param, of.param, at, tensor.elements);
+  store_lanes(new_m, of.mean, at, tensor.elements);
+  store_lanes(new_v, of.square, at, tensor.elements);
+}
+
+// Parameters and moments are on their way before the gradient is waited for.
 template <typename P, typename G, typename M, int capacity>
 __global__ void __launch_bounds__(block_threads)
     adam_kernel(AdamFactors f, AdamCall call, const __grid_constant__ UpdateTable<AdamTensor, capacity> table) {
@@ -197,14 +237,20 @@ __global__ void __launch_bounds__(block_threads)
   const Work work = find_work(table);
   const int64_t at = work.place();
   const auto& tensor = work.tensor;
-  float g[lanes] = {}, p[lanes] = {};
+  float g[lanes] = {};
+  AdamLanes of{};
+  wait_for_launch_before();
+  let_next_launch_begin();
+  const bool is_inside = at < tensor.elements, skip = call.skip && *call.skip;
+  if (is_inside) load_adam<P, M>(of, tensor, at);
+  const AdamStep step(f, call);
   load_gradient<G>(g, work, staged);
-  if (at < tensor.elements) adam_lanes<P, M>(f, call, tensor, p, g, at);
-  store_copy<P>(call.copy_type, work, p, staged);
+  if (is_inside) adam_lanes<P, M>(f, step, skip, tensor, of, g, at);
+  store_copy<P>(call.copy_type, work, of.param, staged);
   if (tensor.norms) store_norm(tensor.norms + work.block, g);
 }
 
-// As adam_lanes.
+// `p` becomes the new parameter.
 template <typename P>
 __device__ void sgd_lanes(const SgdCall& call, const SgdTensor& tensor, float (&p)[lanes], const float (&g)[lanes],
                           int64_t at) {
@@ -265,7 +311,9 @@ template <typename P, typename G, typename M>
 cudaError_t launch_adam(const AdamCall& call, const AdamTensor* tensors, int count, cudaStream_t stream) {
   const AdamFactors factors(call);
   return launch_in_tables(tensors, count, [&](const auto& table) {
-    adam_kernel<P, G, M><<<table.blocks.blocks(), block_threads, 0, stream>>>(factors, call, table);
+    constexpr int capacity = std::remove_cvref_t<decltype(table)>::capacity;
+    return launch_early(adam_kernel<P, G, M, capacity>, table.blocks.blocks(), block_threads, stream, factors, call,
+                        table);
   });
 }
 
@@ -273,6 +321,7 @@ template <typename P, typename G>
 cudaError_t launch_sgd(const SgdCall& call, const SgdTensor* tensors, int count, cudaStream_t stream) {
   return launch_in_tables(tensors, count, [&](const auto& table) {
     sgd_kernel<P, G><<<table.blocks.blocks(), block_threads, 0, stream>>>(call, table);
+    return cudaGetLastError();
   });
 }
 
@@ -302,6 +351,7 @@ cudaError_t sgd(const SgdCall& call, const SgdTensor* tensors, int count, cudaSt
 cudaError_t running_update(const RunningTensor* tensors, int count, cudaStream_t stream) {
   return launch_in_tables(tensors, count, [&](const auto& table) {
     running_update_kernel<<<table.blocks.blocks(), block_threads, 0, stream>>>(table);
+    return cudaGetLastError();
   });
 }
 
