@@ -81,9 +81,9 @@ bool is_dense_in_16_bits(const OpCall& call, llvm::ArrayRef<Type> results) {
          call.get_int("groups") == 1;
 }
 
-// x has channels that cuDNN has no kernels for, and every pixel of a block is read.
-template <ConvPass pass>
-bool accepts_space_to_depth(const OpCall& call, llvm::ArrayRef<Type> results) {
+}  // namespace
+
+bool takes_space_to_depth(ConvPass pass, const OpCall& call, llvm::ArrayRef<Type> results) {
   const ConvTypes types(pass, call, results);
   if (!is_dense_in_16_bits(call, results) || types.x.rank() > 4 || types.x.shape.back() % whole_vector == 0 ||
       types.y.shape.back() % whole_vector != 0)
@@ -96,6 +96,13 @@ bool accepts_space_to_depth(const OpCall& call, llvm::ArrayRef<Type> results) {
   const int64_t longest_row = std::max(x.size[1] * x.channels, x.blocks[1] * x.block_channels);
   const int64_t rows = std::max(x.batch * x.blocks[0], w.batch * w.blocks[0]);
   return x.block_channels <= max_block_channels && std::max({longest_row, rows, types.w.elements()}) <= max_counted;
+}
+
+namespace {
+
+template <ConvPass pass>
+bool accepts_space_to_depth(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return takes_space_to_depth(pass, call, results);
 }
 
 template <ConvPass pass>

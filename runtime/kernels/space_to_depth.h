@@ -48,4 +48,7 @@ struct SpaceToDepthConvolution {
   }
 };
 
+// x has channels that cuDNN has no kernels for, and every pixel of a block is read.
+bool takes_space_to_depth(ConvPass pass, const OpCall& call, llvm::ArrayRef<Type> results);
+
 }  // namespace plimsoll

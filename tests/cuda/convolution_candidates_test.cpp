@@ -292,6 +292,30 @@ TEST_SUITE("unit") {
     CHECK(names_of(catalog, "conv", last, {Type(DType::F32, x.shape), Type(DType::F32, w.shape)}) == "cudnn " + lean);
   }
 
+  TEST_CASE("on Hopper first convolutions go by products over runs of blocks, predicted as an H200 measured them") {
+    const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
+    struct Shape {
+      int64_t batch, taps, stride, to;
+      double y_us, dw_us;
+    };
+    for (const Shape& s :
+         {Shape{256, 7, 2, 64, 627, 302}, {64, 3, 2, 64, 111, 97}, {128, 3, 2, 32, 222, 175}, {64, 3, 1, 64, 861, 312}})
+      for (bool gradient : {false, true}) {
+        const int64_t pad = s.taps / 2, size = 224, made = size / s.stride;
+        const Type x(DType::BF16, {s.batch, size, size, 3}), w(DType::BF16, {s.to, s.taps, s.taps, 3}),
+            y(DType::BF16, {s.batch, made, made, s.to});
+        Attrs attrs{
+            {"channels_last", int64_t{1}}, {"pads", Ints{pad, pad, pad, pad}}, {"strides", Ints{s.stride, s.stride}}};
+        if (gradient) attrs.set("shape", Ints(w.shape.begin(), w.shape.end()));
+        const std::vector<const Type*> types{&x, gradient ? &y : &w};
+        const OpCall call(get_op(gradient ? "conv_dw" : "conv"), attrs, types);
+        INFO(s.taps, " x ", s.taps, " by ", s.to, ", stride ", s.stride, gradient ? ", dw" : "");
+        const KernelCandidate first = CudaCatalog(h200).candidates(call.op, call, llvm::cantFail(infer(call))).front();
+        CHECK(first.name == "warpgroup_space_to_depth");
+        CHECK(first.predicted_us == doctest::Approx(gradient ? s.dw_us : s.y_us).epsilon(0.25));
+      }
+  }
+
   TEST_CASE("on Hopper channels that are no multiples of 64 are known to be slow in cuDNN, and go to our own kernels") {
     const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
     struct Shape {

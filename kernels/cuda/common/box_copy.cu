@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/common/line_boxes.cuh"
 #include "kernels/cuda/common/matrix_boxes.cuh"
+#include "kernels/cuda/common/pitched_boxes.cuh"
 #include "kernels/cuda/common/short_boxes.cuh"
 
 #include <cuda_runtime_api.h>
@@ -96,12 +97,18 @@ cudaError_t map_matrices(CUtensorMap& map, const void* first, int64_t batch, int
 }
 
 cudaError_t map_image(CUtensorMap& map, const void* image, const ImageBoxes& boxes) {
+  return map_image(map, image, boxes, ImagePitches{});
+}
+
+cudaError_t map_image(CUtensorMap& map, const void* image, const ImageBoxes& boxes, const ImagePitches& pitches) {
   const auto [batch, down, across, channels] = boxes.sizes;
-  const int64_t pixel_bytes = channels * element_bytes, line_bytes = across * pixel_bytes;
+  const int64_t pixel = pitches.pixel > 0 ? pitches.pixel : channels,
+                line = pitches.line > 0 ? pitches.line : across * pixel,
+                whole = pitches.image > 0 ? pitches.image : down * line;
   const auto count = [](int n) { return static_cast<cuuint32_t>(n); };
   return map_strided_boxes(
       map, image, {size(channels), size(across), size(down), size(batch)},
-      {size(pixel_bytes), size(line_bytes), size(down * line_bytes)},
+      {size(pixel * element_bytes), size(line * element_bytes), size(whole * element_bytes)},
       {box_depth, count(boxes.box[2] * boxes.strides[1]), count(boxes.box[1] * boxes.strides[0]), count(boxes.box[0])},
       {1, count(boxes.strides[1]), count(boxes.strides[0]), 1}, CU_TENSOR_MAP_SWIZZLE_128B,
       CU_TENSOR_MAP_L2_PROMOTION_L2_256B);

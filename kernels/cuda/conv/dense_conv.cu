@@ -1,6 +1,7 @@
 #include "kernels/cuda/conv/dense.h"
 
 #include "kernels/cuda/common/packed.cuh"
+#include "kernels/cuda/common/pitched_boxes.cuh"
 #include "kernels/cuda/common/warpgroup_wide.cuh"
 #include "kernels/cuda/conv/unit_tiles.cuh"
 #include "kernels/cuda/matmul/tile_ring.cuh"
@@ -143,8 +144,11 @@ __device__ void multiply_tiles(const DenseShared<Tile>& shared, const DenseTiles
       begin_products();
 #pragma unroll
       for (int i = 0; i < DenseTiles::step_channels / 16; ++i)
-        start_wide_product<T, false, Tile::gradient, Tile::product_tiles>(sums, left + i * left_apart,
-                                                                          right + i * right_apart);
+        if constexpr (Tile::product_tiles > 8)
+          start_wide_product<T, false, Tile::gradient, Tile::product_tiles>(sums, left + i * left_apart,
+                                                                            right + i * right_apart);
+        else
+          start_product<T>(sums, left + i * left_apart, right + i * right_apart, true);
       commit_products();
       wait_for_products<1>();
       if (announces && before >= 0) arrive_at(shared.empty + before);
@@ -238,13 +242,14 @@ __global__ void __launch_bounds__(Tile::threads, 1)
 struct DenseMaps {
   CUtensorMap image, w, y;
 };
-cudaError_t map_operands(DenseMaps& maps, const DenseTiles& t, const void* image, const void* w, void* y) {
+cudaError_t map_operands(DenseMaps& maps, const DenseTiles& t, const void* image, const void* w, void* y,
+                         const DensePitches& pitches) {
   const DenseAxis &down = t.axes[0], &across = t.axes[1];
   const ImageBoxes in{
       {t.batch, down.in, across.in, t.in_channels}, {t.box_images, t.box[0], t.box[1]}, {down.stride, across.stride}};
   const ImageBoxes out{{t.batch, down.out, across.out, t.out_channels}, {t.box_images, t.box[0], t.box[1]}, {1, 1}};
-  if (const cudaError_t error = map_image(maps.image, image, in); error != cudaSuccess) return error;
-  if (const cudaError_t error = map_image(maps.y, y, out); error != cudaSuccess) return error;
+  if (const cudaError_t error = map_image(maps.image, image, in, pitches.x); error != cudaSuccess) return error;
+  if (const cudaError_t error = map_image(maps.y, y, out, pitches.y); error != cudaSuccess) return error;
   const int taps = down.taps * across.taps;
   return t.gradient ? map_taps(maps.w, w, t.in_channels, taps, t.out_channels, DenseTiles::step_channels)
                     : map_taps(maps.w, w, t.out_channels, taps, t.in_channels, t.columns);
@@ -264,9 +269,10 @@ cudaError_t launch(const DenseMaps& maps, const DenseTiles& t, const T* bias, in
 }  // namespace
 
 cudaError_t dense_convolution(Scalar type, void* y, const void* image, const void* w, const void* bias,
-                              const DenseTiles& t, int multiprocessors, cudaStream_t stream) {
+                              const DenseTiles& t, int multiprocessors, cudaStream_t stream,
+                              const DensePitches& pitches) {
   DenseMaps maps;
-  if (const cudaError_t error = map_operands(maps, t, image, w, y); error != cudaSuccess) return error;
+  if (const cudaError_t error = map_operands(maps, t, image, w, y, pitches); error != cudaSuccess) return error;
   return with_16_bits(type, [&]<typename T>(T*) {
     const auto launch_tile = [&]<typename Tile>(Tile*) {
       return launch<T, Tile>(maps, t, static_cast<const T*>(bias), multiprocessors, stream);
@@ -275,6 +281,7 @@ cudaError_t dense_convolution(Scalar type, void* y, const void* image, const voi
       return t.columns == 256 ? launch_tile(static_cast<DenseProductTile<256, gradient>*>(nullptr))
                               : launch_tile(static_cast<DenseProductTile<128, gradient>*>(nullptr));
     };
+    if (t.columns == 64) return launch_tile(static_cast<DenseProductTile<64, false>*>(nullptr));
     return t.gradient ? with_columns(std::true_type()) : with_columns(std::false_type());
   });
 }

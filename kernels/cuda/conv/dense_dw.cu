@@ -1,6 +1,7 @@
 #include "kernels/cuda/conv/dense.h"
 
 #include "kernels/cuda/common/early_launch.cuh"
+#include "kernels/cuda/common/pitched_boxes.cuh"
 #include "kernels/cuda/common/warpgroup_wide.cuh"
 #include "kernels/cuda/conv/unit_tiles.cuh"
 #include "kernels/cuda/matmul/tile_ring.cuh"
@@ -315,15 +316,15 @@ cudaError_t with_tile(const DenseTileShape& shape, Visit visit) {
 }  // namespace
 
 cudaError_t dense_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy, const DenseWeightTiles& t,
-                     float* workspace, cudaStream_t stream) {
+                     float* workspace, cudaStream_t stream, const DensePitches& pitches) {
   const ConvolutionSizes& c = t.c;
   CUtensorMap of_x, of_dy;
   const ImageBoxes x_boxes{{c.batch, c.x[0], c.x[1], c.x_channels},
                            {t.box_images, t.box[0], t.box[1] + t.halo()},
                            {c.stride[0], c.stride[1]}};
   const ImageBoxes y_boxes{{c.batch, c.y[0], c.y[1], c.y_channels}, {t.box_images, t.box[0], t.box[1]}, {1, 1}};
-  if (const cudaError_t error = map_image(of_x, x, x_boxes); error != cudaSuccess) return error;
-  if (const cudaError_t error = map_image(of_dy, dy, y_boxes); error != cudaSuccess) return error;
+  if (const cudaError_t error = map_image(of_x, x, x_boxes, pitches.x); error != cudaSuccess) return error;
+  if (const cudaError_t error = map_image(of_dy, dy, y_boxes, pitches.y); error != cudaSuccess) return error;
   return with_tile(t.shape, [&]<typename Tile>(Tile*) {
     return with_16_bits(type, [&]<typename T>(T*) {
       return to == type ? launch<Tile, T>(of_x, of_dy, t, workspace, static_cast<T*>(dw), stream)

@@ -107,11 +107,12 @@ inline bool takes_dense(const ConvolutionSizes& c, bool gradient) {
   return c.batch * c.x[0] * c.x[1] <= most && c.batch * c.y[0] * c.y[1] <= most;
 }
 
-// The quickest columns and boxes.
-inline DenseTiles choose_dense_tiles(const ConvolutionSizes& c, bool gradient, int64_t multiprocessors) {
+// The quickest columns and boxes. Gradients have no fewer columns than 128.
+inline DenseTiles choose_dense_tiles(const ConvolutionSizes& c, bool gradient, int64_t multiprocessors,
+                                     int least_columns = 128) {
   DenseTiles best{};
   int64_t least = INT64_MAX;
-  for (int columns : {256, 128})
+  for (int columns = 256; columns >= least_columns; columns /= 2)
     for (int across = DenseTiles::box_pixels; across >= 1; across /= 2)
       for (int down = DenseTiles::box_pixels / across; down >= 1; down /= 2) {
         const DenseTiles t{c.batch,

@@ -20,7 +20,7 @@ struct DenseTileShape {
   constexpr bool operator==(const DenseTileShape&) const = default;
 };
 
-inline constexpr DenseTileShape dense_tile_shapes[] = {{2, 1, 1, 3}, {1, 3, 1, 3}, {2, 1, 4, 1}};
+inline constexpr DenseTileShape dense_tile_shapes[] = {{2, 1, 1, 3}, {1, 3, 1, 3}, {2, 1, 4, 1}, {1, 2, 1, 2}};
 
 struct PixelRange {
   int begin, end;
@@ -119,6 +119,7 @@ struct DenseWeightTiles {
 constexpr bool fits(const DenseWeightTiles& t) {
   constexpr int min_stages = 3;
   if (t.c.stride[0] > DenseWeightTiles::max_stride || t.c.stride[1] > DenseWeightTiles::max_stride) return false;
+  if (t.shape.taps == 2 && t.c.kernel[1] % 2 != 0) return false;
   if (t.shape.taps > 1 && (t.c.kernel[1] == 1 || t.c.dilation[1] % t.c.stride[1] != 0)) return false;
   if ((t.box[1] + t.halo()) * t.c.stride[1] > DenseWeightTiles::max_box) return false;
   return t.box[0] * t.c.stride[0] <= DenseWeightTiles::max_box && t.stages() >= min_stages;

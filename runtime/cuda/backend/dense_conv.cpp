@@ -1,5 +1,6 @@
 #include "runtime/kernels/dense_conv.h"
 #include "kernels/cuda/conv/dense.h"
+#include "kernels/cuda/conv/space_to_depth.h"
 #include "runtime/cuda/backend/launcher.h"
 #include "runtime/cuda/backend/libraries.h"
 
@@ -51,10 +52,52 @@ Status launch_dw(const CudaCall& k) {
                         static_cast<const PreparedWeightTiles*>(k.prepared)->tiles, k.scratch<float>(), k.stream));
 }
 
+// ---- Over blocks of pixels ----
+
+Result<std::unique_ptr<CudaPrepared>> prepare_block_runs(CudaLibraries& libraries, const CudaCall& k) {
+  const int multiprocessors = libraries.card().multiProcessorCount;
+  return std::make_unique<PreparedTiles>(
+      BlockRunsConvolution(ConvPass::Forward, k.call, k.result_types()).tiles(multiprocessors), multiprocessors);
+}
+
+Status launch_block_runs(const CudaCall& k) {
+  const BlockRunsConvolution runs(ConvPass::Forward, k.call, k.result_types());
+  const auto* prepared = static_cast<const PreparedTiles*>(k.prepared);
+  auto* x = k.scratch<std::byte>();
+  std::byte* w = x + runs.x_bytes();
+  if (Status s = launched(k, cuda::space_to_depth(x, k.in("x"), runs.made.x, k.stream))) return s;
+  if (Status s = launched(k, cuda::space_to_depth(w, k.in("w"), runs.made.w, k.stream))) return s;
+  return launched(k, cuda::dense_convolution(k.in_scalar("x"), k.out("y"), x, w, k.in("bias"), prepared->tiles,
+                                             prepared->multiprocessors, k.stream, {runs.runs.x, runs.runs.y}));
+}
+
+// As prepare_dw.
+Result<std::unique_ptr<CudaPrepared>> prepare_block_runs_dw(CudaLibraries& libraries, const CudaCall& k) {
+  const BlockRunsConvolution runs(ConvPass::WeightGradient, k.call, k.result_types());
+  return std::make_unique<PreparedWeightTiles>(
+      runs.weight_tiles(libraries.card().multiProcessorCount, k.workspace_bytes - runs.bytes()));
+}
+
+Status launch_block_runs_dw(const CudaCall& k) {
+  const BlockRunsConvolution runs(ConvPass::WeightGradient, k.call, k.result_types());
+  auto* x = k.scratch<std::byte>();
+  std::byte* dw = x + runs.x_bytes();
+  const Scalar to = k.out_scalar("dw");
+  if (Status s = launched(k, cuda::space_to_depth(x, k.in("x"), runs.made.x, k.stream))) return s;
+  if (Status s =
+          launched(k, cuda::dense_dw(k.in_scalar("x"), to, dw, x, k.in("dy"),
+                                     static_cast<const PreparedWeightTiles*>(k.prepared)->tiles,
+                                     reinterpret_cast<float*>(x + runs.bytes()), k.stream, {runs.runs.x, runs.runs.y})))
+    return s;
+  return launched(k, cuda::depth_to_space(to, k.out("dw"), to, dw, runs.made.w, k.stream));
+}
+
 constexpr CudaLauncher launchers[] = {
     {op_conv, "warpgroup_taps", launch, prepare<ConvPass::Forward>},
     {op_conv_dx, "warpgroup_taps", launch_dx, prepare<ConvPass::InputGradient>},
     {op_conv_dw, "warpgroup_taps", launch_dw, prepare_dw},
+    {op_conv, "warpgroup_space_to_depth", launch_block_runs, prepare_block_runs},
+    {op_conv_dw, "warpgroup_space_to_depth", launch_block_runs_dw, prepare_block_runs_dw},
 };
 
 }  // namespace
