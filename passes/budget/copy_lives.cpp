@@ -20,7 +20,11 @@ namespace plimsoll {
 using namespace remat;
 
 CopyLives::CopyLives(const FunctionWithCopies& function, const Overlap& wide, int64_t alignment)
-    : function_(function), graph_(function.graph), wide_(wide), nodes_(instructions_of(function.graph)) {
+    : function_(function),
+      graph_(function.graph),
+      wide_(wide),
+      nodes_(instructions_of(function.graph)),
+      tight_(function.problem) {
   assign();
   find_readers();
   choose_wanted();
@@ -68,7 +72,7 @@ void CopyLives::choose_wanted() {
   for (const CopyInterval& interval : wide_.intervals)
     bounds.push_back(engine_of(interval) == Engine::ToHost ? bounds_of(interval)
                                                            : CopyBounds{interval.issue, interval.done, interval.done});
-  CopyIntervals intervals(function_.problem, wide_.intervals, std::move(bounds));
+  CopyIntervals intervals(tight_, wide_.intervals, std::move(bounds));
   intervals.give_back();
   wanted_ = intervals.intervals().vec();
   clock_us_ = intervals.clock_us();
@@ -176,7 +180,7 @@ CopyIntervals CopyLives::intervals_within(const FlexiblePlacement& placed, llvm:
       interval.done = std::clamp(interval.done, bounds.back().earliest_done, placed.lives[b].last + 1);
     }
   }
-  return {function_.problem, std::move(intervals), std::move(bounds)};
+  return {tight_, std::move(intervals), std::move(bounds)};
 }
 
 std::vector<int64_t> CopyLives::offset_of_value(const FlexiblePlacement& layout) const {

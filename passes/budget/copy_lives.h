@@ -60,7 +60,8 @@ class CopyLives {
   const FunctionWithCopies& function_;
   const Graph& graph_;
   const Overlap& wide_;
-  std::vector<NodeId> nodes_;  // by op
+  std::vector<NodeId> nodes_;         // by op
+  const remat::CopyIntervals tight_;  // of the same copies, as short as can be
   std::vector<CopyInterval> wanted_;
   std::vector<double> clock_us_;  // by op
   BufferAssignment assigned_;

@@ -1,6 +1,7 @@
 #include "passes/budget/pack_copies.h"
 
 #include "ir/support/search_effort.h"
+#include "passes/place/hole_tree.h"
 #include "passes/place/place_buffers.h"
 
 #include <algorithm>
@@ -110,12 +111,12 @@ class CopyPacking {
     int64_t left = steps_;
     FlexiblePlacer empty(lives_.buffers(), lives_.clock_us(), capacity_bytes);
     for (bool falls = true; falls;) {
-      const FlexiblePlacer placer = empty;
+      FlexiblePlacer placer = empty;
       falls = empty.lower_price();
       const auto aside = falls ? static_cast<int64_t>(share_aside * static_cast<double>(left)) : 0;
       const bool is_left_out = falls && prices == Prices::Lowest;
       if (!is_left_out)
-        if (std::optional<Found> next = found(placer, left - aside, aside, wide_.total_us)) return next;
+        if (std::optional<Found> next = found(std::move(placer), left - aside, aside, wide_.total_us)) return next;
       left = aside;
     }
     return std::nullopt;
@@ -133,16 +134,19 @@ class CopyPacking {
     std::optional<Found> best;
     for (int round = 0; round < max_rounds && placer.place(steps); ++round) {
       steps = placer.steps_left() + std::exchange(steps_of_more_rounds, 0);
-      FlexiblePlacement layout = placer.placement();
+      FlexiblePlacement layout = placer.placement(tree_);
       CopyIntervals within = lives_.intervals_within(layout, wanted_), widened = within;
       widened.widen(std::numeric_limits<int64_t>::max(), FirstServed::Done, enough_us);
       const std::vector<size_t> late = widened.late_copies(wanted_);
       if (widened.total_us() >= wide_.total_us) within = std::move(widened);
-      if (within.total_us() >= wide_.total_us && (!best || within.total_us() < best->total_us())) {
+      const double us = within.total_us();
+      const bool is_better = us >= wide_.total_us && (!best || us < best->total_us());
+      const bool is_last = late.empty() || (is_better && us <= enough_us) || (best && best->total_us() <= enough_us);
+      if (is_better) {
         const int64_t height_bytes = lives_.height_of(layout);
-        best.emplace(Found{placer, height_bytes, std::move(layout), std::move(within)});
+        best.emplace(Found{is_last ? std::move(placer) : placer, height_bytes, std::move(layout), std::move(within)});
       }
-      if (late.empty() || (best && best->total_us() <= enough_us)) break;
+      if (is_last) break;
       for (size_t w : late)
         if (const int32_t i = lives_.moved_by(wanted_[w]); i >= 0) placer.insist_on(static_cast<size_t>(i));
     }
@@ -166,9 +170,10 @@ class CopyPacking {
   // The layout pressed below a lower capacity. What was hard to place before is so again, so that it takes less work.
   std::optional<Found> pressed(const Found& high, int64_t capacity_bytes, llvm::ArrayRef<Life> wanted) const {
     int64_t left = high.steps_left;
-    FlexiblePlacer placer = high.placer;
-    do {
-      FlexiblePlacer lower = placer;
+    for (int lower_prices = 0; lower_prices == 0 || left > 0; ++lower_prices) {
+      FlexiblePlacer lower = high.placer;
+      for (int i = 0; i < lower_prices; ++i)
+        if (!lower.lower_price()) return std::nullopt;
       lower.press(capacity_bytes, wanted);
       const int64_t some = std::min(left, most_steps_down());
       left -= some;
@@ -176,7 +181,7 @@ class CopyPacking {
         next->steps_left += left;
         return next;
       }
-    } while (left > 0 && placer.lower_price());
+    }
     return std::nullopt;
   }
 
@@ -204,6 +209,7 @@ class CopyPacking {
   const PlacementOptions& options_;
   std::vector<CopyInterval> wanted_;
   int64_t steps_ = 0;  // of work for each way to a low layout
+  mutable placement::HoleTree tree_{0};
 };
 
 // Whether no one needs `b` beside `a`.

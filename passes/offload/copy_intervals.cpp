@@ -42,11 +42,14 @@ CopyIntervals::CopyIntervals(const RematProblem& problem)
   recount();
 }
 
-CopyIntervals::CopyIntervals(const RematProblem& problem, std::vector<CopyInterval> intervals,
+CopyIntervals::CopyIntervals(const CopyIntervals& other, std::vector<CopyInterval> intervals,
                              std::vector<CopyBounds> bounds)
-    : CopyIntervals(problem) {
-  intervals_ = std::move(intervals);
-  bounds_ = std::move(bounds);
+    : problem_(other.problem_),
+      work_(other.work_),
+      lives_(other.lives_),
+      intervals_(std::move(intervals)),
+      due_(other.due_),
+      bounds_(std::move(bounds)) {
   collect_movable();
   run();
   recount();

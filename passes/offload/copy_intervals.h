@@ -61,7 +61,8 @@ struct CopyBounds {
 class CopyIntervals {
  public:
   explicit CopyIntervals(const RematProblem& problem);  // as short as can be
-  CopyIntervals(const RematProblem& problem, std::vector<CopyInterval> intervals, std::vector<CopyBounds> bounds);
+  // Others of the same schedule.
+  CopyIntervals(const CopyIntervals& other, std::vector<CopyInterval> intervals, std::vector<CopyBounds> bounds);
 
   // Widens intervals within the limit as long as that saves time, until the time is `enough_us`. Copies of a direction
   // keep their order. A wider interval may cost time where the directions slow each other down, so the best are kept.

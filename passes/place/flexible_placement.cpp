@@ -46,31 +46,14 @@ constexpr int failures_per_end = 5;
 constexpr size_t min_keys_to_count = 24, max_moves = 8;
 constexpr int counted_bits = 7;
 
-// The most from 0 to `most` for which `holds`, which does for all below one for which it does.
-template <typename Holds>
-int32_t most_that(int32_t most, Holds holds) {
-  int32_t least = 0;
-  while (least < most) {
-    const int32_t middle = least + (most - least + 1) / 2;
-    if (holds(middle))
-      least = middle;
-    else
-      most = middle - 1;
-  }
-  return least;
-}
-
 // Lengthens a life up to `longest` where the bytes are free.
 Life lengthened(Life life, const Life& longest, int64_t low, int64_t high, HoleTree& tree) {
-  const int32_t before = most_that(life.first - longest.first, [&](int32_t steps) {
-    return tree.is_free(life.first - steps, life.first - 1, low, high);
-  });
-  const int32_t behind = most_that(longest.last - life.last, [&](int32_t steps) {
-    return tree.is_free(life.last + 1, life.last + steps, low, high);
-  });
-  if (before > 0) tree.occupy(life.first - before, life.first - 1, low, high);
-  if (behind > 0) tree.occupy(life.last + 1, life.last + behind, low, high);
-  return {life.first - before, life.last + behind};
+  Life longer = life;
+  if (longest.first < life.first) longer.first = tree.last_taken(longest.first, life.first - 1, low, high) + 1;
+  if (life.last < longest.last) longer.last = tree.first_taken(life.last + 1, longest.last, low, high) - 1;
+  if (longer.first < life.first) tree.occupy(longer.first, life.first - 1, low, high);
+  if (life.last < longer.last) tree.occupy(life.last + 1, longer.last, low, high);
+  return longer;
 }
 
 }  // namespace
@@ -416,13 +399,24 @@ bool FlexiblePlacer::place(int64_t steps) {
 }
 
 FlexiblePlacement FlexiblePlacer::placement() const {
-  HoleTree tree(static_cast<int32_t>(placed_in_.size()) * stretch_steps);
+  HoleTree tree(0);
+  return placement(tree);
+}
+
+// Rising offsets take bytes behind those that are taken, which moves none of the tree's spans.
+FlexiblePlacement FlexiblePlacer::placement(HoleTree& tree) const {
+  tree.restart(static_cast<int32_t>(placed_in_.size()) * stretch_steps);
+  std::vector<Key> rising;
   FlexiblePlacement placed;
   for (size_t i = 0; i < intervals_.size(); ++i) {
-    const State& state = states_[i];
-    tree.occupy(state.life.first, state.life.last, state.offset, top(i));
-    placed.offsets.push_back(state.offset);
-    placed.lives.push_back(state.life);
+    rising.push_back(key(states_[i].offset, i));
+    placed.offsets.push_back(states_[i].offset);
+    placed.lives.push_back(states_[i].life);
+  }
+  llvm::sort(rising);
+  for (const Key each : rising) {
+    const size_t i = number_of(each);
+    tree.occupy(states_[i].life.first, states_[i].life.last, states_[i].offset, top(i));
   }
   const auto lengthen = [&](std::vector<Life>& lives, Life FlexibleInterval::*longest) {
     for (size_t i = 0; i < intervals_.size(); ++i)

@@ -12,6 +12,10 @@
 
 namespace plimsoll {
 
+namespace placement {
+class HoleTree;
+}
+
 // Steps, inclusive.
 struct Life {
   int32_t first = 0, last = 0;
@@ -49,6 +53,7 @@ class FlexiblePlacer {
   bool lower_price();
   // Once all have room, what lives may be.
   FlexiblePlacement placement() const;
+  FlexiblePlacement placement(placement::HoleTree& tree) const;  // the same with a tree whose memory is reused
   // Its core is all that it wants from now on.
   void insist_on(size_t interval);
   // From now on all are below another capacity and want these lives. What was hard to place stays so.
