@@ -89,7 +89,7 @@ double dense_dw_us(const OpCall& call, const DeviceDescription& device) {
 
 // The time in which blocks of x are made.
 double blocks_us(const BlockRunsConvolution& runs, const Type& x, const DeviceDescription& device) {
-  constexpr double copies = 2.7;
+  constexpr double copies = 1.9;
   return copies * copy_us(x.bytes() + runs.made.x_type.bytes(), device) + device.launch_us + device.kernel_us;
 }
 
