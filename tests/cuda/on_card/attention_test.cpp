@@ -624,6 +624,29 @@ TEST_CASE("a few tiles of attention's gradient in one pass agree with the refere
   }
 }
 
+// So many heads that a block takes columns after columns, some of which meet no row: those behind the diagonal, and
+// tiles that a mask closes.
+TEST_CASE("attention's gradient in one pass agrees with that of two launches where blocks take columns after columns") {
+  constexpr double closed = -std::numeric_limits<double>::infinity();
+  for (bool causal : {false, true})
+    for (double dropout : {0.0, 0.1}) {
+      CAPTURE(causal);
+      CAPTURE(dropout);
+      AttentionCase c{"many heads", 4, 200, 300, 64, 32, 64, 64, causal, dropout};
+      c.mask = open_between(c.columns, {{0, 300}, {0, 100}, {140, 300}, {60, 270}}, closed);
+      std::vector<SampleOperand> operands = inputs_of(c);
+      const SampleOperand y = normal({c.batch, c.rows, c.heads * c.depth}, DType::BF16);
+      operands.insert(operands.end(), {y, normal({c.batch, c.heads, c.rows}), y});
+      llvm::append_range(operands, masks_of(c));
+      const KernelCase grad("attention_grad", attrs_of(c), operands, 5);
+      std::vector<Tensor> wanted;
+      for (const KernelCandidate& kernel : candidates_of(CudaCatalog(card_under_test()), grad))
+        if (kernel.name == "mma") wanted = CaseOnCard(grad, kernel, {}).run(grad);
+      for (const KernelCandidate& kernel : candidates_of(CudaCatalog(card_under_test()), grad))
+        if (kernel.name == "one_pass") check_results(grad, CaseOnCard(grad, kernel, {}).run(grad), wanted);
+    }
+}
+
 // Blocks take turns at sums in memory, in heads enough for every multiprocessor to have several.
 TEST_CASE("the gradient of attention has the same bits every time") {
   for (bool causal : {false, true})
