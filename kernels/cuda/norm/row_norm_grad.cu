@@ -1,18 +1,18 @@
-#include "kernels/cuda/common/early_launch.cuh"
 #include "kernels/cuda/common/multiprocessors.h"
 #include "kernels/cuda/common/packed.cuh"
 #include "kernels/cuda/common/partial_sums.cuh"
 #include "kernels/cuda/common/tensor_core.cuh"
-#include "kernels/cuda/norm/row_norm.h"
+#include "kernels/cuda/norm/norm_grad_by_lanes.cuh"
 
 // Serves layer_norm_grad and rms_norm_grad, x [rows, width]. x and dy are read and dx written once. With xhat = (x -
 // mean) * rstd and g = dy * scale,
 //   dx = rstd * (g - avg(g) - xhat * avg(g * xhat)),  dscale = sum(dy * xhat),  dbias = sum(dy),
-// an RMS norm without avg(g). One block on each multiprocessor takes rows by turns, a team of a warp or a few one or
-// two of them at once. The rows after those that are computed are on their way to shared memory meanwhile: every thread
-// copies what it reads itself, so that teams wait for nothing but their own sums. The columns' sums over all rows of a
-// team stay in its registers. Those of a block's teams are added in shared memory, those of the blocks in a second,
-// small kernel, which begins as soon as there is room.
+// an RMS norm without avg(g). Rows of up to a warp's accesses have a kernel of their own. Of longer ones one block on
+// each multiprocessor takes rows by turns, a team of a warp or a few one or two of them at once. The rows after those
+// that are computed are on their way to shared memory meanwhile: every thread copies what it reads itself, so that
+// teams wait for nothing but their own sums. The columns' sums over all rows of a team stay in its registers. Those of
+// a block's teams are added in shared memory, those of the blocks in a second, small kernel, which begins as soon as
+// there is room.
 
 namespace plimsoll::cuda {
 namespace {
@@ -384,9 +384,19 @@ cudaError_t launch_teams(const RowNormGradCall& call, int team_threads, const Pa
   return cudaGetLastError();
 }
 
+// Rows of up to an access of each lane of a warp. An addend comes late there, for which more than 16 lanes wait.
+template <typename T>
+bool is_for_lanes(const RowNormGradCall& call) {
+  constexpr int n = vector_length<T>;
+  return call.width % n == 0 && call.width <= n * (call.addend ? warp_threads / 2 : warp_threads);
+}
+
 template <typename T, typename P, bool centered>
 cudaError_t launch_first_stage(const RowNormGradCall& call, const RowTeams& teams, const Partials& partials,
                                int shared_bytes, cudaStream_t stream) {
+  if (is_for_lanes<T>(call))
+    return launch_norm_grad_by_lanes<T, P, centered>(call, static_cast<unsigned>(partials.count), partials.scale,
+                                                     partials.bias, stream);
   if (!teams.fit()) {
     norm_dx_rereading_kernel<T, P, centered>
         <<<static_cast<unsigned>(call.rows), threads_for_row(call.width), 0, stream>>>(call);
@@ -442,7 +452,7 @@ cudaError_t norm_grad(const RowNormGradCall& call, cudaStream_t stream) {
                             .bias = call.dbias ? call.workspace + (call.dscale ? count * call.width : 0) : nullptr,
                             .count = count,
                             .width = call.width,
-                            .accesses = teams.fit() ? call.width / vector_length<T> : 0};
+                            .accesses = teams.fit() && !is_for_lanes<T>(call) ? call.width / vector_length<T> : 0};
     if (call.rows > 0)
       if (cudaError_t error = launch_first_stage<T, P, centered>(call, teams, partials, card.shared_bytes, stream);
           error != cudaSuccess)

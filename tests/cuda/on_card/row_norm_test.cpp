@@ -1,8 +1,9 @@
 #include "ir/ops/common/samples.h"
 #include "tests/cuda/on_card/case_on_card.h"
 
-// Gradients of row norms whose rows are the work of teams of any size, with accesses that only some threads have, and
-// with more rows than the card takes at once, for which the op's samples are too small.
+// Row norms and their gradients, whose rows are the work of some lanes of a warp or of teams of any size, with accesses
+// that only some threads have, and with more rows than the card takes at once, for which the op's samples are too
+// small.
 
 using namespace plimsoll;
 using namespace plimsoll::testing;
@@ -26,13 +27,45 @@ KernelCase gradient_case(bool centered, const Rows& rows, DType dtype, DType par
   return KernelCase(centered ? "layer_norm_grad" : "rms_norm_grad", attrs, operands, 11);
 }
 
+KernelCase forward_case(bool centered, const Rows& rows, DType dtype, DType parameter) {
+  using namespace samples;
+  std::vector<SampleOperand> operands{normal({rows.count, rows.width}, dtype), normal({rows.width}, parameter)};
+  if (centered) operands.push_back(normal({rows.width}, parameter));
+  return KernelCase(centered ? "layer_norm" : "rms_norm", {{"axis", int64_t{1}}, {"eps", 1e-5}}, operands, 12);
+}
+
 }  // namespace
+
+TEST_CASE("row norms: rows of lanes, of a warp and of a block are near the reference's, with the same bits again") {
+  const CudaCatalog catalog(card_under_test());
+  for (const Rows& rows : {Rows{1, 8},
+                           {70, 24},
+                           {1003, 64},
+                           {515, 128},
+                           {77, 200},
+                           {130, 256},
+                           {19, 512},
+                           {31, 768},
+                           {7, 1024},
+                           {3, 1032}})
+    for (DType dtype : {DType::BF16, DType::F16, DType::F32})
+      for (bool has_own_type : {false, true})
+        for (bool centered : {false, true}) {
+          CAPTURE(rows.width);
+          CAPTURE(centered);
+          check_kernels_twice(catalog, forward_case(centered, rows, dtype, has_own_type ? dtype : DType::F32));
+        }
+}
 
 TEST_CASE("gradients of row norms: rows of any team are near the reference's, with the same bits again") {
   const CudaCatalog catalog(card_under_test());
   for (const Rows& rows : {Rows{1, 8},
                            {3, 264},
                            {5000, 24},
+                           {20000, 64},
+                           {9001, 128},
+                           {4500, 200},
+                           {4300, 256},
                            {2500, 768},
                            {700, 1032},
                            {300, 1600},
