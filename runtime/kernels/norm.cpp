@@ -1,4 +1,5 @@
 #include "runtime/kernels/norm.h"
+#include "kernels/cuda/norm/resident_channels.h"
 
 namespace plimsoll {
 
@@ -72,6 +73,16 @@ int64_t batch_norm_dx_workspace(const OpCall& call, llvm::ArrayRef<Type>, const 
   return cuda::batch_norm_dx_workspace(channels_of(call)) * float_bytes;
 }
 
+cuda::ResidentChannels resident_channels_of(const OpCall& call) {
+  return {channels_of(call), dtype_bytes(call["x"].dtype)};
+}
+bool accepts_resident(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return accepts_batch_norm(call, results) && resident_channels_of(call).is_taken();
+}
+int64_t resident_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
+  return cuda::resident_workspace(channels_of(call), dtype_bytes(call["x"].dtype)) * float_bytes;
+}
+
 // Places within a sample are counted in 32 bits.
 bool accepts_group_norm(const OpCall& call, llvm::ArrayRef<Type>) {
   const cuda::ChannelShape shape = channels_of(call);
@@ -85,19 +96,65 @@ int64_t group_norm_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>, cons
   return 2 * shape.batch * shape.channels * float_bytes;
 }
 
-// With a SiLU behind a batch norm its exponentials come on top, as measured on an H200; without, the planner's roofline
-// holds.
-constexpr double silu_forward = 1.15, silu_backward = 1.33;
-
-template <const double& times>
-double silu_us(const OpCall& call, const DeviceDescription& device) {
-  if (call.attrs.get_string("activation", "none") != "silu" || device.memory_gb_per_s <= 0) return 0;
+int64_t moved_bytes(const OpCall& call) {
   int64_t bytes = 0;
   for (size_t i = 0; i < call.count(); ++i)
     if (call.has(i)) bytes += call.operand(i).bytes();
   for (const Type& result : llvm::cantFail(infer(call))) bytes += result.bytes();
-  const double us = device.roofline_us(0, bytes, std::nullopt);
+  return bytes;
+}
+
+// With a SiLU behind a batch norm its exponentials come on top, as measured on an H200.
+constexpr double silu_forward = 1.15, silu_backward = 1.33;
+
+double activation_times(const OpCall& call, double of_silu) {
+  return call.attrs.get_string("activation", "none") == "silu" ? of_silu : 1;
+}
+
+// One pass over the tensors; without a SiLU the planner's roofline holds.
+template <const double& times>
+double silu_us(const OpCall& call, const DeviceDescription& device) {
+  if (activation_times(call, times) == 1 || device.memory_gb_per_s <= 0) return 0;
+  const double us = device.roofline_us(0, moved_bytes(call), std::nullopt);
   return times * us / device.efficiency_of(call.op.name) + device.beside_us(us);
+}
+
+bool is_backward(const OpCall& call) { return call.op.name == "batch_norm_grad"; }
+
+// What the second pass over a batch norm reads again: x, and backward dz.
+int64_t tensors_again(const OpCall& call) { return is_backward(call) ? 2 : 1; }
+
+// Two passes, with a launch between them, fitted like resident_us to 15 shapes on an H200. Channels that are no whole
+// accesses are read one by one.
+template <const double& times, int64_t access_bytes>
+double channels_us(const OpCall& call, const DeviceDescription& device) {
+  constexpr double copy_share = 0.93, single_forward = 2.5, single_backward = 1.7;
+  if (device.memory_gb_per_s <= 0) return 0;
+  const bool single = cuda::access_length(channels_of(call), dtype_bytes(call["x"].dtype), access_bytes) == 1;
+  const double slower = single ? (is_backward(call) ? single_backward : single_forward) : 1;
+  const int64_t bytes = moved_bytes(call) + tensors_again(call) * call["x"].bytes();
+  return activation_times(call, times) * slower * device.roofline_us(0, bytes, std::nullopt) / copy_share +
+         3 * device.launch_us + 2 * device.kernel_us;
+}
+
+// One launch, in which blocks wait for each other once. What they do not keep in shared memory is read again.
+double resident_us(const OpCall& call, const DeviceDescription& device) {
+  constexpr double waiting_us = 6, copy_share = 0.88, of_silu = 1.2;
+  if (device.memory_gb_per_s <= 0) return 0;
+  const int64_t kept_tensors = is_backward(call) || call.has("residual") ? 2 : 1;
+  const int64_t room = device.multiprocessors * cuda::resident_bytes_of_block / kept_tensors;
+  const int64_t bytes = moved_bytes(call) + tensors_again(call) * std::max<int64_t>(0, call["x"].bytes() - room);
+  return activation_times(call, of_silu) * device.roofline_us(0, bytes, std::nullopt) / copy_share + waiting_us +
+         device.launch_us;
+}
+
+constexpr CudaCandidate resident(const OpDef& op) {
+  return {.op = op,
+          .name = "resident",
+          .accepts = accepts_resident,
+          .workspace_bytes = resident_workspace,
+          .predicted_us = resident_us,
+          .capability = 90};
 }
 
 constexpr CudaCandidate batch_norm_candidate(const OpDef& op, CudaCandidate::WorkspaceFn workspace,
@@ -113,8 +170,11 @@ constexpr CudaCandidate candidates[] = {
     {op_layer_norm_grad, "rows", accepts_row_norm, row_norm_grad_workspace},
     {op_rms_norm, "rows", accepts_row_norm},
     {op_rms_norm_grad, "rows", accepts_row_norm, row_norm_grad_workspace},
-    batch_norm_candidate(op_batch_norm, batch_norm_workspace, silu_us<silu_forward>),
-    batch_norm_candidate(op_batch_norm_grad, batch_norm_grad_workspace, silu_us<silu_backward>),
+    batch_norm_candidate(op_batch_norm, batch_norm_workspace, channels_us<silu_forward, cuda::norm_access_bytes>),
+    batch_norm_candidate(op_batch_norm_grad, batch_norm_grad_workspace,
+                         channels_us<silu_backward, cuda::norm_grad_access_bytes>),
+    resident(op_batch_norm),
+    resident(op_batch_norm_grad),
     {op_batch_norm_inference, "channels", accepts_batch_norm, batch_norm_inference_workspace},
     {op_batch_moments, "channels", accepts_batch_norm, batch_norm_workspace},
     {op_merge_moments, "channels", all_f32},

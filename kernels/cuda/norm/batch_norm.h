@@ -23,6 +23,9 @@ struct BatchNormCall {
 };
 // Statistics over the batch: mean and biased variance. y may be x or the residual.
 [[nodiscard]] cudaError_t batch_norm(const BatchNormCall& call, float* mean, float* var, cudaStream_t stream);
+// The same in one launch, of shapes that ResidentChannels takes, on cards of compute capability 9.0. The workspace has
+// resident_workspace floats.
+[[nodiscard]] cudaError_t batch_norm_resident(const BatchNormCall& call, float* mean, float* var, cudaStream_t stream);
 // With given statistics; y may be x.
 [[nodiscard]] cudaError_t batch_norm_inference(const BatchNormCall& call, const void* mean, const void* var,
                                                Scalar mean_type, Scalar var_type, cudaStream_t stream);
@@ -49,6 +52,8 @@ struct BatchNormGradCall {
 };
 // dx may be x or dy, dresidual either dy.
 [[nodiscard]] cudaError_t batch_norm_grad(const BatchNormGradCall& call, cudaStream_t stream);
+// As batch_norm_resident.
+[[nodiscard]] cudaError_t batch_norm_grad_resident(const BatchNormGradCall& call, cudaStream_t stream);
 
 // The same in two parts, between which sums [2, channels] are added up over ranks: of dz, and of dz * xhat. The first
 // makes all but dx. The second makes dx from the sums over `count` elements of each channel; y is null, and dy is what

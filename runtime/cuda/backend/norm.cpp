@@ -99,6 +99,11 @@ Status launch_batch_norm(const CudaCall& k) {
   return launched(k, cuda::batch_norm(fused_batch_norm_call(k), k.out<float>("mean"), k.out<float>("var"), k.stream));
 }
 
+Status launch_batch_norm_resident(const CudaCall& k) {
+  return launched(
+      k, cuda::batch_norm_resident(fused_batch_norm_call(k), k.out<float>("mean"), k.out<float>("var"), k.stream));
+}
+
 Status launch_by_given(const CudaCall& k, const cuda::BatchNormCall& call) {
   return launched(k, cuda::batch_norm_inference(call, k.in("mean"), k.in("var"), k.in_scalar("mean"),
                                                 k.in_scalar("var"), k.stream));
@@ -156,10 +161,17 @@ cuda::BatchNormGradCall first_part_call(const CudaCall& k) {
   return call;
 }
 
-Status launch_batch_norm_grad(const CudaCall& k) {
+cuda::BatchNormGradCall both_parts_call(const CudaCall& k) {
   cuda::BatchNormGradCall call = first_part_call(k);
   call.dx = k.out("dx");
-  return launched(k, cuda::batch_norm_grad(call, k.stream));
+  return call;
+}
+
+Status launch_batch_norm_grad(const CudaCall& k) {
+  return launched(k, cuda::batch_norm_grad(both_parts_call(k), k.stream));
+}
+Status launch_batch_norm_grad_resident(const CudaCall& k) {
+  return launched(k, cuda::batch_norm_grad_resident(both_parts_call(k), k.stream));
 }
 
 Status launch_batch_norm_sums(const CudaCall& k) {
@@ -254,7 +266,9 @@ constexpr CudaLauncher launchers[] = {
     {op_rms_norm, "rows", launch_rms_norm},
     {op_rms_norm_grad, "rows", launch_rms_norm_grad},
     {op_batch_norm, "channels", launch_batch_norm},
+    {op_batch_norm, "resident", launch_batch_norm_resident},
     {op_batch_norm_grad, "channels", launch_batch_norm_grad},
+    {op_batch_norm_grad, "resident", launch_batch_norm_grad_resident},
     {op_batch_norm_inference, "channels", launch_batch_norm_inference},
     {op_batch_moments, "channels", launch_batch_moments},
     {op_merge_moments, "channels", launch_merge_moments},
