@@ -233,6 +233,10 @@ using AcrossRanksFn = llvm::SmallVector<ValueId, 4> (*)(Builder& b, const Node& 
 // the samples' losses are.
 using SampleWeightFn = ValueId (*)(Builder& b, NodeId node);
 
+// Where the parts of a call begin in its whole, in elements. Returns nothing where they are no runs of consecutive
+// elements.
+using PartRunsFn = llvm::SmallVector<int64_t, 4> (*)(const OpCall& call);
+
 // How the op tests fill an operand. Floats keep away from kinks where asked.
 struct SampleOperand {
   enum class Fill : uint8_t {
@@ -280,6 +284,9 @@ struct OpDef {
   // Copies between memories read in one space and write in the other; every other op keeps to the device.
   Engine engine = Engine::Compute;
   NamePairs in_place = {};
+  // Each result is a part of operand 0, or each operand is one of result 0, with the same elements. One that lies at
+  // its run of the whole is not copied.
+  PartRunsFn result_runs = nullptr, operand_runs = nullptr;
   FlopsFn flops = nullptr;                    // none: one per result element
   AttrsForBatchFn attrs_for_batch = nullptr;  // none: no attribute depends on the batch
   ChunkFn chunk = nullptr;                    // none: elementwise ops are cut by elements, others want the whole batch

@@ -56,7 +56,7 @@ class Fuser {
   // Does it have bytes of its own, among those of the function?
   bool is_transient(SlotId id) const {
     const Slot& s = slot(id);
-    return s.view_of < 0 && s.in_place_of < 0 && s.space == MemorySpace::Device &&
+    return s.view_of < 0 && s.in_place_of < 0 && s.part_of < 0 && s.space == MemorySpace::Device &&
            s.offset >= plan_.arenas.front().persistent_bytes;
   }
 
@@ -73,7 +73,9 @@ class Fuser {
   bool is_below_peak(SlotId id, int32_t first, int32_t last) const {
     std::vector<int64_t> live(static_cast<size_t>(last - first), slot(id).bytes);
     for (const Slot& s : plan_.slots) {
-      if (s.space != MemorySpace::Device || s.view_of >= 0 || (s.function != -1 && s.function != index_)) continue;
+      if (s.space != MemorySpace::Device || s.view_of >= 0 || s.part_of >= 0 ||
+          (s.function != -1 && s.function != index_))
+        continue;
       const int32_t from = s.function == -1 ? first : std::max(s.first, first),
                     to = s.function == -1 ? last - 1 : std::min(s.last, last - 1);
       for (int32_t at = from; at <= to; ++at) live[static_cast<size_t>(at - first)] += s.bytes;

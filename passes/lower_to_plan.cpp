@@ -9,9 +9,12 @@
 #include "passes/analysis/cost_model.h"
 #include "passes/analysis/launches.h"
 #include "passes/place/place_buffers.h"
+#include "passes/place/place_parts.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
+#include <tuple>
 
 namespace plimsoll {
 namespace {
@@ -157,6 +160,7 @@ class Lowering {
     graph_ = &graph;
     const FunctionDraft& draft = in_.draft.functions[index];
     assignment_ = assign_buffers(graph, draft.writers, draft.copies, *in_.draft.catalog);
+    place_parts_inside(draft);
     done_.assign(graph.node_slots(), -1);
     for (const CopyInFlight& flight : draft.copies) done_[index_of(flight.copy)] = flight.done;
     slot_of_.assign(graph.value_count(), -1);
@@ -173,7 +177,60 @@ class Lowering {
       plan_.functions.back().outputs.push_back({output.name, slot_of_[index_of(output.value)]});
     for (const Update& update : graph.updates)
       plan_.functions.back().updates.push_back({slot_of_[index_of(update.state)], slot_of_[index_of(update.value)]});
+    finish_parts();
     add_gradients();
+  }
+
+  // Parts lie inside their wholes unless the layout gets higher by it: all of them, or else those whose wholes do not
+  // live much longer.
+  void place_parts_inside(const FunctionDraft& draft) {
+    placements_.push_back(draft.placement);
+    parts_ = {};
+    if (draft.placement || in_.parts == Parts::Copied) return;
+    const int32_t instructions = assignment_.instructions;
+    const auto place = [&](llvm::ArrayRef<Buffer> buffers, int64_t enough_bytes) {
+      PlacementOptions options = placement_options();
+      options.capacity_bytes = enough_bytes;
+      return place_buffers(buffers, MemorySpace::Device, instructions, options);
+    };
+    const int64_t peak = peak_bytes(assignment_.buffers, MemorySpace::Device, instructions, alignment_);
+    std::optional<BufferPlacement> apart;
+    for (const int32_t max_more_life : {instructions, instructions / 8}) {
+      PlacedParts parts = place_parts(*graph_, assignment_, {alignment_, max_more_life});
+      if (parts.count == 0) break;
+      BufferPlacement inside = place(parts.buffers, apart ? apart->height_bytes : peak);
+      if (inside.height_bytes > peak && !apart) apart = place(assignment_.buffers, 0);
+      if (apart && inside.height_bytes > apart->height_bytes) continue;
+      placements_.back() = std::move(inside);
+      assignment_.buffers = parts.buffers;
+      parts_ = std::move(parts);
+      return;
+    }
+    if (apart) placements_.back() = std::move(apart);
+  }
+
+  PlacementOptions placement_options() const {
+    PlacementOptions options;
+    options.alignment = alignment_;
+    options.seconds = in_.placement_seconds;
+    return options;
+  }
+
+  // Wholes come behind their parts where these are joined.
+  void finish_parts() {
+    if (parts_.count == 0) return;
+    for (size_t v = 0; v < slot_of_.size(); ++v) {
+      const int32_t buffer = assignment_.buffer_of[v];
+      if (buffer < 0 || slot_of_[v] < 0 || plan_.slots[slot_of_[v]].view_of >= 0) continue;
+      if (const PlacedParts::Part& part = parts_.of[buffer]; part.buffer >= 0)
+        plan_.slots[slot_of_[v]].part_of = slot_of_[index_of(part.whole)];
+    }
+    for (const PlacedParts::WholeLife& life : parts_.lives) {
+      Slot& whole = plan_.slots[slot_of_[index_of(life.whole)]];
+      if (whole.function != function_) continue;
+      whole.first = std::min(whole.first, life.first);
+      whole.last = std::max(whole.last, life.last);
+    }
   }
 
   Slot value_slot(ValueId value, int32_t first) {
@@ -246,8 +303,17 @@ class Lowering {
       slot.category = state.category;
       slot.offset = state.offset + begin_in_state(node, slot.type);
     }
+    if (buffer.kind == Buffer::Kind::Part) place_in_persistent(result, slot);
     slot_of_[index_of(result)] = add_slot(std::move(slot));
     place_in_buffer(result);
+  }
+
+  // A part of what persists lies there.
+  void place_in_persistent(ValueId part, Slot& slot) const {
+    const auto [outermost, begin] = parts_.outermost(assignment_.buffer_of[index_of(part)]);
+    const Buffer& buffer = assignment_.buffers[outermost];
+    if (buffer.kind == Buffer::Kind::State || buffer.kind == Buffer::Kind::Constant)
+      slot.offset = plan_.slots[slot_of_[index_of(buffer.first_value)]].offset + begin;
   }
 
   // In bytes, of a piece of the state's next value.
@@ -271,9 +337,12 @@ class Lowering {
   // Slots of transient buffers get their offsets when the function is packed.
   void place_in_buffer(ValueId value) {
     int32_t buffer = assignment_.buffer_of[index_of(value)];
+    int64_t begin_bytes = 0;
+    if (assignment_.buffers[buffer].kind == Buffer::Kind::Part)
+      std::tie(buffer, begin_bytes) = parts_.outermost(buffer);
     Buffer::Kind kind = assignment_.buffers[buffer].kind;
     if (kind == Buffer::Kind::Transient || kind == Buffer::Kind::Input)
-      pending_.push_back({slot_of_[index_of(value)], function_, buffer});
+      pending_.push_back({slot_of_[index_of(value)], function_, buffer, begin_bytes});
   }
 
   void add_instruction(NodeId id, int32_t at) {
@@ -294,10 +363,21 @@ class Lowering {
     instruction.origin = origin_of(node.origin);
     instruction.reason = node.reason;
     note_slow_kernel(instruction, cost);
+    leave_parts_in_place(id, instruction);
     join_launch(id, kernel, instruction);
     if (const int32_t buffer = assignment_.workspace_of[index_of(id)]; buffer >= 0)
       instruction.workspace = add_workspace(node, buffer, at);
     plan_.functions.back().instructions.push_back(std::move(instruction));
+  }
+
+  // Of a split or a concatenation, parts that lie inside their whole are not copied.
+  void leave_parts_in_place(NodeId id, Instruction& instruction) const {
+    if (parts_.count == 0 || parts_.bytes_in_place[index_of(id)] == 0) return;
+    int64_t bytes = 0;
+    for (ValueId result : graph_->node(id).results) bytes += graph_->type(result).bytes();
+    const double copied = 1 - static_cast<double>(parts_.bytes_in_place[index_of(id)]) / static_cast<double>(bytes);
+    instruction.predicted_us *= copied;
+    instruction.bytes_moved = std::llround(copied * static_cast<double>(instruction.bytes_moved));
   }
 
   // Does the launch before do this one, too?
@@ -346,7 +426,7 @@ class Lowering {
     slot.category = Category::Workspace;
     slot.origin = origin_of(node.origin);
     SlotId id = add_slot(std::move(slot));
-    pending_.push_back({id, function_, buffer});
+    pending_.push_back({id, function_, buffer, 0});
     return id;
   }
 
@@ -361,6 +441,9 @@ class Lowering {
       plan_.gradients.push_back({graph_->value(gradient.state).name, function_, at, slot});
       Slot& place = plan_.slots[slot];
       if (place.function >= 0) place.category = Category::Gradients;
+      // A whole that is taken apart into gradients is counted for them.
+      for (SlotId at = place.part_of; at >= 0; at = plan_.slots[at].part_of)
+        if (plan_.slots[at].category == Category::Temporary) plan_.slots[at].category = Category::Gradients;
     }
     buffers_.push_back(std::move(assignment_.buffers));
   }
@@ -386,11 +469,8 @@ class Lowering {
 
   BufferPlacement place(int32_t f, MemorySpace space) {
     PlanFunction& function = plan_.functions[f];
-    PlacementOptions options;
-    options.alignment = alignment_;
-    options.seconds = in_.placement_seconds;
     const size_t added = static_cast<size_t>(f) - first_function_;
-    const std::optional<BufferPlacement>& known = in_.draft.functions[added].placement;
+    const std::optional<BufferPlacement>& known = placements_[added];
     const auto instructions = static_cast<int32_t>(function.instructions.size());
     const bool is_known = space == MemorySpace::Device && known;
     if (!is_known) {
@@ -398,11 +478,11 @@ class Lowering {
       options.close_bytes = live + live / close_share;
     }
     BufferPlacement placed = is_known ? placed_at(buffers_[added], space, instructions, alignment_, known->offset)
-                                      : place_buffers(buffers_[added], space, instructions, options);
+                                      : place_buffers(buffers_[added], space, instructions, placement_options());
     if (is_known) placed.method = known->method;
     for (const Pending& pending : pending_)
       if (int64_t offset = pending.function == f ? placed.offset[pending.buffer] : -1; offset >= 0)
-        plan_.slots[pending.slot].offset = persistent_bytes(space) + offset;
+        plan_.slots[pending.slot].offset = persistent_bytes(space) + offset + pending.begin_bytes;
     if (space == MemorySpace::Device) {
       function.transient_bytes = placed.height_bytes;
       function.peak_live_bytes = persistent_bytes(space) + placed.peak_bytes;
@@ -418,6 +498,7 @@ class Lowering {
   struct Pending {
     SlotId slot;
     int32_t function, buffer;
+    int64_t begin_bytes;  // in the buffer
   };
   // Layouts within such a share of what is alive get no further searches: the rest takes longest to find.
   static constexpr int64_t close_share = 1000;
@@ -436,13 +517,15 @@ class Lowering {
   llvm::StringMap<SlotId> state_slots_, constant_slots_;
   std::vector<Pending> pending_;
   std::map<std::string, SlowKernel> slow_kernels_;
-  size_t first_function_ = 0;                 // of those that are added
-  std::vector<int32_t> origins_;              // of the plan, by OriginId of the graphs
-  std::vector<std::vector<Buffer>> buffers_;  // per added function
+  size_t first_function_ = 0;                               // of those that are added
+  std::vector<int32_t> origins_;                            // of the plan, by OriginId of the graphs
+  std::vector<std::vector<Buffer>> buffers_;                // per added function
+  std::vector<std::optional<BufferPlacement>> placements_;  // per added function, in device memory, where it is known
 
   const Graph* graph_ = nullptr;  // the function at hand
   int32_t function_ = 0;
   BufferAssignment assignment_;
+  PlacedParts parts_;            // none where parts have bytes of their own
   std::vector<SlotId> slot_of_;  // by value of that function
   std::vector<bool> is_remat_;   // by node of that function
   std::vector<int32_t> done_;    // by node of that function: where a copy is waited for, -1: at once

@@ -7,11 +7,16 @@
 
 namespace plimsoll {
 
+// Whether parts may lie inside their wholes (passes/place/place_parts.h). Plans for smaller budgets have them copied,
+// as searches count: more budget could otherwise mean more time.
+enum class Parts : uint8_t { Inside, Copied };
+
 struct LoweringInput {
   const PlanDraft& draft;         // functions in final order
   int64_t budget_bytes;           // 0: the device's memory; recorded, not enforced
   int64_t host_budget_bytes = 0;  // of the host arena; 0: not limited; recorded, not enforced
   double placement_seconds = 2;   // of work for each function's layout, see PlacementOptions
+  Parts parts = Parts::Inside;
 };
 
 // Adds the functions of `input` to a plan. States and equal constants are the plan's own; further ones are added, and

@@ -5,6 +5,7 @@
 namespace plimsoll {
 
 // A slot that owns its bytes dies after its last use unless another value took them over or they outlive the function.
+// A part dies with its whole.
 std::vector<InstructionDeaths> find_deaths(const Plan& plan, size_t function) {
   std::vector<InstructionDeaths> last_uses(plan.functions[function].instructions.size());
   if (last_uses.empty()) return last_uses;
@@ -12,10 +13,11 @@ std::vector<InstructionDeaths> find_deaths(const Plan& plan, size_t function) {
   for (const Slot& slot : plan.slots)
     if (slot.in_place_of >= 0) kept[static_cast<size_t>(plan.storage_of(slot.in_place_of))] = true;
   for (const PlanOutput& output : plan.functions[function].outputs)
-    kept[static_cast<size_t>(plan.storage_of(output.slot))] = true;
+    for (SlotId at = plan.storage_of(output.slot); at >= 0; at = plan.slots[static_cast<size_t>(at)].part_of)
+      kept[static_cast<size_t>(at)] = true;
   for (size_t i = 0; i < plan.slots.size(); ++i) {
     const Slot& slot = plan.slots[i];
-    if (slot.function != static_cast<int32_t>(function) || slot.view_of >= 0) continue;
+    if (slot.function != static_cast<int32_t>(function) || slot.view_of >= 0 || slot.part_of >= 0) continue;
     if (slot.offset < plan.arenas[static_cast<size_t>(slot.space)].persistent_bytes) continue;
     if (slot.category != Category::Input && slot.in_place_of < 0)
       last_uses[static_cast<size_t>(slot.first)].fresh.push_back(static_cast<SlotId>(i));

@@ -148,6 +148,7 @@ void write_slot(json::OStream& to, const Plan& plan, const Slot& slot) {
   }
   if (slot.view_of >= 0) to.attribute("view_of", slot.view_of);
   if (slot.in_place_of >= 0) to.attribute("in_place_of", slot.in_place_of);
+  if (slot.part_of >= 0) to.attribute("part_of", slot.part_of);
   write_origin(to, plan, slot.origin);
   if (!slot.reason.empty()) to.attribute("reason", slot.reason);
 }

@@ -58,6 +58,7 @@ class TextForm {
     out_ << s.offset;
     if (s.view_of >= 0) out_ << " view of %" << slot(s.view_of).name;
     if (s.in_place_of >= 0) out_ << " over %" << slot(s.in_place_of).name;
+    if (s.part_of >= 0) out_ << " in %" << slot(s.part_of).name;
     if (const std::string& placement = placements_[static_cast<size_t>(id)]; !placement.empty())
       out_ << " [" << placement << "]";
   }

@@ -82,6 +82,8 @@ class Why {
                        space_name(s.space).str() + " arena";
     if (s.view_of >= 0) text += ", the bytes of %" + slot(plan_.storage_of(id)).name + " in another shape";
     if (s.in_place_of >= 0) text += ", written over %" + slot(s.in_place_of).name;
+    if (const SlotId whole = slot(plan_.storage_of(id)).part_of; whole >= 0)
+      text += ", among those of %" + slot(whole).name;
     field("lies at", text);
   }
 
@@ -131,7 +133,7 @@ class Why {
     SlotId before = -1, after = -1;
     for (size_t i = 0; i < plan_.slots.size(); ++i) {
       const Slot& other = plan_.slots[i];
-      if (other.function != s.function || other.space != s.space || other.view_of >= 0 ||
+      if (other.function != s.function || other.space != s.space || other.view_of >= 0 || other.part_of >= 0 ||
           other.offset >= s.offset + s.bytes || s.offset >= other.offset + other.bytes)
         continue;
       auto candidate = static_cast<SlotId>(i);

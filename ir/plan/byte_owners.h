@@ -2,8 +2,10 @@
 
 // The checker remembers here who wrote each byte of an arena last.
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
+#include <optional>
 
 namespace plimsoll {
 
@@ -27,6 +29,27 @@ class ByteOwners {
     pieces_.emplace_hint(at, begin, Piece{end, owner});
   }
 
+  // Takes over from `other` who wrote the bytes [begin, end) last.
+  void copy(const ByteOwners& other, int64_t begin, int64_t end) {
+    other.visit_pieces(begin, end, [&](int64_t from, int64_t to, int32_t owner) {
+      write(from, to, owner);
+      return true;
+    });
+  }
+
+  // The first owner of bytes in [begin, end) that `other` has another owner of; none where they agree.
+  std::optional<int32_t> difference(const ByteOwners& other, int64_t begin, int64_t end) const {
+    std::optional<int32_t> found;
+    visit_pieces(begin, end, [&](int64_t from, int64_t to, int32_t owner) {
+      other.for_each_in(from, to, [&](int32_t each) {
+        if (each != owner) found = owner;
+        return !found;
+      });
+      return !found;
+    });
+    return found;
+  }
+
   // Says whether `owner` is the last writer of all of [begin, end). Each write is one range, so an intact one is one
   // piece.
   bool holds(int64_t begin, int64_t end, int32_t owner) const {
@@ -45,6 +68,13 @@ class ByteOwners {
 
  private:
   using Pieces = std::map<int64_t, Piece>;
+
+  // visit(from, to, owner) for the pieces of for_each_in, cut to [begin, end).
+  template <typename Visit>
+  void visit_pieces(int64_t begin, int64_t end, Visit visit) const {
+    for (auto at = first_touching(begin, end); at != pieces_.end() && at->first < end; ++at)
+      if (!visit(std::max(at->first, begin), std::min(at->second.end, end), at->second.owner)) return;
+  }
 
   template <typename Self>
   static auto first_touching_in(Self& pieces, int64_t begin) {

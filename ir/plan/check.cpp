@@ -10,9 +10,12 @@
 
 #include "llvm/ADT/DenseMap.h"
 
+#include <map>
+
 // Runs every function once on an arena that remembers the last writer of each byte. A slot may be read only while its
-// own write is the last one to all of its bytes. Every read, output, update and gradient is checked for this, so a plan
-// that passes computes what its instructions say, whichever slots share bytes.
+// own write is the last one to all of its bytes. What split, slice and concat leave in place, they do not write: such a
+// result may be read while its bytes have the writers that they had when it was made. Every read, output, update and
+// gradient is checked for this, so a plan that passes computes what its instructions say, whichever slots share bytes.
 
 namespace plimsoll {
 namespace {
@@ -35,18 +38,24 @@ class FunctionCheck {
   // The bytes [from, to) of an arena, which the slot or a part of it has.
   struct Range {
     int64_t from, to;
-    bool meets(const Slot& slot) const { return from < slot.offset + slot.bytes && slot.offset < to; }
+    bool meets(const Range& other) const { return from < other.to && other.from < to; }
   };
+  using Ranges = llvm::SmallVector<Range, 1>;
+  static Range all_of(const Slot& slot) { return {slot.offset, slot.offset + slot.bytes}; }
   Range bytes_read(const Instruction& instruction, SlotId operand) const;
   Status read(SlotId id, Range range, const llvm::Twine& who);
   Status write_workspace(const Instruction& instruction);
   Status write_result(const Instruction& instruction, const OpDef& op, size_t result);
   Status write_view(const Instruction& instruction, const OpDef& op, SlotId result);
-  Status overlaps(const Instruction& instruction, const OpDef& op, size_t result) const;
+  Ranges ranges_written(const Instruction& instruction, const OpDef& op, size_t result) const;
+  Status overlaps(const Instruction& instruction, const OpDef& op, size_t result, const Ranges& written) const;
   Status spaces(const Instruction& instruction, const OpDef& op) const;
   Status take_off(const Instruction& instruction, const OpDef& op);
   void land();
-  Status claim(SlotId id, const llvm::Twine& who);
+  Status claim(SlotId id, const Ranges& written, const llvm::Twine& who);
+  SlotId find_alive(SlotId id, Range range) const;
+  bool is_being_copied(const Slot& space, Range range) const;
+  bool is_part_of(SlotId part, SlotId whole) const;
   Status touch(SlotId id, const llvm::Twine& who) const;
   Status finished_gradients();
   Status end();
@@ -55,6 +64,7 @@ class FunctionCheck {
 
   const Slot& slot(SlotId id) const { return plan_.slots[id]; }
   ByteOwners& bytes(const Slot& slot) { return bytes_[static_cast<size_t>(slot.space)]; }
+  const ByteOwners& bytes(const Slot& slot) const { return bytes_[static_cast<size_t>(slot.space)]; }
   std::string where() const;
   std::string name(SlotId id) const { return describe_slot(plan_, id); }
   Status wrong(const llvm::Twine& what) const { return model_error("plan check: " + where() + what); }
@@ -64,7 +74,9 @@ class FunctionCheck {
   const PlanFunction& function_;
   int32_t at_ = before_start;
   ByteOwners bytes_[2];
-  std::vector<int32_t> written_;             // by slot: the instruction that wrote it
+  std::vector<int32_t> written_;  // by slot: the instruction that wrote it
+  // Results of which some bytes were not written, as they were there: who had written their bytes then.
+  std::map<SlotId, ByteOwners> made_in_place_;
   llvm::DenseMap<SlotId, SlotId> state_of_;  // an update's value -> the state it becomes
   llvm::DenseMap<int32_t, llvm::SmallVector<const PlanGradient*, 1>> gradients_after_;
   struct Copy {
@@ -96,15 +108,14 @@ Status FunctionCheck::touch(SlotId id, const llvm::Twine& who) const {
 }
 
 Status FunctionCheck::read(SlotId id, const llvm::Twine& who) {
-  const Slot& storage = slot(plan_.storage_of(id));
-  return read(id, {storage.offset, storage.offset + storage.bytes}, who);
+  return read(id, all_of(slot(plan_.storage_of(id))), who);
 }
 
 // Copies to the device may read a part of a slot.
 FunctionCheck::Range FunctionCheck::bytes_read(const Instruction& instruction, SlotId operand) const {
   const Slot& s = slot(plan_.storage_of(operand));
   const OpDef* op = find_op(instruction.op);
-  if (op->engine != Engine::ToDevice || !instruction.attrs.has("begin")) return {s.offset, s.offset + s.bytes};
+  if (op->engine != Engine::ToDevice || !instruction.attrs.has("begin")) return all_of(s);
   const Type& part = slot(instruction.results[0]).type;
   const int64_t from = s.offset + instruction.attrs.get_int("begin") * dtype_bytes(part.dtype);
   return {from, from + part.bytes()};
@@ -119,46 +130,73 @@ Status FunctionCheck::read(SlotId id, Range range, const llvm::Twine& who) {
     if (copy.target == storage)
       return wrong(who + " " + name(storage) + ", whose copy is waited for before instruction " +
                    llvm::Twine(copy.done));
-  if (bytes(s).holds(range.from, range.to, storage)) return Status::success();
   SlotId thief = storage;
-  bytes(s).for_each_in(range.from, range.to, [&](SlotId owner) {
-    thief = owner;
-    return owner == storage;
-  });
+  if (const auto made = made_in_place_.find(storage); made != made_in_place_.end()) {
+    thief = bytes(s).difference(made->second, range.from, range.to).value_or(storage);
+  } else if (!bytes(s).holds(range.from, range.to, storage)) {
+    bytes(s).for_each_in(range.from, range.to, [&](SlotId owner) {
+      thief = owner;
+      return owner == storage;
+    });
+  }
   if (thief == storage) return Status::success();
   return wrong(who + " " + name(storage) + ", but " + name(thief) + " was written over it at instruction " +
                llvm::Twine(written_[thief]));
 }
 
-// Gives the bytes of `id` to it. Their owners must be dead, or be the state that `id` becomes.
-Status FunctionCheck::claim(SlotId id, const llvm::Twine& who) {
+// Is the slot one of the parts of `whole`, or a part of one?
+bool FunctionCheck::is_part_of(SlotId part, SlotId whole) const {
+  for (SlotId at = slot(part).part_of; at >= 0; at = slot(at).part_of)
+    if (at == whole) return true;
+  return false;
+}
+
+bool FunctionCheck::is_being_copied(const Slot& space, Range range) const {
+  return llvm::any_of(copies_, [&](const Copy& copy) {
+    return (slot(copy.source).space == space.space && copy.read.meets(range)) ||
+           (slot(copy.target).space == space.space && all_of(slot(copy.target)).meets(range));
+  });
+}
+
+// A slot that still needs bytes of `range`, which `id` is about to write; -1: none. The whole that `id` is a part of
+// lives as long as its parts, and is intact where it is read.
+SlotId FunctionCheck::find_alive(SlotId id, Range range) const {
+  const Slot& s = slot(id);
+  const auto update = state_of_.find(id);
+  const SlotId state = update == state_of_.end() ? -1 : update->second;
+  const SlotId taken_over = s.in_place_of < 0 ? -1 : plan_.storage_of(s.in_place_of);
+  const auto gives_way = [&](SlotId owner) {
+    const Slot& old = slot(owner);
+    if (old.function == -1) return owner == state;
+    return old.last < at_ || (old.last == at_ && owner == taken_over) || is_part_of(id, owner);
+  };
+  SlotId alive = -1;
+  bytes(s).for_each_in(range.from, range.to, [&](SlotId owner) {
+    if (!gives_way(owner) || is_being_copied(s, range)) alive = owner;
+    return alive < 0;
+  });
+  for (const auto& [made, owners] : made_in_place_)
+    if (alive < 0 && slot(made).space == s.space && all_of(slot(made)).meets(range) && !gives_way(made)) alive = made;
+  return alive;
+}
+
+// Gives the bytes that are written to `id`. Their owners must be dead, or be the state that `id` becomes.
+Status FunctionCheck::claim(SlotId id, const Ranges& written, const llvm::Twine& who) {
   const Slot& s = slot(id);
   if (s.function == -1)
     return wrong(who + " " + name(id) + " is persistent; only an update's value may be written there");
   if (written_[id] != unwritten)
     return wrong(who + " " + name(id) + " was already written at instruction " + llvm::Twine(written_[id]));
-  auto update = state_of_.find(id);
-  SlotId state = update == state_of_.end() ? -1 : update->second;
-  SlotId alive = -1;
-  bytes(s).for_each_in(s.offset, s.offset + s.bytes, [&](SlotId owner) {
-    const Slot& old = slot(owner);
-    bool gives_way = old.function == -1 ? owner == state
-                                        : old.last < at_ || (old.last == at_ && s.in_place_of >= 0 &&
-                                                             plan_.storage_of(s.in_place_of) == owner);
-    gives_way &= llvm::none_of(copies_, [&](const Copy& copy) {
-      return (copy.source == owner && copy.read.meets(s)) || copy.target == owner;
-    });
-    if (!gives_way) alive = owner;
-    return gives_way;
-  });
-  if (alive >= 0)
-    return wrong(who + " " + name(id) + " is written over " + name(alive) +
-                 (slot(alive).function == -1 ? std::string(", which is persistent")
-                                             : ", which lives to instruction " + std::to_string(slot(alive).last)) +
-                 (llvm::any_of(copies_, [&](const Copy& copy) { return copy.source == alive || copy.target == alive; })
-                      ? " and is being copied"
-                      : ""));
-  bytes(s).write(s.offset, s.offset + s.bytes, id);
+  for (const Range range : written) {
+    if (const SlotId alive = find_alive(id, range); alive >= 0)
+      return wrong(who + " " + name(id) + " is written over " + name(alive) +
+                   (slot(alive).function == -1 ? std::string(", which is persistent")
+                                               : ", which lives to instruction " + std::to_string(slot(alive).last)) +
+                   (is_being_copied(s, range) ? " and is being copied" : ""));
+    bytes(s).write(range.from, range.to, id);
+  }
+  if (written.size() != 1 || written.front().from != s.offset || written.front().to != all_of(s).to)
+    made_in_place_[id].copy(bytes(s), s.offset, all_of(s).to);
   written_[id] = at_;
   return touch(id, who);
 }
@@ -184,17 +222,51 @@ Status FunctionCheck::write_workspace(const Instruction& instruction) {
   for (SlotId operand : instruction.operands)
     if (operand >= 0 && share_bytes(slot(id), slot(plan_.storage_of(operand))))
       return wrong("its workspace " + name(id) + " overlaps operand " + name(operand));
-  return claim(id, "workspace");
+  return claim(id, {all_of(slot(id))}, "workspace");
 }
 
-// A result shares bytes with an operand only where the op's record pairs them, and then all of them.
-Status FunctionCheck::overlaps(const Instruction& instruction, const OpDef& op, size_t result) const {
+// The bytes of a result but those of parts that lie at their runs of the whole, which say so.
+FunctionCheck::Ranges FunctionCheck::ranges_written(const Instruction& instruction, const OpDef& op,
+                                                    size_t result) const {
+  const SlotId id = instruction.results[result];
+  const Slot& r = slot(id);
+  if (!op.result_runs && !op.operand_runs) return {all_of(r)};
+  llvm::SmallVector<const Type*, 4> operands;
+  for (SlotId operand : instruction.operands) operands.push_back(operand < 0 ? nullptr : &slot(operand).type);
+  const OpCall call(op, instruction.attrs, operands);
+  const auto lies_at = [&](const Slot& part, SlotId whole, int64_t begin) {
+    return part.part_of == whole && part.space == slot(whole).space && part.bytes == part.type.bytes() &&
+           part.offset == slot(whole).offset + begin * dtype_bytes(part.type.dtype);
+  };
+  if (op.result_runs) {
+    const SlotId whole = plan_.storage_of(instruction.operands[0]);
+    const llvm::SmallVector<int64_t, 4> begins = op.result_runs(call);
+    if (begins.empty() || !lies_at(r, whole, begins[result])) return {all_of(r)};
+    return {};
+  }
+  Ranges written;
+  int64_t from = r.offset;
+  const llvm::SmallVector<int64_t, 4> begins = op.operand_runs(call);
+  for (size_t i = 0; i < begins.size(); ++i) {
+    const Slot& part = slot(plan_.storage_of(instruction.operands[i]));
+    if (!lies_at(part, id, begins[i])) continue;
+    if (from < part.offset) written.push_back({from, part.offset});
+    from = part.offset + part.bytes;
+  }
+  if (from < all_of(r).to || r.bytes == 0) written.push_back({from, all_of(r).to});
+  return written;
+}
+
+// A result is written over bytes of an operand only where the op's record pairs them, and then over all of them.
+Status FunctionCheck::overlaps(const Instruction& instruction, const OpDef& op, size_t result,
+                               const Ranges& written) const {
   const Slot& r = slot(instruction.results[result]);
   bool found = false;
   for (size_t i = 0; i < instruction.operands.size(); ++i) {
     if (instruction.operands[i] < 0) continue;
     SlotId storage = plan_.storage_of(instruction.operands[i]);
-    if (!share_bytes(r, slot(storage))) continue;
+    const Slot& read = slot(storage);
+    if (read.space != r.space || llvm::none_of(written, [&](Range each) { return each.meets(all_of(read)); })) continue;
     std::string both =
         name(instruction.results[result]) + " overlaps operand " + std::to_string(i) + ", " + name(storage);
     bool allowed = llvm::any_of(op.in_place_pairs(), [&](const InPlace& pair) {
@@ -223,8 +295,9 @@ Status FunctionCheck::write_view(const Instruction& instruction, const OpDef& op
 Status FunctionCheck::write_result(const Instruction& instruction, const OpDef& op, size_t result) {
   SlotId id = instruction.results[result];
   if (slot(id).view_of >= 0) return write_view(instruction, op, id);
-  if (Status s = overlaps(instruction, op, result)) return s;
-  return claim(id, "result");
+  const Ranges written = ranges_written(instruction, op, result);
+  if (Status s = overlaps(instruction, op, result, written)) return s;
+  return claim(id, written, "result");
 }
 
 Status FunctionCheck::spaces(const Instruction& instruction, const OpDef& op) const {
@@ -300,7 +373,7 @@ Status FunctionCheck::begin() {
   if (Status s = find_updates()) return s;
   for (const PlanInput& input : function_.inputs) {
     if (slot(input.slot).view_of >= 0) return wrong("input " + input.name + " is a view");
-    if (Status s = claim(input.slot, "input")) return s;
+    if (Status s = claim(input.slot, {all_of(slot(input.slot))}, "input")) return s;
     if (input.staging < 0) continue;
     const Slot& staging = slot(input.staging);
     if (staging.function != -1 || staging.view_of >= 0 || staging.type != slot(input.slot).type)

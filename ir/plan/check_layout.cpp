@@ -21,6 +21,28 @@ Status check_view(const Plan& plan, SlotId id) {
   return Status::success();
 }
 
+// A part lies in the bytes and in the life of its whole.
+Status check_part(const Plan& plan, SlotId id) {
+  const Slot& part = plan.slots[id];
+  const Slot& whole = plan.slots[part.part_of];
+  const std::string both = describe_slot(plan, id) + " is a part of " + describe_slot(plan, part.part_of);
+  if (part.view_of >= 0 || whole.view_of >= 0) return wrong(both + ", and one of them is a view");
+  if (part.function == -1 || (whole.function != -1 && whole.function != part.function))
+    return wrong(both + ", which another function has");
+  if (part.space != whole.space || part.offset < whole.offset || part.offset + part.bytes > whole.offset + whole.bytes)
+    return wrong(both + ", but lies elsewhere");
+  if (whole.function != -1 && (part.first < whole.first || part.last > whole.last))
+    return wrong(both + ", but lives from instruction " + llvm::Twine(part.first) + " to " + llvm::Twine(part.last) +
+                 ", and that from " + llvm::Twine(whole.first) + " to " + llvm::Twine(whole.last));
+  return Status::success();
+}
+
+// The slot that has the bytes of a part among its own; a slot itself where it is no part.
+SlotId outermost(const Plan& plan, SlotId id) {
+  while (plan.slots[id].part_of >= 0) id = plan.slots[id].part_of;
+  return id;
+}
+
 Status check_persistent(const Plan& plan) {
   llvm::DenseSet<SlotId> filled;
   for (const PlanState& state : plan.states) filled.insert(state.slot);
@@ -49,7 +71,7 @@ Status check_persistent(const Plan& plan) {
   return Status::success();
 }
 
-// Transient slots lie above the persistent part; only the next value of a state lies in it.
+// Transient slots lie above the persistent part; only the next value of a state and parts of what persists lie in it.
 Status check_transient(const Plan& plan) {
   llvm::DenseSet<SlotId> next_values;
   for (const PlanFunction& function : plan.functions)
@@ -60,7 +82,8 @@ Status check_transient(const Plan& plan) {
     if (slot.function == -1) continue;
     const Arena& arena = plan.arenas[static_cast<size_t>(slot.space)];
     if (slot.offset < arena.persistent_bytes) {
-      if (!next_values.count(plan.storage_of(id)))
+      const SlotId whole = outermost(plan, plan.storage_of(id));
+      if (plan.slots[whole].function != -1 && !next_values.count(whole))
         return wrong(describe_slot(plan, id) + " lies in the persistent part, which ends at " +
                      llvm::Twine(arena.persistent_bytes));
     } else if (slot.space == MemorySpace::Device &&
@@ -89,7 +112,7 @@ LiveSums live_sums(const Plan& plan, int32_t function) {
     sums.rounded[first] += sign * rounded, sums.rounded[last + 1] -= sign * rounded;
   };
   for (const Slot& slot : plan.slots) {
-    if (slot.space != MemorySpace::Device || slot.view_of >= 0) continue;
+    if (slot.space != MemorySpace::Device || slot.view_of >= 0 || slot.part_of >= 0) continue;
     if (slot.function == -1) sums.exact[0] += slot.bytes;
     if (slot.function != function || slot.offset < arena.persistent_bytes) continue;
     add(slot.first, slot.last, slot.bytes, 1);
@@ -156,6 +179,8 @@ bool same_bytes(const Slot& a, const Slot& b) {
 Status check_layout(const Plan& plan) {
   for (size_t i = 0; i < plan.slots.size(); ++i) {
     auto id = static_cast<SlotId>(i);
+    if (plan.slots[i].part_of >= 0)
+      if (Status s = check_part(plan, id)) return s;
     if (plan.slots[i].view_of >= 0) {
       if (Status s = check_view(plan, id)) return s;
     } else if (plan.slots[i].offset % plan.device.alignment_bytes != 0) {

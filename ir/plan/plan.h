@@ -8,7 +8,8 @@
 //
 // Rules that ir/plan/check.h proves for every plan
 // - Every instruction reads slots whose bytes still hold what their writer wrote.
-// - Results overlap an operand only where the op's record allows it, and then exactly.
+// - Results overlap an operand only where the op's record allows it, and then exactly: as the same bytes, or as a part
+//   and its run of the whole.
 // - After a function the bytes of each state hold its next value; nothing else wrote to persistent bytes, and
 //   "evaluate" has no next values.
 // - Copies between memories touch nothing that is used while they run.
@@ -55,8 +56,11 @@ struct Slot {
   Category category = Category::Temporary;
   SlotId view_of = -1;      // the slot that is written; this one is its bytes under another shape
   SlotId in_place_of = -1;  // the operand whose bytes this result takes over
-  int32_t origin = -1;      // index into Plan::origins
-  std::string reason;       // "saved for %h.3 (layer_norm_grad)"
+  // A slot that has these bytes among its own, and lives at least as long: the whole that the value is, or becomes, a
+  // part of.
+  SlotId part_of = -1;
+  int32_t origin = -1;  // index into Plan::origins
+  std::string reason;   // "saved for %h.3 (layer_norm_grad)"
 };
 
 struct Instruction {

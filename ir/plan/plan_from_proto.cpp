@@ -155,6 +155,7 @@ Slot PlanReader::read_slot(const proto::Slot& from) {
   slot.category = read_enum("category", from.category(), category_count, category_name);
   slot.view_of = read_index(from.view_of());
   slot.in_place_of = read_index(from.in_place_of());
+  slot.part_of = read_index(from.part_of());
   slot.origin = read_index(from.origin());
   slot.reason = from.reason();
   return slot;

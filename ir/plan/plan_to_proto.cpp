@@ -123,6 +123,7 @@ void set_slot(const Slot& slot, proto::Slot& to) {
   to.set_category(category_name(slot.category).str());
   to.set_view_of(stored_index(slot.view_of));
   to.set_in_place_of(stored_index(slot.in_place_of));
+  to.set_part_of(stored_index(slot.part_of));
   to.set_origin(stored_index(slot.origin));
   to.set_reason(slot.reason);
 }

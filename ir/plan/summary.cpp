@@ -54,8 +54,13 @@ int64_t transient_bytes_of(const Plan& plan, const Instruction& instruction) {
   for (SlotId result : instruction.results)
     if (plan.slots[result].in_place_of < 0) add(result);
   add(instruction.workspace);
+  const auto is_counted_with_whole = [&](SlotId owner) {
+    const SlotId whole = plan.slots[owner].part_of;
+    return whole >= 0 && llvm::is_contained(owners, whole);
+  };
   int64_t bytes = 0;
-  for (SlotId owner : owners) bytes += plan.slots[owner].bytes;
+  for (SlotId owner : owners)
+    if (!is_counted_with_whole(owner)) bytes += plan.slots[owner].bytes;
   return bytes;
 }
 
@@ -111,8 +116,9 @@ bool is_remat(const Plan& plan, const Instruction& instruction) {
 
 Ceilings ceilings_of(const Plan& plan, const Instruction& instruction) {
   const std::optional<DType> matrix = matrix_type(plan, instruction);
+  const bool is_launch = !instruction.joined && instruction.bytes_moved > 0;  // parts in place move nothing
   return {plan.device.roofline_us(0, instruction.bytes_moved, matrix),
-          plan.device.roofline_us(instruction.flops, 0, matrix), instruction.joined ? 0 : plan.device.launch_us,
+          plan.device.roofline_us(instruction.flops, 0, matrix), is_launch ? plan.device.launch_us : 0,
           matrix.has_value()};
 }
 
@@ -247,7 +253,7 @@ std::vector<CollectiveSummary> summarize_collectives(const Plan& plan) {
 }
 
 bool adds_bytes(const Plan& plan, const Slot& slot) {
-  if (slot.view_of >= 0) return false;
+  if (slot.view_of >= 0 || slot.part_of >= 0) return false;
   return slot.function < 0 || slot.offset >= plan.arenas[static_cast<size_t>(slot.space)].persistent_bytes;
 }
 

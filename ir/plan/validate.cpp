@@ -26,7 +26,7 @@ class Validator {
   Status device();
   Status arenas();
   Status slot(SlotId id);
-  Status views();
+  Status chains(SlotId Slot::*next, llvm::StringRef what);
   Status function(size_t index);
   Status instruction(const PlanFunction& function, size_t index);
   Status states();
@@ -78,7 +78,8 @@ Status Validator::slot(SlotId id) {
   const Slot& slot = plan_.slots[id];
   std::string where = "slot " + std::to_string(id) + " (" + slot.name + "): ";
   if (!is_text(slot.name) || !is_text(slot.reason)) return broken("slot " + llvm::Twine(id) + ": text is not UTF-8");
-  if (!is_slot_or_none(slot.view_of) || !is_slot_or_none(slot.in_place_of) || !is_origin_or_none(slot.origin))
+  if (!is_slot_or_none(slot.view_of) || !is_slot_or_none(slot.in_place_of) || !is_slot_or_none(slot.part_of) ||
+      !is_origin_or_none(slot.origin))
     return broken(where + "refers to something that does not exist");
   auto type_bytes = sane_bytes(slot.type);
   if (!type_bytes) return broken(where + "no such type");
@@ -101,15 +102,15 @@ Status Validator::slot(SlotId id) {
   return Status::success();
 }
 
-// Views form chains without cycles.
-Status Validator::views() {
-  std::vector<char> ends(plan_.slots.size());  // known to lead to storage
+// Views form chains without cycles, and so do parts.
+Status Validator::chains(SlotId Slot::*next, llvm::StringRef what) {
+  std::vector<char> ends(plan_.slots.size());  // known to lead to an end
   llvm::SmallVector<SlotId, 8> chain;
   for (size_t id = 0; id < plan_.slots.size(); ++id) {
     chain.clear();
     SlotId at = static_cast<SlotId>(id);
-    for (; at >= 0 && !ends[at]; at = plan_.slots[at].view_of) {
-      if (chain.size() > 64) return broken("slot " + llvm::Twine(id) + ": a view of itself");
+    for (; at >= 0 && !ends[at]; at = plan_.slots[at].*next) {
+      if (chain.size() > 64) return broken("slot " + llvm::Twine(id) + ": " + what + " of itself");
       chain.push_back(at);
     }
     for (SlotId link : chain) ends[link] = 1;
@@ -224,7 +225,8 @@ Status Validator::run() {
   if (Status s = arenas()) return s;
   for (size_t i = 0; i < plan_.slots.size(); ++i)
     if (Status s = slot(static_cast<SlotId>(i))) return s;
-  if (Status s = views()) return s;
+  if (Status s = chains(&Slot::view_of, "a view")) return s;
+  if (Status s = chains(&Slot::part_of, "a part")) return s;
   for (size_t i = 0; i < plan_.functions.size(); ++i)
     if (Status s = function(i)) return s;
   if (plan_.evaluation.batch < 0 || (plan_.evaluation.batch > 0) != plan_.find_function(evaluate_function).has_value())

@@ -164,6 +164,7 @@ const char* kind_name(Buffer::Kind kind) {
     case Buffer::Kind::Constant: return "constant";
     case Buffer::Kind::Input: return "input";
     case Buffer::Kind::Transient: return "buffer";
+    case Buffer::Kind::Part: return "part";
   }
   return "";
 }

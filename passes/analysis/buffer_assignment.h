@@ -13,7 +13,8 @@ namespace plimsoll {
 std::vector<NodeId> make_updates_writable(Graph& graph);
 
 struct Buffer {
-  enum class Kind : uint8_t { State, Constant, Input, Transient } kind = Kind::Transient;
+  // A part lies inside another buffer (passes/place/place_parts.h).
+  enum class Kind : uint8_t { State, Constant, Input, Transient, Part } kind = Kind::Transient;
   ValueId first_value = ValueId::None;  // the value that opened it
   MemorySpace space = MemorySpace::Device;
   int64_t bytes = 0;

@@ -27,7 +27,8 @@ Alive alive_at_peak(const Plan& plan) {
     if (slot.function < 0) alive.by_category[static_cast<size_t>(slot.category)] += slot.bytes;
     // The instruction that writes over an operand has the operand's slot too.
     const bool is_first_owner = slot.in_place_of < 0 || slot.first < instruction;
-    bool owns = slot.view_of < 0 && is_first_owner && slot.offset >= plan.arenas.front().persistent_bytes;
+    bool owns =
+        slot.view_of < 0 && slot.part_of < 0 && is_first_owner && slot.offset >= plan.arenas.front().persistent_bytes;
     if (slot.function == function && owns && slot.first <= instruction && slot.last >= instruction)
       alive.transient.push_back(&slot);
   }

@@ -68,7 +68,8 @@ Result<Plan> plain_plan(const LoweringInput& input, const FitOptions& options) {
     graph.reorder(order);
     draft.drop_layout(f);
   }
-  Result<Plan> plan = lower_to_plan({draft, input.budget_bytes, input.host_budget_bytes, input.placement_seconds});
+  Result<Plan> plan =
+      lower_to_plan({draft, input.budget_bytes, input.host_budget_bytes, input.placement_seconds, input.parts});
   if (!plan) return plan;
   return complete(std::move(*plan), options.training);
 }

@@ -77,6 +77,8 @@ Result<std::unique_ptr<JobProgram>> JobPrograms::make(const SplitChoice& choice,
       draft, request_.budget_bytes,
       budget_of_host_arena(request_, draft.program, draft.device, held_for_snapshot(request_, &draft.program))});
   made->input->placement_seconds *= request_.effort * effort;
+  // Those that take the place of the whole batch with its usual kernels within less budget must not be faster than it.
+  if (choice.chunks > 1 || made->catalog) made->input->parts = Parts::Copied;
   Result<Plan> plain = plain_plan(*made->input, made->options);
   if (!plain) return plain.takeError();
   make_plans(*made, std::move(*plain));

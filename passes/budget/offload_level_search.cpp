@@ -127,7 +127,7 @@ Result<Plan> OffloadLevelSearch::lower(int64_t budget_bytes) {
     draft_->program.functions.push_back(std::move(tried.graph));
     draft_->functions.push_back(std::move(tried.draft));
   }
-  return lower_to_plan({*draft_, budget_bytes, in_.host_budget_bytes, in_.placement_seconds});
+  return lower_to_plan({*draft_, budget_bytes, in_.host_budget_bytes, in_.placement_seconds, Parts::Copied});
 }
 
 Result<std::optional<Plan>> OffloadLevelSearch::fastest(int64_t budget_bytes, double enough_us, double hidden_us) {

@@ -9,8 +9,9 @@
 namespace plimsoll {
 namespace {
 
+// A part that lies at its run of the whole stays where it is.
 void copy(const CpuCall& k, const StridedCopy& copy) {
-  cpu::copy_strided(copy.nest, copy.to, copy.from, k.element_bytes());
+  if (copy.to != copy.from) cpu::copy_strided(copy.nest, copy.to, copy.from, k.element_bytes());
 }
 
 template <StridedCopy (*copy_of)(const KernelCall&)>

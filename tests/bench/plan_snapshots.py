@@ -67,7 +67,7 @@ def as_text(plan):
     for space, memory in plan["memory"].items():
         lines.append(f"{space} arena {memory['arena_bytes']} persistent {memory.get('persistent_bytes')} peak {memory.get('peak_live_bytes')}")
     for at, slot in enumerate(plan["slots"]):
-        words = [f"{key}={slot[key]}" for key in ("function", "first", "last", "view_of", "in_place_of") if key in slot]
+        words = [f"{key}={slot[key]}" for key in ("function", "first", "last", "view_of", "in_place_of", "part_of") if key in slot]
         lines.append(f"slot {at} {slot['type']} {slot['space']} @ {slot['offset']} {slot['bytes']} {slot['category']} " + " ".join(words))
     for at in plan["instructions"]:
         lines.append(f"{at['function']} {at['index']} {at['op']} {at['kernel']} {at['phase']} {at['operands']} -> {at['results']} "

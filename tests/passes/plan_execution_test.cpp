@@ -76,6 +76,45 @@ TEST_SUITE("unit") {
     CHECK(losses[0] == losses[1]);
   }
 
+  // Steps of a recurrence: rows are taken out of the batch and put together, and so are parts of a parameter.
+  TEST_CASE("parts that lie in their wholes give the bits of parts that are copied") {
+    constexpr llvm::StringLiteral steps = R"(
+graph @steps(%x: f32[4,4,16], %labels: i64[16]) state(%w: f32[32,16] parameter trained, %v: f32[8,16] parameter trained) {
+  %s0, %s1, %s2, %s3 = split(%x) {axis=0, sizes=[1,1,1,1]} : f32[1,4,16], f32[1,4,16], f32[1,4,16], f32[1,4,16]
+  %w0, %w1 = split(%w) {axis=0, sizes=[16,16]} : f32[16,16], f32[16,16]
+  %h0 = linear(%s0, %w0) {transpose_w=1} : f32[1,4,16]
+  %t0 = tanh(%h0) : f32[1,4,16]
+  %h1 = linear(%s1, %w1, _, %t0) {transpose_w=1} : f32[1,4,16]
+  %t1 = tanh(%h1) : f32[1,4,16]
+  %h2 = linear(%s2, %w1, _, %t1) {transpose_w=1} : f32[1,4,16]
+  %t2 = tanh(%h2) : f32[1,4,16]
+  %h3 = linear(%s3, %w1, _, %t2) {transpose_w=1} : f32[1,4,16]
+  %t3 = tanh(%h3) : f32[1,4,16]
+  %y = concat(%t0, %t1, %t2, %t3) {axis=0} : f32[4,4,16]
+  %r = reshape(%y) {shape=[16,16]} : f32[16,16]
+  %z = linear(%r, %v) {transpose_w=1} : f32[16,8]
+  %loss, %lse, %weight = cross_entropy(%z, %labels) {reduction="mean"} : f32[], f32[16], f32[]
+  return loss=%loss
+})";
+    RandomValues values;
+    values.add_for(parsed(steps));
+    std::vector<double> losses[2];
+    int64_t parts[2] = {}, bytes[2] = {};
+    for (const int copied : {0, 1}) {
+      DeviceDescription device = cpu_device();
+      if (copied) device.alignment_bytes = 1 << 16;
+      Plan plan = llvm::cantFail(fitting_plan(compile_training(parsed(steps), {}, device, CpuCatalog())));
+      parts[copied] = llvm::count_if(plan.slots, [](const Slot& slot) { return slot.part_of >= 0; });
+      for (const Slot& slot : plan.slots) bytes[copied] += slot.part_of < 0 && slot.view_of < 0 ? slot.bytes : 0;
+      std::unique_ptr<Session> session = started(std::move(plan), values);
+      OneBatch data(values, session->inputs());
+      for (int i = 0; i < 4; ++i) losses[copied].push_back(cantFail(session->step(data)).loss);
+    }
+    CHECK(parts[0] > parts[1]);
+    CHECK(bytes[0] < bytes[1]);
+    CHECK(losses[0] == losses[1]);
+  }
+
   // The gradient is mean(x) at every step, so that the weight falls by that times the sum of the rates.
   TEST_CASE("each update has the rate that the schedule gives for its number") {
     const Graph graph = parsed(R"(

@@ -64,6 +64,22 @@ void slice_grad_reference(const ReferenceCall& call) {
   copy_window(dy.type.shape, picked(call.attrs, dx), dense(dy));
 }
 
+// A slice of consecutive elements takes all of each dimension behind the first that it takes several of.
+llvm::SmallVector<int64_t, 4> slice_runs(const OpCall& call) {
+  const Shape& whole = call["x"].shape;
+  const llvm::ArrayRef<int64_t> sizes = call.get_ints("sizes"), starts = call.get_ints("starts");
+  const Shape strides = row_major_strides(whole);
+  bool takes_several = false;
+  int64_t begin = 0;
+  for (size_t d = 0; d < whole.size(); ++d) {
+    if (takes_several && sizes[d] != whole[d]) return {};
+    if (sizes[d] > 1 && call.get_ints("steps")[d] != 1) return {};
+    takes_several |= sizes[d] != 1;
+    begin += starts[d] * strides[d];
+  }
+  return {begin};
+}
+
 // The attributes of either op with the third one, `other`, in place of sizes or shape.
 Attrs slice_attrs_with(const Attrs& attrs, llvm::StringRef other, llvm::ArrayRef<int64_t> list) {
   Attrs out{{"starts", *attrs.find("starts")}, {"steps", *attrs.find("steps")}};
@@ -199,6 +215,23 @@ void split_reference(const ReferenceCall& call) {
                });
 }
 
+// Parts along an axis, one after the other, are runs where nothing but ones stands ahead of it.
+llvm::SmallVector<int64_t, 4> runs_along(int64_t axis, llvm::ArrayRef<int64_t> sizes, llvm::ArrayRef<int64_t> shape) {
+  const AxisView view = along_axis(shape, axis);
+  llvm::SmallVector<int64_t, 4> begins;
+  if (view.outer != 1) return begins;
+  int64_t begin = 0;
+  for (int64_t size : sizes) {
+    begins.push_back(begin);
+    begin += size * view.inner;
+  }
+  return begins;
+}
+
+llvm::SmallVector<int64_t, 4> split_runs(const OpCall& call) {
+  return runs_along(call.get_int("axis"), call.get_ints("sizes"), call["x"].shape);
+}
+
 void split_gradient(GradContext& g) {
   llvm::SmallVector<ValueId, 4> parts;
   for (size_t i = 0; i < g.attrs().get_ints("sizes").size(); ++i) parts.push_back(g.out_grad_or_zero(i));
@@ -288,6 +321,13 @@ void concat_reference(const ReferenceCall& call) {
                });
 }
 
+llvm::SmallVector<int64_t, 4> concat_runs(const OpCall& call) {
+  Ints sizes;
+  for (size_t i = 0; i < call.count(); ++i)
+    sizes.push_back(call.operand(i).shape[static_cast<size_t>(call.get_int("axis"))]);
+  return runs_along(call.get_int("axis"), sizes, call["xs"].shape);
+}
+
 // One split where every part is wanted, else a slice for each that is.
 void concat_gradient(GradContext& g) {
   int64_t axis = g.attrs().get_int("axis");
@@ -334,6 +374,7 @@ constinit const OpDef op_slice{
     .gradient = Gradient::rule(slice_gradient),
     .moves_elements = true,
     .dim_order = DimOrder::Lists,
+    .result_runs = slice_runs,
     .flops = no_flops,
     .attrs_for_batch = slice_for_batch,
     .chunk = slice_chunk,
@@ -368,6 +409,7 @@ constinit const OpDef op_split{
     .gradient = Gradient::rule(split_gradient),
     .moves_elements = true,
     .dim_order = DimOrder::Axis,
+    .result_runs = split_runs,
     .flops = no_flops,
     .chunk = chunk_across_axis,
     .divide = split_divide,
@@ -384,6 +426,7 @@ constinit const OpDef op_concat{
     .infer = infer_concat,
     .gradient = Gradient::rule(concat_gradient),
     .dim_order = DimOrder::Axis,
+    .operand_runs = concat_runs,
     .flops = no_flops,
     .chunk = concat_chunk,
     .divide = concat_divide,

@@ -10,7 +10,9 @@
 namespace plimsoll {
 namespace {
 
+// A part that lies at its run of the whole stays where it is.
 Status copy(const CudaCall& k, const StridedCopy& copy) {
+  if (copy.to == copy.from) return Status::success();
   return launched(k, cuda::copy_strided(copy.nest, copy.to, copy.from, k.element_bytes(), k.stream));
 }
 
@@ -20,6 +22,7 @@ Status launch_copy(const CudaCall& k) {
 }
 
 // Between a whole tensor and its pieces along {axis}, which are columns of it where what comes before the axis is rows.
+// Those that lie at their runs of the whole stay where they are.
 template <cudaError_t (*copy_parts)(const cuda::Parts&, int, cudaStream_t)>
 Status copy_pieces(const CudaCall& k, const TensorView& whole, llvm::ArrayRef<TensorView> pieces) {
   const llvm::ArrayRef<int64_t> shape(whole.type.shape);
@@ -29,9 +32,9 @@ Status copy_pieces(const CudaCall& k, const TensorView& whole, llvm::ArrayRef<Te
   int64_t first = 0;
   for (const TensorView& piece : pieces) {
     const int64_t columns = piece.type.shape[axis] * of_index;
-    parts.parts[parts.count++] = {piece.data, first, columns};
+    if (piece.data != element_at(whole, first)) parts.parts[parts.count++] = {piece.data, first, columns};
     first += columns;
-    if (parts.count < cuda::max_parts && &piece != &pieces.back()) continue;
+    if (parts.count == 0 || (parts.count < cuda::max_parts && &piece != &pieces.back())) continue;
     if (Status s = launched(k, copy_parts(parts, k.element_bytes(), k.stream))) return s;
     parts.count = 0;
   }

@@ -267,6 +267,88 @@ const Planted pieces[] = {
      "result %rest.host [256, 512) is written over %m [0, 512), which is persistent and is being copied"},
 };
 
+// A split and a concatenation that copy nothing.
+//
+//   bytes                0     256   512   768   1024 to 1536
+//   start                x
+//   0 p, q = split(x)    p     q
+//   1 e = exp(p)         p     q     e
+//   2 f = exp(q)               q     e     f
+//   3 y = concat(e, f)               y
+//   4 z = neg(y)                     y           z
+//   5 g = exp(e)               g     e           z
+namespace parts {
+enum : SlotId { x, p, q, e, f, y, z, g };
+}
+
+Plan plan_of_parts() {
+  using namespace parts;
+  Plan plan = sample_plan();
+  plan.states.clear(), plan.constants.clear(), plan.gradients.clear(), plan.functions.clear();
+  plan.slots = {make_slot("x", 0, 0, 0, 2, Category::Input, {128}),
+                make_slot("p", 0, 0, 0, 1, Category::Temporary),
+                make_slot("q", 256, 0, 0, 2, Category::Temporary),
+                make_slot("e", 512, 0, 1, 5, Category::Temporary),
+                make_slot("f", 768, 0, 2, 3, Category::Temporary),
+                make_slot("y", 512, 0, 1, 5, Category::Temporary, {128}),
+                make_slot("z", 1024, 0, 4, 5, Category::Temporary, {128}),
+                make_slot("g", 256, 0, 5, 5, Category::Temporary)};
+  plan.slots[p].part_of = plan.slots[q].part_of = x;
+  plan.slots[e].part_of = plan.slots[f].part_of = y;
+  PlanFunction& function = plan.functions.emplace_back();
+  function.name = "train_step";
+  function.instructions = {
+      make_instruction("split", {x}, p, Phase::Forward), make_instruction("exp", {p}, e, Phase::Forward),
+      make_instruction("exp", {q}, f, Phase::Forward),   make_instruction("concat", {e, f}, y, Phase::Forward),
+      make_instruction("neg", {y}, z, Phase::Forward),   make_instruction("exp", {e}, g, Phase::Forward)};
+  function.instructions[0].results.push_back(q);
+  function.instructions[0].attrs = {{"axis", 0}, {"sizes", Ints{64, 64}}};
+  function.instructions[3].attrs = {{"axis", 0}};
+  function.inputs = {{"x", x}};
+  function.outputs = {{"z", z}, {"g", g}};
+  function.transient_bytes = 1536;
+  function.peak_live_bytes = 1280;
+  function.peak_instruction = 5;
+  plan.arenas = {{MemorySpace::Device, 1536, 0, 1280, 8192}};
+  return plan;
+}
+
+// z is the whole x again, after a value was written over its second half.
+void read_a_whole_too_late(Plan& plan) {
+  plan.slots[parts::x].last = 4;
+  move(plan, parts::f, 256), plan.slots[parts::f].part_of = parts::x, plan.slots[parts::f].in_place_of = parts::q;
+  step(plan).instructions[4].operands[0] = parts::x;
+}
+
+const Planted of_parts[] = {
+    {"a result of a split beside its run", [](Plan& p) { move(p, parts::p, 256), move(p, parts::q, 0); },
+     "instruction 0 (split): %p [256, 512) overlaps operand 0, %x [0, 512), which split does not allow"},
+    {"an operand of a concatenation beside its run", [](Plan& p) { move(p, parts::e, 768), move(p, parts::f, 512); },
+     "instruction 3 (concat): %y [512, 1024) overlaps operand 0, %e [768, 1024), which concat does not allow"},
+    {"a run that does not say so", [](Plan& p) { p.slots[parts::p].part_of = -1; },
+     "instruction 0 (split): %p [0, 256) overlaps operand 0, %x [0, 512), which split does not allow"},
+    {"a part of something else", [](Plan& p) { p.slots[parts::p].part_of = parts::y; },
+     "%p [0, 256) is a part of %y [512, 1024), but lies elsewhere"},
+    {"a part that lives before its whole", [](Plan& p) { p.slots[parts::y].first = 2; },
+     "%e [512, 768) is a part of %y [512, 1024), but lives from instruction 1 to 5, and that from 2 to 5"},
+    {"a part that outlives its whole", [](Plan& p) { p.slots[parts::x].last = 1; },
+     "%q [256, 512) is a part of %x [0, 512), but lives from instruction 0 to 2, and that from 0 to 1"},
+    {"a part that is a view", [](Plan& p) { p.slots[parts::e].view_of = parts::y; }, "and one of them is a view"},
+    {"a part of itself", [](Plan& p) { p.slots[parts::y].part_of = parts::e; }, "a part of itself"},
+    {"a part over another one", [](Plan& p) { move(p, parts::f, 512); },
+     "instruction 2 (exp): result %f [512, 768) is written over %e [512, 768), which lives to instruction 5"},
+    {"a whole that is read when a part was written over", read_a_whole_too_late,
+     "instruction 4 (neg): reads %x [0, 512), but %f [256, 512) was written over it at instruction 2"},
+    {"a part that is read when its whole was written over",
+     [](Plan& p) { move(p, parts::z, 512), p.slots[parts::z].in_place_of = parts::y, p.slots[parts::y].last = 5; },
+     "instruction 4 (neg): result %z [512, 1024) is written over %e [512, 768), which lives to instruction 5"},
+    {"a value over half of a whole", [](Plan& p) { move(p, parts::z, 768), p.slots[parts::y].last = 5; },
+     "instruction 4 (neg): %z [768, 1280) overlaps operand 0, %y [512, 1024), but not exactly"},
+    {"a peak that counts parts twice",
+     [](Plan& p) { step(p).peak_live_bytes = 1536, p.arenas[0].peak_live_bytes = 1536; },
+     "claims a peak of 1536 live bytes, it is 1280"},
+};
+
 // Returns an empty string for a plan that passes.
 std::string complaint(const Plan& plan) {
   Status status = check_plan(plan);
@@ -298,6 +380,28 @@ TEST_SUITE("unit") {
   TEST_CASE("checker: a next value in pieces") {
     CHECK(complaint(plan_in_pieces()) == "");
     check_caught(pieces, plan_in_pieces);
+  }
+
+  TEST_CASE("checker: parts that lie in their wholes") {
+    CHECK(complaint(plan_of_parts()) == "");
+    check_caught(of_parts, plan_of_parts);
+  }
+  TEST_CASE("checker: a part of a state is read until the state changes") {
+    Plan plan = sample_plan();
+    plan.device.alignment_bytes = 128;
+    plan.slots.push_back(make_slot("half", 128, 0, 4, 4, Category::Temporary, {32}));
+    plan.slots.back().part_of = w;
+    auto& instructions = step(plan).instructions;
+    Instruction slice = make_instruction("slice", {w}, slot_count, Phase::Forward);
+    slice.attrs = {{"starts", Ints{32}}, {"steps", Ints{1}}, {"sizes", Ints{32}}};
+    instructions.insert(instructions.begin() + 4, slice);
+    for (SlotId id : {x, h, a, b, b_square, n, work, w_next, loss})
+      plan.slots[id].first += plan.slots[id].first >= 4, plan.slots[id].last += plan.slots[id].last >= 4;
+    CHECK(complaint(plan) == "");
+    plan.slots.back().last = 5;
+    CHECK(complaint(plan).find(
+              "result %w.next [0, 256) is written over %half [128, 256), which lives to instruction 5") !=
+          std::string::npos);
   }
 
   TEST_CASE("checker: a copy puts the next value into its state") {

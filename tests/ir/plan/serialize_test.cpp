@@ -31,6 +31,7 @@ TEST_SUITE("unit") {
     plan.training.groups = {{"^embed", 0.1, std::nullopt, OptimizerKind::AdamW, 0},
                             {"norms-and-biases", std::nullopt, 0.0, std::nullopt, 2}};
     plan.training.index_inputs = {{"ids", 9, true, false, std::nullopt}, {"labels", 7, false, true, -2}};
+    plan.slots[n].part_of = b;
     Result<std::string> bytes = plan_to_bytes(plan);
     REQUIRE(static_cast<bool>(bytes));
     Result<Plan> back = plan_from_bytes(*bytes);
@@ -40,6 +41,7 @@ TEST_SUITE("unit") {
     CHECK(back->functions[0].instructions[2].done == -1);
     CHECK(back->functions[0].instructions[3].done == 5);
     CHECK(back->slots[b_square].view_of == b);
+    CHECK(back->slots[n].part_of == b);
     CHECK(back->training.asked_loss == plan.training.asked_loss);
     CHECK(back->training.groups == plan.training.groups);
     CHECK(back->training.index_inputs == plan.training.index_inputs);
