@@ -189,17 +189,16 @@ class Lowering {
     if (draft.placement || in_.parts == Parts::Copied) return;
     const int32_t instructions = assignment_.instructions;
     const auto place = [&](llvm::ArrayRef<Buffer> buffers, int64_t enough_bytes) {
-      PlacementOptions options = placement_options();
-      options.capacity_bytes = enough_bytes;
-      return place_buffers(buffers, MemorySpace::Device, instructions, options);
+      return placed_anew(buffers, MemorySpace::Device, instructions, enough_bytes);
     };
     const int64_t peak = peak_bytes(assignment_.buffers, MemorySpace::Device, instructions, alignment_);
+    const int64_t close = close_to(peak);
     std::optional<BufferPlacement> apart;
     for (const int32_t max_more_life : {instructions, instructions / 8}) {
       PlacedParts parts = place_parts(*graph_, assignment_, {alignment_, max_more_life});
       if (parts.count == 0) break;
       BufferPlacement inside = place(parts.buffers, apart ? apart->height_bytes : peak);
-      if (inside.height_bytes > peak && !apart) apart = place(assignment_.buffers, 0);
+      if (inside.height_bytes > close && !apart) apart = place(assignment_.buffers, 0);
       if (apart && inside.height_bytes > apart->height_bytes) continue;
       placements_.back() = std::move(inside);
       assignment_.buffers = parts.buffers;
@@ -209,11 +208,17 @@ class Lowering {
     if (apart) placements_.back() = std::move(apart);
   }
 
-  PlacementOptions placement_options() const {
+  // A height from which no further search for a layout begins: the rest takes longest to find.
+  static int64_t close_to(int64_t live_bytes) { return live_bytes + live_bytes / 1000; }
+
+  BufferPlacement placed_anew(llvm::ArrayRef<Buffer> buffers, MemorySpace space, int32_t instructions,
+                              int64_t enough_bytes = 0) const {
     PlacementOptions options;
     options.alignment = alignment_;
     options.seconds = in_.placement_seconds;
-    return options;
+    options.capacity_bytes = enough_bytes;
+    options.close_bytes = close_to(peak_bytes(buffers, space, instructions, alignment_));
+    return place_buffers(buffers, space, instructions, options);
   }
 
   // Wholes come behind their parts where these are joined.
@@ -473,12 +478,8 @@ class Lowering {
     const std::optional<BufferPlacement>& known = placements_[added];
     const auto instructions = static_cast<int32_t>(function.instructions.size());
     const bool is_known = space == MemorySpace::Device && known;
-    if (!is_known) {
-      const int64_t live = peak_bytes(buffers_[added], space, instructions, alignment_);
-      options.close_bytes = live + live / close_share;
-    }
     BufferPlacement placed = is_known ? placed_at(buffers_[added], space, instructions, alignment_, known->offset)
-                                      : place_buffers(buffers_[added], space, instructions, placement_options());
+                                      : placed_anew(buffers_[added], space, instructions);
     if (is_known) placed.method = known->method;
     for (const Pending& pending : pending_)
       if (int64_t offset = pending.function == f ? placed.offset[pending.buffer] : -1; offset >= 0)
@@ -500,8 +501,6 @@ class Lowering {
     int32_t function, buffer;
     int64_t begin_bytes;  // in the buffer
   };
-  // Layouts within such a share of what is alive get no further searches: the rest takes longest to find.
-  static constexpr int64_t close_share = 1000;
   // Calls that take this many times what kernels of their op usually take are reported.
   static constexpr double max_times_roofline = 10;
   struct SlowKernel {
