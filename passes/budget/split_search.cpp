@@ -24,8 +24,8 @@ constexpr int turned_tries = 4;  // to find how many transposes there is room fo
 // Minimum budgets for other forms of the whole batch, as shares of what the usual form needs: with gelus that products
 // write, which may have remats; and with copies alone, whose plans need as much.
 constexpr double min_share_of_joined = 0.25, min_share_of_copies = 0.97;
-constexpr double max_slowdown_of_usual = 1.5;   // of a plan that fits, up to which no short searches are tried besides
-constexpr size_t smallest_at_once = 2;          // candidates that are searched for the plan that needs least
+constexpr double max_slowdown_of_usual = 1.5;  // of a plan that fits; above it a short search runs beside the usual one
+constexpr size_t at_once = 2;                  // candidates that are searched beside each other
 constexpr double max_slowdown_of_lean = 1.001;  // of a form with less workspace for more calls, to stand for another
 // From so many nodes on, layouts take a short search about as long as a whole one, see pack_copies.cpp. With the whole
 // one first, the refusal of Llama 2 7B (batch 2) takes 17 processor seconds and not 20; that of GPT-2 would take 8,
@@ -228,22 +228,23 @@ class SplitSearch {
     return best;
   }
 
-  // A refusal of another job may name this one with what a short search found for it. Where the usual search found a
-  // plan that takes little more than the plain one, it hardly missed what a short one finds.
-  bool is_short_search_worth_it(const std::optional<Plan>& best, int64_t budget_bytes) const {
+  // A refusal of another job may name this one with what a short search found for it. Whether there are short searches
+  // must not follow from what the usual ones find, or a smaller budget, for which these find less, might have the
+  // faster plan.
+  bool has_short_searches(int64_t budget_bytes) const {
     if (request_.is_short || request_.effort != 1 || request_.is_one_of_many) return false;
-    const Plan& plain = whole_->plain();
-    if (plain.promised_bytes() <= budget_bytes) return false;
-    return !best || best->predicted_step_us > max_slowdown_of_usual * plain.predicted_step_us;
+    return whole_->plain().promised_bytes() > budget_bytes;
   }
+
+  double slow_us() const { return max_slowdown_of_usual * whole_->plain().predicted_step_us; }
 
   // Whether it will be, by bounds of what the usual search of the one candidate that there is may find.
   bool will_short_search_be_worth_it(llvm::ArrayRef<const JobProgram*> candidates, const std::optional<Plan>& best,
                                      int64_t budget_bytes) const {
-    if (candidates.size() != 1 || !is_short_search_worth_it(best, budget_bytes)) return false;
+    if (candidates.size() != 1 || !has_short_searches(budget_bytes)) return false;
+    if (best && best->predicted_step_us <= slow_us()) return false;
     const JobProgram& only = *candidates.front();
-    return may_fit(only.options, only.plain(), budget_bytes) &&
-           only.plans->likely_us_within(budget_bytes) > max_slowdown_of_usual * whole_->plain().predicted_step_us;
+    return may_fit(only.options, only.plain(), budget_bytes) && only.plans->likely_us_within(budget_bytes) > slow_us();
   }
 
   // `best`, if any a plan within the budget, becomes what short searches of the programs that were looked at find
@@ -251,8 +252,11 @@ class SplitSearch {
   // searches are added to `candidates`.
   Status consider_short(int64_t budget_bytes, std::optional<Plan>& best, std::vector<const JobProgram*>& candidates) {
     add_short(best, candidates);
-    for (const JobProgram* candidate : candidates)
-      if (Status s = consider(*candidate, budget_bytes, best)) return s;
+    for (llvm::ArrayRef<const JobProgram*> left = candidates; !left.empty();) {
+      const llvm::ArrayRef<const JobProgram*> some = left.take_front(std::min(left.size(), at_once));
+      left = left.drop_front(some.size());
+      if (Status s = consider_at_once(some, budget_bytes, best)) return s;
+    }
     return Status::success();
   }
 
@@ -364,7 +368,7 @@ class SplitSearch {
     } else {
       for (const JobProgram* candidate : candidates)
         if (Status s = consider(*candidate, budget_bytes, best)) return s;
-      if (is_short_search_worth_it(best, budget_bytes))
+      if (has_short_searches(budget_bytes))
         if (Status s = consider_short(budget_bytes, best, short_candidates)) return s;
     }
     if ((best && is_within_budget(*best)) || !wants_smallest()) return Status::success();
@@ -411,8 +415,8 @@ class SplitSearch {
       const bool is_met = best && is_within_host_budget(*best);
       const int64_t enough_bytes =
           is_met ? std::min(best->promised_bytes(), request_.enough_bytes) : request_.enough_bytes;
-      llvm::SmallVector<const JobProgram*, smallest_at_once> some;
-      for (; next < order.size() && order[next].min_bytes < enough_bytes && some.size() < smallest_at_once; ++next)
+      llvm::SmallVector<const JobProgram*, at_once> some;
+      for (; next < order.size() && order[next].min_bytes < enough_bytes && some.size() < at_once; ++next)
         some.push_back(order[next].candidate);
       if (some.empty()) break;
       if (Status s = consider_smallest_at_once(some, budget_bytes, enough_bytes, best)) return s;
@@ -435,6 +439,20 @@ class SplitSearch {
     if (!plan) return plan.takeError();
     if (*plan && (!best || is_better(**plan, *best))) best = explained(std::move(**plan), candidate);
     return Status::success();
+  }
+
+  // The same for several, none of which is bounded by what another finds.
+  Status consider_at_once(llvm::ArrayRef<const JobProgram*> candidates, int64_t budget_bytes,
+                          std::optional<Plan>& best) const {
+    std::vector<std::optional<Plan>> found(candidates.size(), best);
+    std::vector<std::optional<Status>> done(candidates.size());
+    parallel_for(found.size(), [&](size_t i) { done[i].emplace(consider(*candidates[i], budget_bytes, found[i])); });
+    Status failed = Status::success();
+    for (size_t i = 0; i < found.size(); ++i) {
+      failed = llvm::joinErrors(std::move(failed), std::move(*done[i]));
+      if (found[i] && (!best || is_better(*found[i], *best))) best = std::move(found[i]);
+    }
+    return failed;
   }
 
   Status consider_smallest_at_once(llvm::ArrayRef<const JobProgram*> candidates, int64_t budget_bytes,
