@@ -121,14 +121,37 @@ class Lowering {
     slot.type = type;
     slot.bytes = type.bytes();
     slot.space = space;
-    slot.offset = persistent_bytes(space);
     slot.category = category;
     slot.origin = origin_of(origin);
-    persistent_bytes(space) += align_up(slot.bytes, alignment_);
+    slot.offset = persistent_bytes(space);
+    if (const auto joined = joined_offset_.find(name); joined != joined_offset_.end()) {
+      slot.offset = joined->second;
+      joined_offset_.erase(joined);
+    } else {
+      persistent_bytes(space) += align_up(slot.bytes, alignment_);
+    }
     return add_slot(std::move(slot));
   }
 
+  // States that are joined lie side by side, unless one of them has its place already.
+  void place_joined_states(const Graph& function) {
+    if (in_.parts == Parts::Copied) return;
+    for (const llvm::SmallVector<ValueId, 4>& states : joined_states(function, alignment_)) {
+      const auto has_place = [&](ValueId state) {
+        const std::string& name = function.value(state).name;
+        return state_slots_.count(name) || joined_offset_.count(name);
+      };
+      if (llvm::any_of(states, has_place)) continue;
+      int64_t& end = persistent_bytes(MemorySpace::Device);
+      for (ValueId state : states) {
+        joined_offset_[function.value(state).name] = end;
+        end += align_up(function.type(state).bytes(), alignment_);
+      }
+    }
+  }
+
   void add_states(const Graph& function) {
+    place_joined_states(function);
     for (const State& state : function.states) {
       llvm::StringRef name = function.value(state.value).name;
       if (state_slots_.count(name)) continue;
@@ -160,7 +183,6 @@ class Lowering {
     graph_ = &graph;
     const FunctionDraft& draft = in_.draft.functions[index];
     assignment_ = assign_buffers(graph, draft.writers, draft.copies, *in_.draft.catalog);
-    place_parts_inside(draft);
     done_.assign(graph.node_slots(), -1);
     for (const CopyInFlight& flight : draft.copies) done_[index_of(flight.copy)] = flight.done;
     slot_of_.assign(graph.value_count(), -1);
@@ -171,6 +193,7 @@ class Lowering {
     launch_.clear();
     for (const State& state : graph.states)
       slot_of_[index_of(state.value)] = state_slots_[graph.value(state.value).name];
+    place_parts_inside(draft);
     for (ValueId input : graph.inputs) add_input(input);
     for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id)) add_node(id);
     for (const Output& output : graph.outputs)
@@ -193,9 +216,12 @@ class Lowering {
     };
     const int64_t peak = peak_bytes(assignment_.buffers, MemorySpace::Device, instructions, alignment_);
     const int64_t close = close_to(peak);
+    std::vector<int64_t> state_offset(graph_->value_count(), -1);
+    for (const State& state : graph_->states)
+      state_offset[index_of(state.value)] = plan_.slots[slot_of_[index_of(state.value)]].offset;
     std::optional<BufferPlacement> apart;
     for (const int32_t max_more_life : {instructions, instructions / 8}) {
-      PlacedParts parts = place_parts(*graph_, assignment_, {alignment_, max_more_life});
+      PlacedParts parts = place_parts(*graph_, assignment_, {alignment_, max_more_life, state_offset});
       if (parts.count == 0) break;
       BufferPlacement inside = place(parts.buffers, apart ? apart->height_bytes : peak);
       if (inside.height_bytes > close && !apart) apart = place(assignment_.buffers, 0);
@@ -227,7 +253,7 @@ class Lowering {
     for (size_t v = 0; v < slot_of_.size(); ++v) {
       const int32_t buffer = assignment_.buffer_of[v];
       if (buffer < 0 || slot_of_[v] < 0 || plan_.slots[slot_of_[v]].view_of >= 0) continue;
-      if (const PlacedParts::Part& part = parts_.of[buffer]; part.buffer >= 0)
+      if (const PlacedParts::Part& part = parts_.of[buffer]; part.whole != ValueId::None)
         plan_.slots[slot_of_[v]].part_of = slot_of_[index_of(part.whole)];
     }
     for (const PlacedParts::WholeLife& life : parts_.lives) {
@@ -514,6 +540,7 @@ class Lowering {
   Plan plan_;
   int64_t persistent_bytes_[2] = {};  // by space
   llvm::StringMap<SlotId> state_slots_, constant_slots_;
+  llvm::StringMap<int64_t> joined_offset_;  // by name, of states that a concatenation joins and that are no slots yet
   std::vector<Pending> pending_;
   std::map<std::string, SlowKernel> slow_kernels_;
   size_t first_function_ = 0;                               // of those that are added

@@ -235,7 +235,8 @@ FunctionCheck::Ranges FunctionCheck::ranges_written(const Instruction& instructi
   for (SlotId operand : instruction.operands) operands.push_back(operand < 0 ? nullptr : &slot(operand).type);
   const OpCall call(op, instruction.attrs, operands);
   const auto lies_at = [&](const Slot& part, SlotId whole, int64_t begin) {
-    return part.part_of == whole && part.space == slot(whole).space && part.bytes == part.type.bytes() &&
+    const bool says_so = part.part_of == whole || part.function == -1;
+    return says_so && part.space == slot(whole).space && part.bytes == part.type.bytes() &&
            part.offset == slot(whole).offset + begin * dtype_bytes(part.type.dtype);
   };
   if (op.result_runs) {

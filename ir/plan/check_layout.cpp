@@ -1,5 +1,7 @@
 #include "ir/plan/check_layout.h"
 
+#include "ir/op_def.h"
+
 #include "llvm/ADT/DenseSet.h"
 
 #include <algorithm>
@@ -71,11 +73,16 @@ Status check_persistent(const Plan& plan) {
   return Status::success();
 }
 
-// Transient slots lie above the persistent part; only the next value of a state and parts of what persists lie in it.
+// Transient slots lie above the persistent part; only the next value of a state, parts of what persists and what is put
+// together from it lie in it. Nothing else is written there, which is proven where instructions are followed.
 Status check_transient(const Plan& plan) {
-  llvm::DenseSet<SlotId> next_values;
-  for (const PlanFunction& function : plan.functions)
-    for (const PlanUpdate& update : function.updates) next_values.insert(plan.storage_of(update.value));
+  llvm::DenseSet<SlotId> may_persist;
+  for (const PlanFunction& function : plan.functions) {
+    for (const PlanUpdate& update : function.updates) may_persist.insert(plan.storage_of(update.value));
+    for (const Instruction& instruction : function.instructions)
+      if (const OpDef* op = find_op(instruction.op); op && op->operand_runs)
+        may_persist.insert(instruction.results.begin(), instruction.results.end());
+  }
   for (size_t i = 0; i < plan.slots.size(); ++i) {
     const Slot& slot = plan.slots[i];
     auto id = static_cast<SlotId>(i);
@@ -83,7 +90,7 @@ Status check_transient(const Plan& plan) {
     const Arena& arena = plan.arenas[static_cast<size_t>(slot.space)];
     if (slot.offset < arena.persistent_bytes) {
       const SlotId whole = outermost(plan, plan.storage_of(id));
-      if (plan.slots[whole].function != -1 && !next_values.count(whole))
+      if (plan.slots[whole].function != -1 && !may_persist.count(whole))
         return wrong(describe_slot(plan, id) + " lies in the persistent part, which ends at " +
                      llvm::Twine(arena.persistent_bytes));
     } else if (slot.space == MemorySpace::Device &&

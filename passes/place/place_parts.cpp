@@ -13,10 +13,11 @@
 // already, so it is looked at between the values of one buffer, and what lies inside it, and those of the other:
 //   - a result of split or slice is not written, and a concatenation not where its parts lie inside it;
 //   - of all other values, none that has some of the same bytes may be read from the write on.
-// Bytes that persist are written by updates alone. A whole takes all of its bytes from the first write to a part of it
-// on, or up to the last read. Where all parts inside would raise the peak, those are copied that ask for the longest
-// life: the first written of a concatenation, the last read of a split. Offsets of parts are aligned as those of
-// buffers are, since kernels rely on it.
+// Bytes that persist are written by updates alone. States that a concatenation joins lie one after the other, and it
+// lies over them where they change behind its last reader. A whole takes all of its bytes from the first write to a
+// part of it on, or up to the last read. Where all parts inside would raise the peak, those are copied that ask for the
+// longest life: the first written of a concatenation, the last read of a split. Offsets of parts are aligned as those
+// of buffers are, since kernels rely on it.
 
 namespace plimsoll {
 namespace {
@@ -75,6 +76,7 @@ class PartPlacer {
     const llvm::SmallVector<const Type*, 4> types = operand_types(graph_, node);
     const llvm::SmallVector<int64_t, 4> begins = runs(OpCall(*node.op, node.attrs, types));
     const bool is_split = node.op->result_runs;
+    if (!is_split && lie_side_by_side(node, begins) && outlives(node.results[0])) return place_over_states(id);
     llvm::SmallVector<Join, 4> joins;
     llvm::SmallDenseSet<int32_t> buffers;
     for (size_t i = 0; i < begins.size(); ++i) {
@@ -100,6 +102,42 @@ class PartPlacer {
     return bytes <= 0;
   }
 
+  // Are the operands states that lie as the concatenation puts them?
+  bool lie_side_by_side(const Node& concat, llvm::ArrayRef<int64_t> begins) const {
+    if (options_.state_offset.empty() || begins.empty()) return false;
+    const ValueId first = root_of(graph_, concat.operands[0]);
+    for (size_t i = 0; i < begins.size(); ++i) {
+      const ValueId part = root_of(graph_, concat.operands[i]);
+      const Buffer& buffer = s_.buffers[buffer_of(part)];
+      if (buffer.kind != Buffer::Kind::State || buffer.space != MemorySpace::Device || buffer.first_value != part ||
+          options_.state_offset[index_of(part)] !=
+              options_.state_offset[index_of(first)] + begins[i] * dtype_bytes(graph_.type(part).dtype))
+        return false;
+    }
+    return true;
+  }
+
+  // Is nothing written in the bytes of a concatenation of states before its last read?
+  bool outlives(ValueId whole) const {
+    const int32_t own = buffer_of(whole);
+    if (s_.buffers[own].kind != Buffer::Kind::Transient || values_[own].size() != 1) return false;
+    return llvm::none_of(graph_.node(graph_.value(whole).producer).operands, [&](ValueId operand) {
+      return llvm::any_of(values_[buffer_of(root_of(graph_, operand))], [&](ValueId state) {
+        return !is_unwritten_[index_of(state)] && written_at(state) >= 0 && last_use(whole) >= written_at(state);
+      });
+    });
+  }
+
+  void place_over_states(NodeId concat) {
+    const ValueId whole = graph_.node(concat).results[0];
+    Buffer& buffer = s_.buffers[buffer_of(whole)];
+    add_live(live_, buffer.first, buffer.last, -padded(buffer));
+    buffer.kind = Buffer::Kind::Part;
+    s_.of[buffer_of(whole)] = {buffer_of(root_of(graph_, graph_.node(concat).operands[0])), ValueId::None, 0};
+    s_.bytes_in_place[index_of(concat)] = buffer.bytes;
+    ++s_.count;
+  }
+
   int32_t buffer_of(ValueId value) const { return assigned_.buffer_of[index_of(value)]; }
   int32_t written_at(ValueId value) const {
     const NodeId producer = graph_.value(value).producer;
@@ -115,6 +153,7 @@ class PartPlacer {
     };
     if (inner.kind != Buffer::Kind::Transient || !has_all(inner, join.part) || !has_all(outer, join.whole))
       return false;
+    if (s_.of[whole].buffer >= 0 && s_.of[whole].whole == ValueId::None) return false;  // it is several buffers
     if (inner.bytes == 0 || join.begin_bytes % options_.alignment != 0 || s_.outermost(whole).first == part)
       return false;
     const bool is_made_there = join.is_split || outer.first_value == join.whole;
@@ -231,6 +270,28 @@ std::pair<int32_t, int64_t> PlacedParts::outermost(int32_t buffer) const {
   int64_t begin = 0;
   for (; of[buffer].buffer >= 0; buffer = of[buffer].buffer) begin += of[buffer].begin_bytes;
   return {buffer, begin};
+}
+
+std::vector<llvm::SmallVector<ValueId, 4>> joined_states(const Graph& graph, int64_t alignment) {
+  std::vector<bool> is_free(graph.value_count(), false);
+  for (const State& state : graph.states) is_free[index_of(state.value)] = state.space == MemorySpace::Device;
+  std::vector<llvm::SmallVector<ValueId, 4>> joined;
+  for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id)) {
+    const Node& node = graph.node(id);
+    if (!node.op->operand_runs) continue;
+    const llvm::SmallVector<const Type*, 4> types = operand_types(graph, node);
+    llvm::SmallVector<ValueId, 4> states;
+    for (int64_t begin : node.op->operand_runs(OpCall(*node.op, node.attrs, types))) {
+      const ValueId state = root_of(graph, node.operands[states.size()]);
+      const int64_t begin_bytes = begin * dtype_bytes(graph.type(state).dtype);
+      if (!is_free[index_of(state)] || llvm::is_contained(states, state) || begin_bytes % alignment != 0) break;
+      states.push_back(state);
+    }
+    if (states.size() < 2 || states.size() != node.operands.size()) continue;
+    for (ValueId state : states) is_free[index_of(state)] = false;
+    joined.push_back(std::move(states));
+  }
+  return joined;
 }
 
 PlacedParts place_parts(const Graph& graph, const BufferAssignment& assigned, const PartOptions& options) {

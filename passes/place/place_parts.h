@@ -8,9 +8,10 @@ namespace plimsoll {
 
 struct PlacedParts {
   struct Part {
-    int32_t buffer = -1;            // where it lies inside; -1: it has bytes of its own
-    ValueId whole = ValueId::None;  // the value of that buffer that it is a part of
-    int64_t begin_bytes = 0;        // in that buffer
+    int32_t buffer = -1;  // where it lies inside; -1: it has bytes of its own
+    // The value of that buffer that it is a part of; none where it is several states, of which the buffer is the first.
+    ValueId whole = ValueId::None;
+    int64_t begin_bytes = 0;  // in that buffer
   };
   // A value from the first write to one of its parts, or its own, to the last read of any.
   struct WholeLife {
@@ -29,9 +30,14 @@ struct PlacedParts {
 };
 
 struct PartOptions {
-  int64_t alignment = 256;  // of parts, as of all slots
-  int32_t max_more_life;    // instructions by which the life of a whole may get longer
+  int64_t alignment = 256;                    // of parts, as of all slots
+  int32_t max_more_life;                      // instructions by which the life of a whole may get longer
+  llvm::ArrayRef<int64_t> state_offset = {};  // by value: a state's first byte; empty: not known
 };
+
+// The states that concatenations of the graph join, each list in order, where they could lie one after the other. No
+// state is in two lists.
+std::vector<llvm::SmallVector<ValueId, 4>> joined_states(const Graph& graph, int64_t alignment);
 
 // `assigned` is the graph's. The largest sum of live device bytes stays as it is or falls.
 PlacedParts place_parts(const Graph& graph, const BufferAssignment& assigned, const PartOptions& options);

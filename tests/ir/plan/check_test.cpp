@@ -404,6 +404,27 @@ TEST_SUITE("unit") {
           std::string::npos);
   }
 
+  // The parameter and the constant lie side by side, as the concatenation has them.
+  TEST_CASE("checker: a concatenation of what persists is read until one of it changes") {
+    Plan plan = sample_plan();
+    plan.slots.push_back(make_slot("both", 0, 0, 4, 4, Category::Temporary, {128}));
+    Instruction concat = make_instruction("concat", {w, table}, slot_count, Phase::Forward);
+    concat.attrs = {{"axis", 0}};
+    auto& instructions = step(plan).instructions;
+    instructions.insert(instructions.begin() + 4, concat);
+    for (SlotId id : {x, h, a, b, b_square, n, work, w_next, loss})
+      plan.slots[id].first += plan.slots[id].first >= 4, plan.slots[id].last += plan.slots[id].last >= 4;
+    CHECK(complaint(plan) == "");
+    Plan late = plan;
+    late.slots.back().last = 5;
+    CHECK(
+        complaint(late).find("result %w.next [0, 256) is written over %both [0, 512), which lives to instruction 5") !=
+        std::string::npos);
+    step(plan).instructions[4].operands = {table, w};
+    CHECK(complaint(plan).find("%both [0, 512) overlaps operand 0, %table [256, 512), which concat does not allow") !=
+          std::string::npos);
+  }
+
   TEST_CASE("checker: a copy puts the next value into its state") {
     Plan plan = sample_plan();
     plan.slots[w_next].in_place_of = -1;

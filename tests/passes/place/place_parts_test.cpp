@@ -19,7 +19,11 @@ std::string parts_of(llvm::StringRef text, int64_t alignment = 256) {
   Graph graph = parsed(text);
   const std::vector<NodeId> writers = make_updates_writable(graph);
   const BufferAssignment assigned = assign_buffers(graph, writers, {}, CpuCatalog());
-  const PlacedParts parts = place_parts(graph, assigned, {alignment, assigned.instructions});
+  std::vector<int64_t> state_offset(graph.value_count(), -1);
+  int64_t end = 0;
+  for (const auto& states : joined_states(graph, alignment))
+    for (ValueId state : states) state_offset[index_of(state)] = end, end += graph.type(state).bytes();
+  const PlacedParts parts = place_parts(graph, assigned, {alignment, assigned.instructions, state_offset});
   const auto peak = [&](llvm::ArrayRef<Buffer> buffers) {
     std::vector<int64_t> live(static_cast<size_t>(assigned.instructions) + 1);
     for (const Buffer& buffer : buffers)
@@ -33,8 +37,10 @@ std::string parts_of(llvm::StringRef text, int64_t alignment = 256) {
     const int32_t buffer = assigned.buffer_of[v];
     if (buffer < 0 || parts.of[buffer].buffer < 0) continue;
     const auto [outermost, begin] = parts.outermost(buffer);
-    all += (all.empty() ? "%" : ", %") + graph.value(static_cast<ValueId>(v)).name + " in %" +
-           graph.value(parts.of[buffer].whole).name + " at " + std::to_string(begin);
+    const ValueId whole = parts.of[buffer].whole;
+    all +=
+        (all.empty() ? "%" : ", %") + graph.value(static_cast<ValueId>(v)).name +
+        (whole == ValueId::None ? " over states" : " in %" + graph.value(whole).name + " at " + std::to_string(begin));
   }
   return all;
 }
@@ -114,6 +120,24 @@ TEST_SUITE("unit") {
   %y = concat(%a, %b) {axis=0} : f32[16,8]
   return %y
 })") == "%n in %y at 256, %b in %y at 256");
+  }
+
+  TEST_CASE("a concatenation of states lies over them until one of them changes") {
+    CHECK(parts_of(R"(graph @g(%x: f32[8,8]) state(%v: f32[8,8] parameter trained, %w: f32[8,8] parameter trained) {
+  %a = concat(%w, %v) {axis=0} : f32[16,8]
+  %b = concat(%v, %w) {axis=0} : f32[16,8]
+  %h = matmul(%a, %x) : f32[16,8]
+  %next = neg(%v) : f32[8,8] phase=update
+  update %v = %next
+  return %h, %b
+})") == "%a over states");
+    CHECK(parts_of(R"(graph @g(%x: f32[8,8]) state(%v: f32[8,8] parameter trained, %w: f32[8,8] parameter trained) {
+  %a = concat(%w, %v) {axis=0} : f32[16,8]
+  %next = neg(%v) : f32[8,8] phase=update
+  %h = matmul(%a, %x) : f32[16,8]
+  update %v = %next
+  return %h
+})") == "");
   }
 
   TEST_CASE("a part of a state is copied where the state changes while it is read") {
