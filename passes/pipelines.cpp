@@ -132,6 +132,7 @@ std::string step_pipeline(const TrainingRequest& request, const KernelPreference
   if (preferences.product_epilogues)
     text += ", fuse-epilogues" + (epilogues.empty() ? "" : "{" + epilogues + "}") + ", dce";
   if (preferences.apart_biases) text += ", defer-biases";
+  text += ", join-dropouts";
   if (preferences.norms_in_bodies) text += ", expand-norms";
   return text + ", fuse-elementwise, dce";
 }

@@ -2,6 +2,7 @@
 #include "kernels/cpu/norm/channel_norm.h"
 #include "kernels/cpu/norm/dora_scale.h"
 #include "runtime/cpu/kernels.h"
+#include "runtime/cpu/random_stream.h"
 #include "runtime/kernels/norm.h"
 
 namespace plimsoll {
@@ -29,6 +30,15 @@ Status launch_layer_norm_grad(const CpuCall& k) {
   return Status::success();
 }
 
+// The dropout of a gradient that has just been made.
+Status drop_gradient(const CpuCall& k, Status (*launch)(const CpuCall& k)) {
+  if (Status s = launch(k)) return s;
+  cpu::dropout(random_stream(k), element_dropout(k.attrs()), k.out<float>("dropped"), k.out<float>("dx"), k.elements());
+  return Status::success();
+}
+
+Status launch_layer_norm_grad_dropout(const CpuCall& k) { return drop_gradient(k, launch_layer_norm_grad); }
+
 Status launch_rms_norm(const CpuCall& k) {
   const NormRows rows(k.call);
   cpu::row_norm(k.out<float>("y"), nullptr, k.out<float>("rstd"), k.in<float>("x"), k.in<float>("scale"), nullptr,
@@ -42,6 +52,8 @@ Status launch_rms_norm_grad(const CpuCall& k) {
                      nullptr, k.in<float>("rstd"), k.in<float>("scale"), k.in<float>("addend"), rows.count, rows.width);
   return Status::success();
 }
+
+Status launch_rms_norm_grad_dropout(const CpuCall& k) { return drop_gradient(k, launch_rms_norm_grad); }
 
 cpu::BatchNormCall batch_norm_call(const CpuCall& k) {
   return {.shape = channel_shape(k),
@@ -177,8 +189,10 @@ Status launch_dora_scale(const CpuCall& k) {
 constexpr CpuKernel kernels[] = {
     {op_layer_norm, "rows", all_f32, launch_layer_norm},
     {op_layer_norm_grad, "rows", all_f32, launch_layer_norm_grad},
+    {op_layer_norm_grad_dropout, "rows", floats_are_f32, launch_layer_norm_grad_dropout},
     {op_rms_norm, "rows", all_f32, launch_rms_norm},
     {op_rms_norm_grad, "rows", all_f32, launch_rms_norm_grad},
+    {op_rms_norm_grad_dropout, "rows", floats_are_f32, launch_rms_norm_grad_dropout},
     {op_batch_norm, "channels", all_f32, launch_batch_norm},
     {op_batch_norm_grad, "channels", all_f32, launch_batch_norm_grad},
     {op_batch_norm_inference, "channels", all_f32, launch_batch_norm_inference},

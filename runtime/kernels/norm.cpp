@@ -43,9 +43,9 @@ bool accepts_row_norm(const OpCall& call, llvm::ArrayRef<Type>) {
              call, [&](const Type& type) { return type.dtype == DType::F32 || type.dtype == x; }, call.index("scale"));
 }
 
-int64_t row_norm_grad_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription&) {
+int64_t row_norm_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
   const NormRows rows(call);
-  const auto parameters = static_cast<int64_t>(results.size()) - 1;
+  const int64_t parameters = call.attrs.get_int("has_scale") + call.attrs.get_int("has_bias");
   return parameters * cuda::row_norm_partials(rows.count) * rows.width * float_bytes;
 }
 
@@ -168,8 +168,10 @@ bool accepts_dora_scale(const OpCall& call, llvm::ArrayRef<Type>) { return call[
 constexpr CudaCandidate candidates[] = {
     {op_layer_norm, "rows", accepts_row_norm},
     {op_layer_norm_grad, "rows", accepts_row_norm, row_norm_grad_workspace},
+    {op_layer_norm_grad_dropout, "rows", accepts_row_norm, row_norm_grad_workspace},
     {op_rms_norm, "rows", accepts_row_norm},
     {op_rms_norm_grad, "rows", accepts_row_norm, row_norm_grad_workspace},
+    {op_rms_norm_grad_dropout, "rows", accepts_row_norm, row_norm_grad_workspace},
     batch_norm_candidate(op_batch_norm, batch_norm_workspace, channels_us<silu_forward, cuda::norm_access_bytes>),
     batch_norm_candidate(op_batch_norm_grad, batch_norm_grad_workspace,
                          channels_us<silu_backward, cuda::norm_grad_access_bytes>),

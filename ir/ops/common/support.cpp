@@ -135,6 +135,14 @@ Status need_first_draw(const Attrs& attrs) {
   return model_error("first_draw is " + llvm::Twine(first) + ", it must be a multiple of 4 from 0 on");
 }
 
+Status need_dropout(const OpCall& call) {
+  if (Status s = need_first_draw(call.attrs)) return s;
+  if (Status s = need_type(call, "rng", Type(DType::I64, {2}))) return s;
+  const double ratio = call.get_float("ratio");
+  if (ratio >= 0 && ratio <= 1) return Status::success();
+  return model_error("ratio is " + std::to_string(ratio) + ", it must lie between 0 and 1");
+}
+
 ChunkCall cut_operands(const OpCall& call, std::initializer_list<PortKey> operands) {
   ChunkCall made{llvm::SmallVector<bool, 4>(call.count(), false), {}, call.attrs};
   for (PortKey i : operands)

@@ -64,6 +64,8 @@ inline constexpr AttrSpec draws_per_rank_attr{"draws_per_rank", 0};
 // The same where ranks along the tensor axis take different parts of a value.
 inline constexpr AttrSpec draws_per_part_attr{"draws_per_part", 0};
 Status need_first_draw(const Attrs& attrs);
+// What an op that drops elements has of them: {ratio}, {first_draw} and the operand rng = (seed, step).
+Status need_dropout(const OpCall& call);
 
 // ---- Chunks of the batch ----
 

@@ -19,12 +19,8 @@ RandomStream stream_of(const ReferenceCall& call) {
 // ---- dropout ----
 
 Result<Types> infer_dropout(const OpCall& call) {
-  if (Status s = need_first_draw(call.attrs)) return s;
   if (Status s = need_float(call, "x")) return s;
-  if (Status s = need_rng(call)) return s;
-  double ratio = call.get_float("ratio");
-  if (!(ratio >= 0 && ratio <= 1))
-    return model_error("ratio is " + std::to_string(ratio) + ", it must lie between 0 and 1");
+  if (Status s = need_dropout(call)) return s;
   return Types{call["x"]};
 }
 

@@ -5,6 +5,7 @@
 // An RMS norm has no mean.
 
 #include "kernels/cuda/common/partials.h"
+#include "kernels/cuda/elementwise/random.h"
 #include "kernels/scalar.h"
 
 #include <cuda_runtime_api.h>
@@ -29,6 +30,9 @@ struct RowNormGradCall {
   const float *mean, *rstd;
   Scalar x_type, parameter_type;
   int64_t rows, width;
+  void* dropped;  // dx, rounded to its type, behind this dropout; null where it is not wanted
+  RandomStream stream;
+  ElementDropout dropout;
   float* workspace;  // row_norm_partials(rows) * width floats for each of dscale and dbias that is there
 };
 [[nodiscard]] cudaError_t layer_norm_grad(const RowNormGradCall& call, cudaStream_t stream);

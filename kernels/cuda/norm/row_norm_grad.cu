@@ -1,18 +1,19 @@
 #include "kernels/cuda/common/multiprocessors.h"
 #include "kernels/cuda/common/packed.cuh"
 #include "kernels/cuda/common/partial_sums.cuh"
+#include "kernels/cuda/common/philox.cuh"
 #include "kernels/cuda/common/tensor_core.cuh"
 #include "kernels/cuda/norm/norm_grad_by_lanes.cuh"
 
 // Serves layer_norm_grad and rms_norm_grad, x [rows, width]. x and dy are read and dx written once. With xhat = (x -
 // mean) * rstd and g = dy * scale,
 //   dx = rstd * (g - avg(g) - xhat * avg(g * xhat)),  dscale = sum(dy * xhat),  dbias = sum(dy),
-// an RMS norm without avg(g). Rows of up to a warp's accesses have a kernel of their own. Of longer ones one block on
-// each multiprocessor takes rows by turns, a team of a warp or a few one or two of them at once. The rows after those
-// that are computed are on their way to shared memory meanwhile: every thread copies what it reads itself, so that
-// teams wait for nothing but their own sums. The columns' sums over all rows of a team stay in its registers. Those of
-// a block's teams are added in shared memory, those of the blocks in a second, small kernel, which begins as soon as
-// there is room.
+// an RMS norm without avg(g). Where dx is wanted behind a dropout as well, that is written beside it. Rows of up to a
+// warp's accesses have a kernel of their own, which knows no dropout. Of other ones one block on each multiprocessor
+// takes rows by turns, a team of a warp or a few one or two of them at once. The rows after those that are computed are
+// on their way to shared memory meanwhile: every thread copies what it reads itself, so that teams wait for nothing but
+// their own sums. The columns' sums over all rows of a team stay in its registers. Those of a block's teams are added
+// in shared memory, those of the blocks in a second, small kernel, which begins as soon as there is room.
 
 namespace plimsoll::cuda {
 namespace {
@@ -117,7 +118,7 @@ __device__ void write_partials(const TeamSums& scale, const TeamSums& bias, int 
 
 // The stages of the ring each have the accesses of a team's next rows, tensor by tensor, each thread's beside its
 // neighbours'.
-template <typename T, typename P, bool centered, typename Shares>
+template <typename T, typename P, bool centered, bool drops, typename Shares>
 __global__ void __launch_bounds__(Shares::threads)
     norm_grad_kernel(RowNormGradCall call, int team_threads, int stages, float* scale_partials, float* bias_partials) {
   constexpr int n = vector_length<T>, held = Shares::held, at_once = Shares::at_once, threads = Shares::threads;
@@ -237,7 +238,16 @@ __global__ void __launch_bounds__(Shares::threads)
 #pragma unroll
           for (int i = 0; i < n; ++i) made[i] += terms[i];
         }
-        store_packed(dx + r * row_step + k * stride, pack<T>(made));
+        const Packed<T, n> rounded = pack<T>(made);
+        store_packed(dx + r * row_step + k * stride, rounded);
+        if constexpr (drops) {
+          const int64_t at = (row + r * step) * call.width + n * t + k * stride;
+          const Draws<n> draws(call.stream, call.dropout.first_draw + at);
+          const float factor = static_cast<float>(call.dropout.factor);
+#pragma unroll
+          for (int i = 0; i < n; ++i) made[i] = draws.keep(i, rounded[i], call.dropout.dropped, factor);
+          store_packed(static_cast<T*>(call.dropped) + at, pack<T>(made));
+        }
       }
     }
     stage = stage + 1 == stages ? 0 : stage + 1;
@@ -305,6 +315,14 @@ __global__ void __launch_bounds__(1024) norm_dx_rereading_kernel(RowNormGradCall
       values.at[i] = narrow<T>(rstd * (g - average_g - xhat * average_g_xhat) + widen(added.at[i]));
     }
     store_vector(dx + at, values);
+    if (!call.dropped) return;
+    for (int i = 0; i < n; ++i) {
+      const int64_t place = row * call.width + at + i;
+      const Draws<1> draws(call.stream, call.dropout.first_draw + place);
+      values.at[i] =
+          narrow<T>(draws.keep(0, widen(values.at[i]), call.dropout.dropped, static_cast<float>(call.dropout.factor)));
+    }
+    store_vector(static_cast<T*>(call.dropped) + row * call.width + at, values);
   });
 }
 
@@ -371,7 +389,8 @@ cudaError_t launch_teams(const RowNormGradCall& call, int team_threads, const Pa
                          cudaStream_t stream) {
   constexpr int sums_bytes = 2 * Shares::held * vector_length<T> * Shares::threads * static_cast<int>(sizeof(float));
   constexpr int access_bytes = static_cast<int>(vector_bytes);
-  const auto kernel = norm_grad_kernel<T, P, centered, Shares>;
+  const auto kernel =
+      call.dropped ? norm_grad_kernel<T, P, centered, true, Shares> : norm_grad_kernel<T, P, centered, false, Shares>;
   const int stages = std::max(stages_in<Shares>(shared_bytes, call.addend != nullptr), 1);
   const int ring_bytes =
       stages * (call.addend ? 3 : 2) * Shares::held * Shares::at_once * Shares::threads * access_bytes;
@@ -384,11 +403,12 @@ cudaError_t launch_teams(const RowNormGradCall& call, int team_threads, const Pa
   return cudaGetLastError();
 }
 
-// Rows of up to an access of each lane of a warp. An addend comes late there, for which more than 16 lanes wait.
+// Rows of up to an access of each lane of a warp, without dropout. An addend comes late there, for which more than 16
+// lanes wait.
 template <typename T>
 bool is_for_lanes(const RowNormGradCall& call) {
   constexpr int n = vector_length<T>;
-  return call.width % n == 0 && call.width <= n * (call.addend ? warp_threads / 2 : warp_threads);
+  return call.width % n == 0 && call.width <= n * (call.addend ? warp_threads / 2 : warp_threads) && !call.dropped;
 }
 
 template <typename T, typename P, bool centered>

@@ -4,6 +4,7 @@
 #include "kernels/cuda/norm/group_norm.h"
 #include "kernels/cuda/norm/row_norm.h"
 #include "runtime/cuda/backend/launcher.h"
+#include "runtime/kernels/elementwise.h"
 
 namespace plimsoll {
 namespace {
@@ -18,7 +19,7 @@ Scalar parameter_scalar(const CudaCall& k, std::initializer_list<llvm::StringRef
 // The type of the parameters' gradients, which are the results behind dx: that of the scale, or else their own.
 Scalar gradient_scalar(const CudaCall& k) {
   if (k.has("scale")) return k.in_scalar("scale");
-  return k.results.size() > 1 ? scalar_of(k.results[1].type.dtype) : Scalar::F32;
+  return k.results.size() > 1 ? scalar_of(k.results.back().type.dtype) : Scalar::F32;
 }
 
 // What both row norms have.
@@ -64,15 +65,31 @@ cuda::RowNormGradCall row_norm_grad_call(const CudaCall& k) {
           .workspace = k.scratch<float>()};
 }
 
-Status launch_layer_norm_grad(const CudaCall& k) {
+// With the dropout of dx.
+cuda::RowNormGradCall dropped_gradient_call(const CudaCall& k) {
   cuda::RowNormGradCall call = row_norm_grad_call(k);
+  call.dropped = k.out("dropped");
+  call.stream = {k.in<int64_t>("rng"), static_cast<uint32_t>(k.call.get_int("id"))};
+  call.dropout = element_dropout(k.attrs());
+  return call;
+}
+
+Status launch_centered_gradient(const CudaCall& k, cuda::RowNormGradCall call) {
   call.mean = k.in<float>("mean");
   call.dbias = k.out_if_given("dbias");
   return launched(k, cuda::layer_norm_grad(call, k.stream));
 }
 
+Status launch_layer_norm_grad(const CudaCall& k) { return launch_centered_gradient(k, row_norm_grad_call(k)); }
+Status launch_layer_norm_grad_dropout(const CudaCall& k) {
+  return launch_centered_gradient(k, dropped_gradient_call(k));
+}
+
 Status launch_rms_norm_grad(const CudaCall& k) {
   return launched(k, cuda::rms_norm_grad(row_norm_grad_call(k), k.stream));
+}
+Status launch_rms_norm_grad_dropout(const CudaCall& k) {
+  return launched(k, cuda::rms_norm_grad(dropped_gradient_call(k), k.stream));
 }
 
 cuda::BatchNormCall batch_norm_call(const CudaCall& k) {
@@ -263,8 +280,10 @@ Status launch_dora_scale(const CudaCall& k) {
 constexpr CudaLauncher launchers[] = {
     {op_layer_norm, "rows", launch_layer_norm},
     {op_layer_norm_grad, "rows", launch_layer_norm_grad},
+    {op_layer_norm_grad_dropout, "rows", launch_layer_norm_grad_dropout},
     {op_rms_norm, "rows", launch_rms_norm},
     {op_rms_norm_grad, "rows", launch_rms_norm_grad},
+    {op_rms_norm_grad_dropout, "rows", launch_rms_norm_grad_dropout},
     {op_batch_norm, "channels", launch_batch_norm},
     {op_batch_norm, "resident", launch_batch_norm_resident},
     {op_batch_norm_grad, "channels", launch_batch_norm_grad},

@@ -14,17 +14,27 @@ struct Rows {
   int64_t count, width;
 };
 
-KernelCase gradient_case(bool centered, const Rows& rows, DType dtype, DType parameter, bool adds) {
+enum class Behind : uint8_t { Nothing, Dropout };
+
+KernelCase gradient_case(bool centered, const Rows& rows, DType dtype, DType parameter, bool adds, Behind behind) {
   using namespace samples;
   const Shape shape{rows.count, rows.width}, statistics{rows.count, 1};
   std::vector<SampleOperand> operands{normal(shape, dtype), normal(shape, dtype)};
   if (centered) operands.push_back(normal(statistics));
   operands.push_back(positive(statistics));
+  if (behind == Behind::Dropout) operands.push_back(values({2}, {1234567, 3}, DType::I64));
   operands.push_back(normal({rows.width}, parameter));
   operands.push_back(adds ? normal(shape, dtype) : absent());
   Attrs attrs{{"axis", int64_t{1}}, {"has_scale", int64_t{1}}};
   if (centered) attrs.set("has_bias", int64_t{1});
-  return KernelCase(centered ? "layer_norm_grad" : "rms_norm_grad", attrs, operands, 11);
+  std::string op = centered ? "layer_norm_grad" : "rms_norm_grad";
+  if (behind == Behind::Dropout) {
+    op += "_dropout";
+    attrs.set("ratio", 0.3);
+    attrs.set("id", int64_t{5});
+    attrs.set("first_draw", int64_t{12});
+  }
+  return KernelCase(op, attrs, operands, 11);
 }
 
 KernelCase forward_case(bool centered, const Rows& rows, DType dtype, DType parameter) {
@@ -80,7 +90,8 @@ TEST_CASE("gradients of row norms: rows of any team are near the reference's, wi
             CAPTURE(rows.width);
             CAPTURE(centered);
             CAPTURE(adds);
-            const KernelCase c = gradient_case(centered, rows, dtype, has_own_type ? dtype : DType::F32, adds);
-            check_kernels_twice(catalog, c);
+            for (Behind behind : {Behind::Nothing, Behind::Dropout})
+              check_kernels_twice(
+                  catalog, gradient_case(centered, rows, dtype, has_own_type ? dtype : DType::F32, adds, behind));
           }
 }
