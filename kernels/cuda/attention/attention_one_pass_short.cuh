@@ -171,7 +171,8 @@ __device__ void write_rows_of_dq(T* dq, const AttentionShape& n, int first, cons
 }
 
 // What an adding warp does with a share: add it when its turn at the tile of rows comes. The first turn begins a sum,
-// the last writes dq. Turns are waited for before the share is there, and sums are on their way then.
+// the last writes dq. Turns are waited for before the share is there, and sums are on their way then. The share's place
+// is given back once it has been read, before its sum is in memory.
 template <typename Tile, typename T>
 __device__ void add_share(const ShortMemory<Tile, T>& memory, const AttentionShape& n, const AttentionGradCall& grads,
                           const Head& head, int row_tiles, int tile, int turn, bool is_last, int buffer,
@@ -196,10 +197,13 @@ __device__ void add_share(const ShortMemory<Tile, T>& memory, const AttentionSha
                            n.scale * (Tile::has_row_mask ? 1.0f : n.dropout.factor));
   } else if (leads) {
     start_writing(sums, memory.share(buffer), Tile::share_elements, turn > 0);
+    wait_for_reads();
+  }
+  arrive_as_warp_at(memory.share_is_empty(buffer));
+  if (leads && !is_last) {
     wait_for_writes();
     take_turn(turns, turn);
   }
-  arrive_as_warp_at(memory.share_is_empty(buffer));
 }
 
 template <typename Tile, typename T>
