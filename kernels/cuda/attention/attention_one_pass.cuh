@@ -243,7 +243,7 @@ __device__ void write_zeros(T* dq, const AttentionShape& n, int first) {
 
 // What a warp does: add every second of the block's shares of dq when its turn at the tile of rows comes. The first
 // turn begins a sum, the last writes dq. Between a share and the next some round trips to memory pass, as many as a
-// tile takes: hence two warps. A share's place is given back once it has been read, before its sum is in memory.
+// tile takes: hence two warps.
 template <typename Tile, typename T>
 __device__ void add_shares(const Block<Tile, OnePassMemory<Tile, T>>& block, const AttentionShape& n,
                            const AttentionGradCall& grads, int buffer) {
@@ -256,7 +256,6 @@ __device__ void add_shares(const Block<Tile, OnePassMemory<Tile, T>>& block, con
     const Head head{block.any.b, block.any.h + at.head};
     const Tiles columns = columns_of<Tile>(n, at.tile, block.open);
     const int turn = block.own - columns.first;
-    const bool is_last = turn + 1 == columns.count();
     const int64_t number = (head.b * n.heads + head.h) * block.row_tiles + at.tile;
     float* const sums = grads.one_pass.sums + number * Tile::share_elements;
     int* const turns = grads.one_pass.turns + number;
@@ -265,20 +264,16 @@ __device__ void add_shares(const Block<Tile, OnePassMemory<Tile, T>>& block, con
       while (turns_taken(turns) < turn) {
       }
     __syncwarp();
-    if (is_last) {
+    if (turn + 1 == columns.count()) {
       write_dq<Tile>(static_cast<T*>(grads.dq) + head.q(n), n, at.tile * one_pass_rows, static_cast<int>(n.depth),
                      turn > 0 ? sums : nullptr, share, block.memory.before(buffer), n.scale * n.dropout.factor);
     } else if (leads) {
       start_writing(sums, share, Tile::share_elements, turn > 0);
-      wait_for_reads();
-    }
-    __syncwarp();
-    if (step + one_pass_shares < steps) arrive<Tile::at_share>(Tile::share_is_empty + buffer);
-    if (leads && !is_last) {
       wait_for_writes();
       take_turn(turns, turn);
     }
     __syncwarp();
+    if (step + one_pass_shares < steps) arrive<Tile::at_share>(Tile::share_is_empty + buffer);
   }
 }
 
