@@ -157,14 +157,14 @@ Result<Derived> schedule_program(Program program, const TrainingRequest& request
                                  const KernelCatalog& catalog, PassManager passes, PlainForm form) {
   Derived derived{PlanDraft(std::move(program), device, catalog), std::move(passes)};
   for (Graph& function : derived.draft.program.functions) {
-    Result<bool> changed =
-        derived.passes.run(function, step_pipeline(request, catalog.preferences(), preferred_moments(catalog)));
+    Result<bool> changed = derived.passes.run(
+        function, step_pipeline(request, catalog.preferences(), preferred_moments(catalog), form.joins_launches));
     if (!changed) return changed.takeError();
   }
   if (form.keeps_copies)
     if (Result<bool> changed = run_steps(derived.passes, derived.draft, "keep-copies, order-updates, dce"); !changed)
       return changed.takeError();
-  if (form.joins_gelus)
+  if (form.joins_launches)
     if (Result<bool> changed = run_steps(derived.passes, derived.draft, "join-gelus"); !changed)
       return changed.takeError();
   if (derived.passes.leave("train")) return derived;

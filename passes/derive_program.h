@@ -53,9 +53,10 @@ struct Derived {
 // What a step may do that plans without remats, chunks and host memory alone are made of.
 struct PlainForm {
   bool keeps_copies = false;  // updates write 16-bit copies of trained parameters, which the next step reads
-  bool joins_gelus = false;   // products write the gelus of their results
+  // Products write the gelus of their results, and gradients of norms the dropouts of theirs.
+  bool joins_launches = false;
 
-  bool is_usual() const { return !keeps_copies && !joins_gelus; }
+  bool is_usual() const { return !keeps_copies && !joins_launches; }
 };
 // Runs the passes behind differentiation on the program's functions and orders their instructions.
 Result<Derived> schedule_program(Program program, const TrainingRequest& request, const DeviceDescription& device,

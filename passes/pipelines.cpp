@@ -122,7 +122,8 @@ ImageMoments preferred_moments(const KernelCatalog& catalog) {
   return first_us > 0 && first_us < longest_us ? ImageMoments::BesideProducts : ImageMoments::InPasses;
 }
 
-std::string step_pipeline(const TrainingRequest& request, const KernelPreferences& preferences, ImageMoments moments) {
+std::string step_pipeline(const TrainingRequest& request, const KernelPreferences& preferences, ImageMoments moments,
+                          bool joins_dropouts) {
   std::string text =
       "simplify, exchange-lookups, fold-casts-into-reductions, dce, narrow-lookups, simplify, cse, dce, expand-f8";
   if (request.quantize.turned_bytes > 0) text += "{turned-bytes=" + std::to_string(request.quantize.turned_bytes) + "}";
@@ -132,7 +133,7 @@ std::string step_pipeline(const TrainingRequest& request, const KernelPreference
   if (preferences.product_epilogues)
     text += ", fuse-epilogues" + (epilogues.empty() ? "" : "{" + epilogues + "}") + ", dce";
   if (preferences.apart_biases) text += ", defer-biases";
-  text += ", join-dropouts";
+  if (joins_dropouts) text += ", join-dropouts";
   if (preferences.norms_in_bodies) text += ", expand-norms";
   return text + ", fuse-elementwise, dce";
 }

@@ -43,7 +43,9 @@ extern const llvm::StringLiteral whole_batch_pipeline;
 enum class ImageMoments : uint8_t { InPasses, BesideProducts };
 // Beside products where the catalog has a kernel that is predicted to be quicker than a convolution with a pass behind.
 ImageMoments preferred_moments(const KernelCatalog& catalog);
-std::string step_pipeline(const TrainingRequest& request, const KernelPreferences& preferences, ImageMoments moments);
+// With `joins_dropouts` gradients of norms make the dropouts of what they give, which asks for more bytes at once.
+std::string step_pipeline(const TrainingRequest& request, const KernelPreferences& preferences, ImageMoments moments,
+                          bool joins_dropouts = false);
 
 // The program's functions after that. A budget search runs the steps in between again and again: it offloads and
 // rematerialises until what is placed fits.

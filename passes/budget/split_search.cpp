@@ -26,6 +26,7 @@ constexpr int turned_tries = 4;  // to find how many transposes there is room fo
 constexpr double min_share_of_joined = 0.25, min_share_of_copies = 0.97;
 constexpr double max_slowdown_of_usual = 1.5;  // of a plan that fits; above it a short search runs beside the usual one
 constexpr size_t at_once = 2;                  // candidates that are searched beside each other
+constexpr llvm::StringLiteral joined_ops[] = {"linear_gelu", "layer_norm_grad_dropout", "rms_norm_grad_dropout"};
 constexpr double max_slowdown_of_lean = 1.001;  // of a form with less workspace for more calls, to stand for another
 // From so many nodes on, layouts take a short search about as long as a whole one, see pack_copies.cpp. With the whole
 // one first, the refusal of Llama 2 7B (batch 2) takes 17 processor seconds and not 20; that of GPT-2 would take 8,
@@ -122,8 +123,8 @@ class SplitSearch {
     return static_cast<int64_t>(share * static_cast<double>(whole_->plain().promised_bytes()));
   }
 
-  // `best` becomes the fastest plan of the forms with joined gelus that fits, if any. A remat makes a gelu again with
-  // its product, but most gelus are not made again. Tight budgets do not derive these forms.
+  // `best` becomes the fastest plan of the forms with joined launches that fits, if any. A remat makes a gelu again
+  // with its product, but most gelus are not made again. Tight budgets do not derive these forms.
   Status consider_joined(int64_t budget_bytes, std::optional<Plan>& best) {
     if (!has_forms() || budget_bytes < share_of_usual(min_share_of_joined)) return Status::success();
     if (!joined_)
@@ -145,13 +146,15 @@ class SplitSearch {
   Status make_joined() {
     joined_.emplace();
     const Program& usual = whole_->derived->draft.program;
-    if (request_.mesh.ranks() > 1 || !computes(usual, "gelu")) return Status::success();
+    if (request_.mesh.ranks() > 1 || !(computes(usual, "gelu") || computes(usual, "dropout"))) return Status::success();
     for (const bool keeps_copies : {false, true}) {
       if (keeps_copies && (joined_->empty() || !casts_parameters(usual))) break;
       Result<std::unique_ptr<JobProgram>> made =
-          programs_.program_in({.keeps_copies = keeps_copies, .joins_gelus = true});
+          programs_.program_in({.keeps_copies = keeps_copies, .joins_launches = true});
       if (!made) return made.takeError();
-      if (computes((*made)->derived->draft.program, "linear_gelu")) joined_->push_back(std::move(*made));
+      const Program& program = (*made)->derived->draft.program;
+      if (llvm::any_of(joined_ops, [&](llvm::StringRef op) { return computes(program, op); }))
+        joined_->push_back(std::move(*made));
     }
     return Status::success();
   }

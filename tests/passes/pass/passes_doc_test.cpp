@@ -52,7 +52,8 @@ std::string expected_doc() {
       {"Before differentiation, here for bf16 on an H200, come", forward_pipeline(request, preferences)},
       {"Where no budget has the batch in chunks, each function of the training step begins with",
        whole_batch_pipeline.str()},
-      {"and each goes through", step_pipeline(request, preferences, ImageMoments::BesideProducts)}};
+      {"and each goes through (join-dropouts where the plan keeps everything)",
+       step_pipeline(request, preferences, ImageMoments::BesideProducts, true)}};
   text += "\n## Pipelines\n\n";
   for (const auto& [when, pipeline] : pipelines) text += std::string(when) + "\n```\n" + pipeline + "\n```\n";
   return text;
