@@ -152,8 +152,13 @@ int64_t BudgetFitter::min_bytes_up_to(size_t level) {
 
 // Whether the searched levels around it show that this one has no plan within the budget, or none fast enough.
 bool BudgetFitter::is_out_of_question(size_t level, int64_t budget_bytes, double enough_us) {
-  return search_of(searched_before(level)).min_us() >= enough_us || min_bytes_up_to(level) > budget_bytes;
+  return (later_levels_take_longer() && search_of(searched_before(level)).min_us() >= enough_us) ||
+         min_bytes_up_to(level) > budget_bytes;
 }
+
+// Later levels have the copies of earlier ones too, and more. What an update of accumulated gradients computes beside
+// them may be less, however, where more of these are on the host.
+bool BudgetFitter::later_levels_take_longer() const { return in_.draft.program.functions.size() == 1; }
 
 Result<std::optional<Plan>> BudgetFitter::within(int64_t budget_bytes, double enough_us) {
   Result<std::optional<Plan>> plan = fastest(budget_bytes, enough_us);
@@ -172,8 +177,10 @@ Result<std::optional<Plan>> BudgetFitter::fastest(int64_t budget_bytes, double e
     if (persistent_bytes(i) > budget_bytes) continue;
     if (levels_[i].source != i && is_out_of_question(i, budget_bytes, enough_us)) continue;
     OffloadLevelSearch& search = search_of(i);
-    // Later levels have these copies too, and more.
-    if (search.min_us() >= enough_us) break;
+    if (search.min_us() >= enough_us) {
+      if (later_levels_take_longer()) break;
+      continue;
+    }
     if (search.min_bytes() > budget_bytes || search.min_us_within(budget_bytes) >= enough_us) continue;
     Result<std::optional<Plan>> plan = search.fastest(budget_bytes, enough_us, hidden_us);
     if (!plan) return plan.takeError();

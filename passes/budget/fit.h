@@ -55,6 +55,7 @@ class BudgetFitter {
   std::vector<size_t> searched_levels() const;
   size_t take_least(std::vector<size_t>& levels);
   bool is_out_of_question(size_t level, int64_t budget_bytes, double enough_us);
+  bool later_levels_take_longer() const;
   OffloadLevelSearch& search_of(size_t level);
   bool searches() const { return options_.recompute || options_.offload; }
   Plan explained(Plan plan, size_t level);
