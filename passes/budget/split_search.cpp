@@ -21,8 +21,8 @@ namespace plimsoll {
 namespace {
 
 constexpr int turned_tries = 4;  // to find how many transposes there is room for; layouts waste some bytes
-// Minimum budgets for other forms of the whole batch, as shares of what the usual form needs: with gelus that products
-// write, which may have remats; and with copies alone, whose plans need as much.
+// Minimum budgets for other forms of the whole batch, as shares of what the usual form needs: with launches that do
+// two ops, which may have remats; and with copies alone, whose plans need as much.
 constexpr double min_share_of_joined = 0.25, min_share_of_copies = 0.97;
 constexpr double max_slowdown_of_usual = 1.5;  // of a plan that fits; above it a short search runs beside the usual one
 constexpr size_t at_once = 2;                  // candidates that are searched beside each other

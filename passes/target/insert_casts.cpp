@@ -259,24 +259,8 @@ class CastInserter {
       const ValueId narrow_on = narrow_constant(b, on, to), narrow_off = narrow_constant(b, off, to);
       cast = b.emit("where", {condition, narrow_on, narrow_off}, {}, name);
     } else {
-      const llvm::SmallVector<NodeId, 2> moves = to == narrow_ ? moves_in_front(value) : llvm::SmallVector<NodeId, 2>();
-      const ValueId source = moves.empty() ? value : graph_.node(moves.back()).operands[0];
-      Builder at = moves.empty() ? b : builder_at(graph_, moves.back());
-      cast = at.emit("cast", {source}, {{"to", to}},
-                     moves.empty() ? name : graph_.value(source).name + "." + dtype_name(to).str());
-      graph_.node(graph_.value(cast).producer).reason =
-          (graph_.node(id).op->name + " computes in " + dtype_name(to)).str();
-      ++casts_;
-      if (!moves.empty()) {
-        facts_.resize(graph_.value_count());
-        facts_[index_of(cast)] = facts_[index_of(source)];
-        graph_.set_operand(moves.back(), 0, cast);
-        for (NodeId move : llvm::reverse(moves)) {
-          const ValueId moved = graph_.node(move).results[0];
-          graph_.set_type(moved, Type(to, graph_.type(moved).shape));
-        }
-        return;
-      }
+      if (to == narrow_ && narrow_moves(id, value)) return;
+      cast = emit_cast(b, id, value, to);
     }
     const Facts facts = facts_[index_of(value)];
     facts_.resize(graph_.value_count());
@@ -285,8 +269,35 @@ class CastInserter {
     graph_.set_operand(id, i, cast);
   }
 
-  // The moves of elements, last first, that made the value of another one for this reader alone: they move 16 bits
-  // where the cast is in front of them. Moves that drop elements are not among them.
+  ValueId emit_cast(Builder& b, NodeId reader, ValueId value, DType to) {
+    const ValueId cast = b.emit("cast", {value}, {{"to", to}}, graph_.value(value).name + "." + dtype_name(to).str());
+    graph_.node(graph_.value(cast).producer).reason =
+        (graph_.node(reader).op->name + " computes in " + dtype_name(to)).str();
+    ++casts_;
+    return cast;
+  }
+
+  // Narrows the value by a cast in front of the moves that made it, so that these move 16 bits. False where there are
+  // none for this reader alone.
+  bool narrow_moves(NodeId reader, ValueId value) {
+    const llvm::SmallVector<NodeId, 2> moves = moves_in_front(value);
+    if (moves.empty()) return false;
+    const ValueId source = graph_.node(moves.back()).operands[0];
+    Builder b = builder_at(graph_, moves.back());
+    const ValueId cast = emit_cast(b, reader, source, narrow_);
+    const Facts facts = facts_[index_of(source)];
+    facts_.resize(graph_.value_count());
+    facts_[index_of(cast)] = facts;
+    graph_.set_operand(moves.back(), 0, cast);
+    for (NodeId move : moves) {
+      const ValueId moved = graph_.node(move).results[0];
+      graph_.set_type(moved, Type(narrow_, graph_.type(moved).shape));
+    }
+    return true;
+  }
+
+  // The moves of f32 elements, last first, that made the value of another one for one reader alone. Moves that drop
+  // elements are not among them: what they drop would be cast, too.
   llvm::SmallVector<NodeId, 2> moves_in_front(ValueId value) const {
     llvm::SmallVector<NodeId, 2> moves;
     for (;;) {

@@ -3,7 +3,8 @@
 
 // The gradient of a layer or RMS norm makes the dropout of what it gives as a second result. So it is behind a residual
 // connection whose other side was dropped: what went on unchanged has the gradient itself, what was dropped the same
-// with the same elements dropped. Dropout alone reads all of it again.
+// with the same elements dropped. Dropout alone reads all of it again. Plans that keep everything have it so: tight
+// budgets would need more, because the norm's operands are still there when the dropout's result is made.
 //
 // It applies to rows that the kernel with both has in shared memory while it draws: shorter ones share warps in a
 // kernel without dropout, and what others take longer is more than dropout alone ([65536, 128] in bf16 40.8 us in place

@@ -20,6 +20,26 @@ bool gives_way(const Plan& plan) {
   });
 }
 
+// The plans within budgets from 30 % of the plain bytes on, which must keep them, take no longer with more of them, and
+// go on fitting.
+std::vector<Plan> check_falling_steps(const DeviceDescription& device, const std::string& text, TrainingRequest request,
+                                      int64_t plain_bytes, int64_t step_percent) {
+  std::vector<Plan> plans;
+  for (int64_t percent = 30; percent <= 100; percent += step_percent) {
+    request.budget_bytes = plain_bytes * percent / 100;
+    Result<Plan> plan = compiled_for(device, text, request);
+    CHECK((plan || plans.empty()));
+    if (!plan) {
+      consumeError(plan.takeError());
+      continue;
+    }
+    CHECK(plan->promised_bytes() <= request.budget_bytes);
+    if (!plans.empty()) CHECK(plan->predicted_step_us <= plans.back().predicted_step_us * (1 + 1e-9));
+    plans.push_back(std::move(*plan));
+  }
+  return plans;
+}
+
 TEST_SUITE("unit") {
   TEST_CASE("fit: random training graphs under budgets keep them, and their bits") {
     std::mt19937 random(11);
@@ -93,22 +113,7 @@ TEST_SUITE("unit") {
     request.effort = 0.01;
     const Plan plain = cantFail(compiled_for(device_with_host(), text, request));
     REQUIRE(plain.functions[0].instructions.size() >= 500);
-    double last_us = std::numeric_limits<double>::infinity();
-    int fitted = 0;
-    for (int64_t percent = 30; percent <= 100; percent += 7) {
-      request.budget_bytes = plain.promised_bytes() * percent / 100;
-      Result<Plan> plan = compiled_for(device_with_host(), text, request);
-      CHECK((plan || last_us == std::numeric_limits<double>::infinity()));
-      if (!plan) {
-        consumeError(plan.takeError());
-        continue;
-      }
-      ++fitted;
-      CHECK(plan->promised_bytes() <= request.budget_bytes);
-      CHECK(plan->predicted_step_us <= last_us * (1 + 1e-9));
-      last_us = plan->predicted_step_us;
-    }
-    CHECK(fitted > 4);
+    CHECK(check_falling_steps(device_with_host(), text, request, plain.promised_bytes(), 7).size() > 4);
   }
 
   // The intervals of copies give way to the layout in some of these plans.
@@ -120,19 +125,8 @@ TEST_SUITE("unit") {
       TrainingRequest request;
       request.effort = 0.02;
       const int64_t plain_bytes = cantFail(compiled_for(device_with_host(), text, request)).promised_bytes();
-      double last_us = std::numeric_limits<double>::infinity();
-      for (int64_t percent = 30; percent <= 100; percent += 3) {
-        request.budget_bytes = plain_bytes * percent / 100;
-        Result<Plan> plan = compiled_for(device_with_host(), text, request);
-        CHECK((plan || last_us == std::numeric_limits<double>::infinity()));
-        if (!plan) {
-          consumeError(plan.takeError());
-          continue;
-        }
-        CHECK(plan->predicted_step_us <= last_us * (1 + 1e-9));
-        last_us = plan->predicted_step_us;
-        gave_way += gives_way(*plan);
-      }
+      for (const Plan& plan : check_falling_steps(device_with_host(), text, request, plain_bytes, 3))
+        gave_way += gives_way(plan);
     }
     CHECK(gave_way > 0);
   }
@@ -149,18 +143,7 @@ TEST_SUITE("unit") {
       CAPTURE(round);
       request.precision = round == 0 ? "bf16" : "fp32";
       const int64_t plain_bytes = cantFail(compiled_for(device_with_host(), text, request)).promised_bytes();
-      double last_us = std::numeric_limits<double>::infinity();
-      for (int64_t percent = 30; percent <= 100; percent += 2) {
-        request.budget_bytes = plain_bytes * percent / 100;
-        Result<Plan> plan = compiled_for(device_with_host(), text, request);
-        CHECK((plan || last_us == std::numeric_limits<double>::infinity()));
-        if (!plan) {
-          consumeError(plan.takeError());
-          continue;
-        }
-        CHECK(plan->predicted_step_us <= last_us * (1 + 1e-9));
-        last_us = plan->predicted_step_us;
-      }
+      check_falling_steps(device_with_host(), text, request, plain_bytes, 2);
     }
   }
 
