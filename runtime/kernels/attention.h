@@ -1,6 +1,7 @@
 #pragma once
 
 #include "ir/ops/attention/attention_sizes.h"
+#include "kernels/cuda/attention/one_pass_sizes.h"
 #include "kernels/dropout.h"
 #include "runtime/kernels/cuda_candidate.h"
 #include "runtime/kernels/elementwise.h"
@@ -19,6 +20,12 @@ inline Shape mask_steps(const Type& mask, const AttentionSizes& n) {
   return broadcast_steps(mask.shape, {n.batch, n.heads, n.rows, n.columns});
 }
 
+// As the kernels decide (attention_windows.cuh): windows whose mask is the same for all samples. The mask's place says
+// whether this is attention or its gradient.
+bool are_small_windows(const OpCall& call, size_t mask);
+// Masks with rows that the copy engine brings as tiles, in rows of whole 16-byte words.
+bool has_mask_tiles(const OpCall& call, size_t mask);
+
 // One float for each row of scores, in the gradient's workspace.
 inline int64_t row_products_bytes(const OpCall& grad) {
   return grad.operand(4).elements() * static_cast<int64_t>(sizeof(float));
@@ -30,6 +37,8 @@ struct OnePassBytes {
   int64_t parts, sums, partials, rows, all;
   explicit OnePassBytes(const OpCall& grad);
 };
+
+cuda::OnePassSteps one_pass_steps(const OpCall& grad);
 
 // Dimensions of a mask before its rows and columns, 1 where it is the same for all of them.
 struct MaskGradSizes {
