@@ -5,7 +5,7 @@
 // take some of it.
 
 #include "kernels/cuda/attention/attention_warpgroup_grad.cuh"
-#include "kernels/cuda/common/multiprocessors.h"
+#include "kernels/cuda/common/card_attributes.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 #include "kernels/cuda/attention/attention_one_pass_short.cuh"
-#include "kernels/cuda/common/multiprocessors.h"
+#include "kernels/cuda/common/card_attributes.h"
 
 // Serves attention_grad ("one_pass") on Hopper for heads of up to 64 elements. Each multiprocessor has one block, which
 // takes 128 columns of a key head after the other, so that the next ones are loaded while these are computed. Its two

@@ -1,5 +1,5 @@
 #include "kernels/cuda/attention/attention_short_forward.cuh"
-#include "kernels/cuda/common/multiprocessors.h"
+#include "kernels/cuda/common/card_attributes.h"
 
 // Serves attention ("mma") on Hopper for heads of up to 64 elements: forward as in Dao (2023), in as many blocks as the
 // card holds at a time. A block takes 64 rows after 64 rows, whose q, k, v and masks are on their way while the rows

@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/attention/attention_dropout.cuh"
 #include "kernels/cuda/attention/attention_masks.cuh"
+#include "kernels/cuda/common/card_attributes.h"
 #include "kernels/cuda/common/warpgroup.cuh"
 
 namespace plimsoll::cuda {
@@ -203,11 +204,7 @@ __device__ inline unsigned char* tile_memory() {
 }
 
 // Kernels for warpgroups run on Hopper alone; they take heads of up to 256 elements, and pay from 33 on.
-[[nodiscard]] inline bool takes_warpgroups(int64_t depth) {
-  int device = 0, major = 0;
-  return depth > 32 && cudaGetDevice(&device) == cudaSuccess &&
-         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major == 9;
-}
+[[nodiscard]] inline bool takes_warpgroups(int64_t depth) { return depth > 32 && is_hopper(); }
 
 // Of aligned tensors.
 [[nodiscard]] cudaError_t attention_warpgroup(const AttentionShape& shape, const AttentionCall& call,

@@ -1,7 +1,7 @@
 #include "kernels/cuda/attention/attention_whole_heads.cuh"
 
 #include "kernels/cuda/attention/whole_heads.h"
-#include "kernels/cuda/common/multiprocessors.h"
+#include "kernels/cuda/common/card_attributes.h"
 
 #include <algorithm>
 

@@ -13,6 +13,7 @@
 // the depth in this order leaves products as they are.
 
 #include "kernels/cuda/attention/attention_masks.cuh"
+#include "kernels/cuda/common/card_attributes.h"
 
 namespace plimsoll::cuda {
 
@@ -243,9 +244,8 @@ struct WindowGrid {
   int64_t blocks, blocks_per_head;
 
   WindowGrid(const AttentionShape& n, int per_multiprocessor) {
-    int device = 0, multiprocessors = 1;
-    if (cudaGetDevice(&device) == cudaSuccess)
-      (void)cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+    int multiprocessors = 1;  // where the card does not say
+    (void)count_multiprocessors(multiprocessors);
     const int64_t wanted = (int64_t{multiprocessors} * per_multiprocessor + n.heads - 1) / n.heads;
     blocks_per_head = wanted < n.batch ? wanted : n.batch;
     blocks = blocks_per_head * n.heads;

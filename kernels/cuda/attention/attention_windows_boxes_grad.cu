@@ -1,4 +1,5 @@
 #include "kernels/cuda/attention/attention_windows_grad.cuh"
+#include "kernels/cuda/common/card_attributes.h"
 #include "kernels/cuda/common/short_boxes.cuh"
 #include "kernels/cuda/common/warpgroup.cuh"
 
@@ -175,10 +176,7 @@ cudaError_t launch(const AttentionShape& shape, const AttentionGradCall& grads, 
 }  // namespace
 
 bool takes_window_boxes(const AttentionShape& shape) {
-  int device = 0, major = 0;
-  return shape.depth == window_depth && shape.batch * shape.rows * shape.columns > 0 &&
-         cudaGetDevice(&device) == cudaSuccess &&
-         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major == 9;
+  return shape.depth == window_depth && shape.batch * shape.rows * shape.columns > 0 && is_hopper();
 }
 
 cudaError_t attention_grad_window_boxes(const AttentionShape& shape, const AttentionGradCall& grads,

@@ -11,6 +11,13 @@ namespace plimsoll::cuda {
   return cudaDeviceGetAttribute(&value, attribute, device);
 }
 
+// Of its compute capability; 0 where it does not say.
+[[nodiscard]] inline int capability_major() {
+  int major = 0;
+  return read_card_attribute(major, cudaDevAttrComputeCapabilityMajor) == cudaSuccess ? major : 0;
+}
+[[nodiscard]] inline bool is_hopper() { return capability_major() == 9; }
+
 [[nodiscard]] inline cudaError_t count_multiprocessors(int& count) {
   return read_card_attribute(count, cudaDevAttrMultiProcessorCount);
 }

@@ -3,6 +3,8 @@
 // Launches that may begin while the one before them ends (Hopper and newer): their blocks take the room that its blocks
 // leave, and what stands before their wait runs beside it. On other cards such a launch is like any other.
 
+#include "kernels/cuda/common/card_attributes.h"
+
 #include <cuda_runtime.h>
 
 #include <type_traits>
@@ -24,9 +26,6 @@ __device__ inline void wait_for_launch_before() {
 template <typename... Parameters>
 cudaError_t launch_early(void (*kernel)(Parameters...), dim3 grid, unsigned threads, cudaStream_t stream,
                          std::type_identity_t<Parameters>... arguments) {
-  int device = 0, capability = 0;
-  if (cudaGetDevice(&device) == cudaSuccess)
-    (void)cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, device);
   cudaLaunchAttribute early;
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
@@ -35,7 +34,7 @@ cudaError_t launch_early(void (*kernel)(Parameters...), dim3 grid, unsigned thre
   config.blockDim = threads;
   config.stream = stream;
   config.attrs = &early;
-  config.numAttrs = capability >= 9 ? 1 : 0;
+  config.numAttrs = capability_major() >= 9 ? 1 : 0;
   return cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 

@@ -1,6 +1,6 @@
 #include "kernels/cuda/elementwise/dequantize.h"
 
-#include "kernels/cuda/common/multiprocessors.h"
+#include "kernels/cuda/common/card_attributes.h"
 #include "kernels/cuda/common/nest.cuh"
 #include "kernels/cuda/elementwise/code_runs.cuh"
 

@@ -1,4 +1,5 @@
 #include "kernels/cuda/common/block_cluster.cuh"
+#include "kernels/cuda/common/card_attributes.h"
 #include "kernels/cuda/common/warpgroup.cuh"
 #include "kernels/cuda/norm/channel_tiles.cuh"
 #include "kernels/cuda/norm/group_norm.cuh"
@@ -26,12 +27,7 @@ struct Slab {
 };
 
 // How many blocks may share a slab.
-int max_parts() {
-  int device = 0, major = 0;
-  const bool known = cudaGetDevice(&device) == cudaSuccess &&
-                     cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess;
-  return known && major == 9 ? 8 : 1;
-}
+int max_parts() { return is_hopper() ? 8 : 1; }
 
 // Rows of at least 64 bytes, or else of 32, where these fit the shared memory of a block; wider ones where positions
 // are few. A cluster has a slab that would not fit otherwise, and those of few samples.

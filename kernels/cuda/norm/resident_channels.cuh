@@ -3,7 +3,7 @@
 // What batch norms in one launch share: where a thread's words are, the copies that bring them to shared memory and
 // keep as many as fit, and sums of channels over a block and over all blocks of a slab, in a fixed order.
 
-#include "kernels/cuda/common/multiprocessors.h"
+#include "kernels/cuda/common/card_attributes.h"
 #include "kernels/cuda/common/packed.cuh"
 #include "kernels/cuda/common/rows.cuh"
 #include "kernels/cuda/common/tensor_core.cuh"

@@ -1,4 +1,4 @@
-#include "kernels/cuda/common/multiprocessors.h"
+#include "kernels/cuda/common/card_attributes.h"
 #include "kernels/cuda/common/packed.cuh"
 #include "kernels/cuda/common/partial_sums.cuh"
 #include "kernels/cuda/common/philox.cuh"

@@ -1,4 +1,4 @@
-#include "kernels/cuda/common/multiprocessors.h"
+#include "kernels/cuda/common/card_attributes.h"
 #include "kernels/cuda/common/rows.cuh"
 #include "kernels/cuda/update/adam_step.cuh"
 #include "kernels/cuda/update/block_table.cuh"
