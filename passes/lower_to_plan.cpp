@@ -44,6 +44,13 @@ class Lowering {
     return std::move(plan_);
   }
 
+  Result<QuickPlan> run_quickly() {
+    is_quick_ = true;
+    Result<Plan> plan = run();
+    if (!plan) return plan.takeError();
+    return QuickPlan{std::move(*plan), is_final_};
+  }
+
   Result<Plan> run(Plan plan) {
     plan_ = std::move(plan);
     first_function_ = plan_.functions.size();
@@ -238,12 +245,28 @@ class Lowering {
   static int64_t close_to(int64_t live_bytes) { return live_bytes + live_bytes / 1000; }
 
   BufferPlacement placed_anew(llvm::ArrayRef<Buffer> buffers, MemorySpace space, int32_t instructions,
-                              int64_t enough_bytes = 0) const {
+                              int64_t enough_bytes) const {
+    PlacementOptions options = placement_options(buffers, space, instructions);
+    options.capacity_bytes = enough_bytes;
+    return place_buffers(buffers, space, instructions, options);
+  }
+
+  PlacementOptions placement_options(llvm::ArrayRef<Buffer> buffers, MemorySpace space, int32_t instructions) const {
     PlacementOptions options;
     options.alignment = alignment_;
     options.seconds = in_.placement_seconds;
-    options.capacity_bytes = enough_bytes;
     options.close_bytes = close_to(peak_bytes(buffers, space, instructions, alignment_));
+    return options;
+  }
+
+  // Of a function without parts inside. A quick layout is final where no search would begin.
+  BufferPlacement placed_alone(llvm::ArrayRef<Buffer> buffers, MemorySpace space, int32_t instructions) {
+    PlacementOptions options = placement_options(buffers, space, instructions);
+    const auto goes_on = [&](int64_t height_bytes) {
+      is_final_ &= height_bytes <= options.close_bytes;
+      return false;
+    };
+    if (is_quick_) options.goes_on = goes_on;
     return place_buffers(buffers, space, instructions, options);
   }
 
@@ -505,7 +528,7 @@ class Lowering {
     const auto instructions = static_cast<int32_t>(function.instructions.size());
     const bool is_known = space == MemorySpace::Device && known;
     BufferPlacement placed = is_known ? placed_at(buffers_[added], space, instructions, alignment_, known->offset)
-                                      : placed_anew(buffers_[added], space, instructions);
+                                      : placed_alone(buffers_[added], space, instructions);
     if (is_known) placed.method = known->method;
     for (const Pending& pending : pending_)
       if (int64_t offset = pending.function == f ? placed.offset[pending.buffer] : -1; offset >= 0)
@@ -537,6 +560,7 @@ class Lowering {
 
   const LoweringInput& in_;
   int64_t alignment_;
+  bool is_quick_ = false, is_final_ = true;  // see QuickPlan
   Plan plan_;
   int64_t persistent_bytes_[2] = {};  // by space
   llvm::StringMap<SlotId> state_slots_, constant_slots_;
@@ -562,6 +586,8 @@ class Lowering {
 }  // namespace
 
 Result<Plan> lower_to_plan(const LoweringInput& input) { return Lowering(input).run(); }
+
+Result<QuickPlan> lower_quickly(const LoweringInput& input) { return Lowering(input).run_quickly(); }
 
 Result<Plan> add_to_plan(const LoweringInput& input, Plan plan) { return Lowering(input).run(std::move(plan)); }
 

@@ -27,4 +27,12 @@ Result<Plan> add_to_plan(const LoweringInput& input, Plan plan);
 // model and training are the caller's.
 Result<Plan> lower_to_plan(const LoweringInput& input);
 
+// The same with layouts that come from quick orders of the buffers, unless parts lie inside their wholes. Instructions
+// and times are those of `lower_to_plan`; its arena is as high, or lower.
+struct QuickPlan {
+  Plan plan;
+  bool is_final = true;  // `lower_to_plan` gives the same plan
+};
+Result<QuickPlan> lower_quickly(const LoweringInput& input);
+
 }  // namespace plimsoll

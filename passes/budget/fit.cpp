@@ -55,11 +55,8 @@ int64_t bytes_of(llvm::ArrayRef<HostChoice> choices, StateRole role) {
   return bytes;
 }
 
-}  // namespace
-
 // Ranks have their own order, in which collectives run beside computing.
-Result<Plan> plain_plan(const LoweringInput& input, const FitOptions& options) {
-  PlanDraft draft = input.draft;
+PlanDraft in_joined_order(PlanDraft draft) {
   for (size_t f = 0; f < draft.functions.size(); ++f) {
     Graph& graph = draft.program.functions[f];
     const std::vector<NodeId>& order = draft.functions[f].joined_order;
@@ -68,10 +65,27 @@ Result<Plan> plain_plan(const LoweringInput& input, const FitOptions& options) {
     graph.reorder(order);
     draft.drop_layout(f);
   }
-  Result<Plan> plan =
-      lower_to_plan({draft, input.budget_bytes, input.host_budget_bytes, input.placement_seconds, input.parts});
+  return draft;
+}
+
+LoweringInput with_draft(const LoweringInput& input, const PlanDraft& draft) {
+  return {draft, input.budget_bytes, input.host_budget_bytes, input.placement_seconds, input.parts};
+}
+
+}  // namespace
+
+Result<Plan> plain_plan(const LoweringInput& input, const FitOptions& options) {
+  const PlanDraft draft = in_joined_order(input.draft);
+  Result<Plan> plan = lower_to_plan(with_draft(input, draft));
   if (!plan) return plan;
   return complete(std::move(*plan), options.training);
+}
+
+Result<QuickPlan> quick_plain_plan(const LoweringInput& input, const FitOptions& options) {
+  const PlanDraft draft = in_joined_order(input.draft);
+  Result<QuickPlan> quick = lower_quickly(with_draft(input, draft));
+  if (quick) quick->plan = complete(std::move(quick->plan), options.training);
+  return quick;
 }
 
 bool may_fit(const FitOptions& options, const Plan& plain, int64_t budget_bytes) {

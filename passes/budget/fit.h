@@ -14,6 +14,8 @@ namespace plimsoll {
 
 // The plan without remats or copies, within the budget or not.
 Result<Plan> plain_plan(const LoweringInput& input, const FitOptions& options);
+// The same with quick layouts: it takes the same time and needs as much, or more.
+Result<QuickPlan> quick_plain_plan(const LoweringInput& input, const FitOptions& options);
 
 // Whether a search that ends at `options.min_share` can reach the budget. If it can, it also reaches larger ones.
 bool may_fit(const FitOptions& options, const Plan& plain, int64_t budget_bytes);

@@ -1,6 +1,7 @@
 #include "passes/budget/job_program.h"
 
 #include "passes/analysis/aliasing.h"
+#include "passes/budget/budget_report.h"
 #include "passes/budget/program_size.h"
 #include "passes/budget/split_search.h"
 
@@ -14,6 +15,16 @@ namespace {
 constexpr double split_effort = 0.1;  // search work of a program in chunks, as a share of the whole batch's
 
 }  // namespace
+
+// What has been lowered quickly is lowered without an error.
+BudgetFitter& JobProgram::plans() const {
+  std::call_once(is_searched_, [&] {
+    if (!plans_)
+      plans_ =
+          std::make_unique<BudgetFitter>(*input, options, llvm::cantFail(plain_plan(*input, options)), highest_budget);
+  });
+  return *plans_;
+}
 
 bool casts_parameters(const Program& program) {
   return llvm::any_of(program.functions, [](const Graph& graph) {
@@ -79,10 +90,30 @@ Result<std::unique_ptr<JobProgram>> JobPrograms::make(const SplitChoice& choice,
   made->input->placement_seconds *= request_.effort * effort;
   // Those that take the place of the whole batch with its usual kernels within less budget must not be faster than it.
   if (choice.chunks > 1 || made->catalog) made->input->parts = Parts::Copied;
-  Result<Plan> plain = plain_plan(*made->input, made->options);
-  if (!plain) return plain.takeError();
-  make_plans(*made, std::move(*plain));
+  const bool is_form = choice.chunks == 1 && !made->catalog && stored_bytes == 0;
+  const bool is_compared = !request_.is_short && !request_.is_one_of_many && !request_.frontier && request_.split <= 1;
+  if (Status s = is_form && is_compared ? lay_out_quickly(*made) : lay_out(*made)) return s;
   return made;
+}
+
+Status JobPrograms::lay_out(JobProgram& program) const {
+  Result<Plan> plain = plain_plan(*program.input, program.options);
+  if (!plain) return plain.takeError();
+  program.highest_budget = highest_budget(*plain);
+  program.start_from(std::move(*plain));
+  return Status::success();
+}
+
+// Where even the quick layouts fit, one of the forms will do as it is, and the layouts of the others are not searched.
+Status JobPrograms::lay_out_quickly(JobProgram& program) const {
+  Result<QuickPlan> quick = quick_plain_plan(*program.input, program.options);
+  if (!quick) return quick.takeError();
+  program.highest_budget = highest_budget(quick->plan);
+  if (quick->is_final)
+    program.start_from(std::move(quick->plan));
+  else if (is_within_budget(quick->plan))
+    program.quick = std::move(quick->plan);
+  return Status::success();
 }
 
 bool JobPrograms::tries_less_of(const Program& program) const {
@@ -106,14 +137,14 @@ std::unique_ptr<JobProgram> JobPrograms::short_program(const JobProgram& usual, 
   made->options.is_short = tries_less_of(usual.derived->draft.program);
   made->input.emplace(*usual.input);
   made->input->placement_seconds *= short_effort;
-  make_plans(*made, usual.plain());
+  made->highest_budget = usual.highest_budget;
+  made->start_from(usual.plain());
   return made;
 }
 
-void JobPrograms::make_plans(JobProgram& program, Plan plain) const {
-  const int64_t budget = plain.arenas.front().budget_bytes,
-                highest = request_.frontier ? std::max(budget, plain.promised_bytes()) : budget;
-  program.plans = std::make_unique<BudgetFitter>(*program.input, program.options, std::move(plain), highest);
+int64_t JobPrograms::highest_budget(const Plan& plan) const {
+  const int64_t budget = plan.arenas.front().budget_bytes;
+  return request_.frontier ? std::max(budget, plan.promised_bytes()) : budget;
 }
 
 }  // namespace plimsoll

@@ -8,6 +8,8 @@
 #include "passes/derive_program.h"
 #include "passes/train/split_batch.h"
 
+#include <mutex>
+
 namespace plimsoll {
 
 // A program, as it is or with a region split, and its plans.
@@ -21,9 +23,22 @@ struct JobProgram {
   std::shared_ptr<Derived> derived;      // its device has a reserve for what the program's graphs take
   FitOptions options;
   std::optional<LoweringInput> input;
-  std::unique_ptr<BudgetFitter> plans;
+  // Its plain plan with quick layouts, whose search waits until the plain plan is asked for; none: it is not searched.
+  std::optional<Plan> quick;
+  int64_t highest_budget = 0;
 
-  const Plan& plain() const { return plans->plain(); }
+  // The plain plan, or the quick one in its place: the same instructions and times, and as many bytes or more.
+  const Plan& first_plan() const { return quick ? *quick : plain(); }
+  const Plan& plain() const { return plans().plain(); }
+  // May be called by several threads.
+  BudgetFitter& plans() const;
+  void start_from(Plan plain) {
+    plans_ = std::make_unique<BudgetFitter>(*input, options, std::move(plain), highest_budget);
+  }
+
+ private:
+  mutable std::unique_ptr<BudgetFitter> plans_;  // null: its layouts are not searched yet
+  mutable std::once_flag is_searched_;
 };
 
 // Does a step cast parameters that it trains to 16 bits?
@@ -39,7 +54,7 @@ class JobPrograms {
       : forward_(forward), request_(request), device_(device), catalog_(catalog) {}
 
   // With a share of the usual search work, and less workspace for the calls in `lean`. Up to `stored_bytes` of
-  // transposes of codes are states, where that is not 0.
+  // transposes of codes are states, where that is not 0. The whole batch as it is has quick layouts first.
   Result<std::unique_ptr<JobProgram>> program(const SplitChoice& choice, PassManager passes, double effort,
                                               CallKeys lean, int64_t stored_bytes = 0) const;
   // The whole batch in another form.
@@ -55,7 +70,9 @@ class JobPrograms {
   bool tries_less_of(const Program& program) const;
   Result<std::unique_ptr<JobProgram>> make(const SplitChoice& choice, PassManager passes, double effort, CallKeys lean,
                                            int64_t stored_bytes, PlainForm form) const;
-  void make_plans(JobProgram& program, Plan plain) const;
+  Status lay_out(JobProgram& program) const;
+  Status lay_out_quickly(JobProgram& program) const;
+  int64_t highest_budget(const Plan& plan) const;
 
   const ForwardModel& forward_;
   const TrainingRequest& request_;

@@ -8,6 +8,7 @@
 #include "ir/support/units.h"
 #include "passes/budget/budget_frontier.h"
 #include "passes/budget/budget_report.h"
+#include "passes/budget/plain_forms.h"
 #include "passes/budget/program_size.h"
 #include "passes/budget/split_programs.h"
 #include "passes/budget/turned_codes.h"
@@ -21,12 +22,8 @@ namespace plimsoll {
 namespace {
 
 constexpr int turned_tries = 4;  // to find how many transposes there is room for; layouts waste some bytes
-// Minimum budgets for other forms of the whole batch, as shares of what the usual form needs: with launches that do
-// two ops, which may have remats; and with copies alone, whose plans need as much.
-constexpr double min_share_of_joined = 0.25, min_share_of_copies = 0.97;
 constexpr double max_slowdown_of_usual = 1.5;  // of a plan that fits; above it a short search runs beside the usual one
 constexpr size_t at_once = 2;                  // candidates that are searched beside each other
-constexpr llvm::StringLiteral joined_ops[] = {"linear_gelu", "layer_norm_grad_dropout", "rms_norm_grad_dropout"};
 constexpr double max_slowdown_of_lean = 1.001;  // of a form with less workspace for more calls, to stand for another
 // From so many nodes on, layouts take a short search about as long as a whole one, see pack_copies.cpp. With the whole
 // one first, the refusal of Llama 2 7B (batch 2) takes 17 processor seconds and not 20; that of GPT-2 would take 8,
@@ -50,6 +47,7 @@ class SplitSearch {
     if (!whole) return whole.takeError();
     whole_ = std::move(*whole);
     splits_.emplace(forward_, request_, programs_, *whole_);
+    forms_.emplace(request_, programs_, *whole_);
     if (may_store_transposes()) made_transposes_ = bytes_of_made_transposes(whole_->derived->draft.program);
     if (hooks_.on_phase) hooks_.on_phase("lay out");
     CompileResult result;
@@ -70,7 +68,7 @@ class SplitSearch {
       if (!frontier) return frontier.takeError();
       result.frontier = std::move(*frontier);
     }
-    Result<std::optional<Plan>> plan = within(whole_->plain().arenas.front().budget_bytes);
+    Result<std::optional<Plan>> plan = within(whole_->first_plan().arenas.front().budget_bytes);
     if (!plan) return plan.takeError();
     if (!*plan) return wants_smallest() ? none_needs_less() : none_is_faster();
     if (request_.keeps_program)
@@ -87,6 +85,11 @@ class SplitSearch {
   // needs less, than is asked for. Transposes of stored codes become states where there is room for them beside a step
   // without remats and copies; these would cost what transposes as states save.
   Result<std::optional<Plan>> within(int64_t budget_bytes) {
+    if (made_transposes_ == 0) {
+      Result<const JobProgram*> fastest = forms_->fastest_of_all(budget_bytes);
+      if (!fastest) return fastest.takeError();
+      if (*fastest) return plain_of(**fastest, budget_bytes);
+    }
     const bool is_plain = whole_->plain().promised_bytes() <= budget_bytes;
     if (made_transposes_ > 0 && is_plain) return whole_with_stored(budget_bytes);
     std::optional<Plan> joined;  // bounds what other searches are worth
@@ -99,39 +102,23 @@ class SplitSearch {
     return plan;
   }
 
-  // The plan becomes that of the whole batch with copies of parameters alone where that fits and is faster, within
-  // every budget from what it needs on: so more budget gives no slower plan. Tight budgets do not derive it, and one
-  // that would fit there is not used at all.
+  // The plan becomes that of the whole batch with copies of parameters alone where that is faster.
   Status consider_copies(Plan& plan, int64_t budget_bytes) {
-    const int64_t min_bytes = share_of_usual(min_share_of_copies);
-    if (!has_forms() || budget_bytes < min_bytes) return Status::success();
-    if (!with_copies_)
-      if (Status s = make_with_copies()) return s;
-    for (const std::unique_ptr<JobProgram>& form : *with_copies_) {
-      const Plan& plain = form->plain();
-      const int64_t bytes = plain.promised_bytes();
-      if (bytes < min_bytes || bytes > budget_bytes) continue;
-      if (!is_within_budget(plan) || plain.predicted_step_us < plan.predicted_step_us)
+    Result<std::vector<const JobProgram*>> forms = forms_->with_copies_within(budget_bytes);
+    if (!forms) return forms.takeError();
+    for (const JobProgram* form : *forms)
+      if (!is_within_budget(plan) || form->plain().predicted_step_us < plan.predicted_step_us)
         plan = plain_of(*form, budget_bytes);
-    }
     return Status::success();
   }
 
-  bool has_forms() const { return !request_.is_short && !request_.is_one_of_many && request_.split <= 1; }
-
-  int64_t share_of_usual(double share) const {
-    return static_cast<int64_t>(share * static_cast<double>(whole_->plain().promised_bytes()));
-  }
-
   // `best` becomes the fastest plan of the forms with joined launches that fits, if any. A remat makes a gelu again
-  // with its product, but most gelus are not made again. Tight budgets do not derive these forms.
+  // with its product, but most gelus are not made again.
   Status consider_joined(int64_t budget_bytes, std::optional<Plan>& best) {
-    if (!has_forms() || budget_bytes < share_of_usual(min_share_of_joined)) return Status::success();
-    if (!joined_)
-      if (Status s = make_joined()) return s;
-    for (const std::unique_ptr<JobProgram>& form : *joined_) {
+    Result<PlainForms::Forms> forms = forms_->joined_within(budget_bytes);
+    if (!forms) return forms.takeError();
+    for (const std::unique_ptr<JobProgram>& form : *forms)
       if (Status s = consider(*joined_for(*form, budget_bytes), budget_bytes, best)) return s;
-    }
     return Status::success();
   }
 
@@ -140,32 +127,6 @@ class SplitSearch {
     std::unique_ptr<JobProgram>& with_remats = with_remats_[&form];
     if (!with_remats) with_remats = programs_.short_program(form, JobPrograms::MayOffload::No);
     return with_remats.get();
-  }
-
-  // Ranks follow what they have of a value through a product and a gelu, and no further than into an op of both.
-  Status make_joined() {
-    joined_.emplace();
-    const Program& usual = whole_->derived->draft.program;
-    if (request_.mesh.ranks() > 1 || !(computes(usual, "gelu") || computes(usual, "dropout"))) return Status::success();
-    for (const bool keeps_copies : {false, true}) {
-      if (keeps_copies && (joined_->empty() || !casts_parameters(usual))) break;
-      Result<std::unique_ptr<JobProgram>> made =
-          programs_.program_in({.keeps_copies = keeps_copies, .joins_launches = true});
-      if (!made) return made.takeError();
-      const Program& program = (*made)->derived->draft.program;
-      if (llvm::any_of(joined_ops, [&](llvm::StringRef op) { return computes(program, op); }))
-        joined_->push_back(std::move(*made));
-    }
-    return Status::success();
-  }
-
-  Status make_with_copies() {
-    with_copies_.emplace();
-    if (!casts_parameters(whole_->derived->draft.program)) return Status::success();
-    Result<std::unique_ptr<JobProgram>> made = programs_.program_in({.keeps_copies = true});
-    if (!made) return made.takeError();
-    with_copies_->push_back(std::move(*made));
-    return Status::success();
   }
 
   // Short searches and those for one of many meshes do without. Ranks may have pieces of the codes.
@@ -247,7 +208,7 @@ class SplitSearch {
     if (candidates.size() != 1 || !has_short_searches(budget_bytes)) return false;
     if (best && best->predicted_step_us <= slow_us()) return false;
     const JobProgram& only = *candidates.front();
-    return may_fit(only.options, only.plain(), budget_bytes) && only.plans->likely_us_within(budget_bytes) > slow_us();
+    return may_fit(only.options, only.plain(), budget_bytes) && only.plans().likely_us_within(budget_bytes) > slow_us();
   }
 
   // `best`, if any a plan within the budget, becomes what short searches of the programs that were looked at find
@@ -430,7 +391,7 @@ class SplitSearch {
   static void prepare_smallest(llvm::ArrayRef<const JobProgram*> candidates, int64_t budget_bytes) {
     for (const JobProgram* candidate : candidates)
       if (may_fit(candidate->options, candidate->plain(), budget_bytes))
-        candidate->plans->prepare_smallest(budget_bytes);
+        candidate->plans().prepare_smallest(budget_bytes);
   }
 
   // `best` becomes the candidate's fastest plan within the budget where that is faster.
@@ -438,7 +399,7 @@ class SplitSearch {
     if (!may_be_better(candidate, best) || !may_fit(candidate.options, candidate.plain(), budget_bytes))
       return Status::success();
     const double enough_us = best ? std::min(request_.enough_us, best->predicted_step_us) : request_.enough_us;
-    Result<std::optional<Plan>> plan = candidate.plans->fastest(budget_bytes, enough_us);
+    Result<std::optional<Plan>> plan = candidate.plans().fastest(budget_bytes, enough_us);
     if (!plan) return plan.takeError();
     if (*plan && (!best || is_better(**plan, *best))) best = explained(std::move(**plan), candidate);
     return Status::success();
@@ -478,12 +439,12 @@ class SplitSearch {
   static Result<std::optional<Plan>> smallest_of(const JobProgram& candidate, int64_t budget_bytes,
                                                  int64_t enough_bytes) {
     if (may_fit(candidate.options, candidate.plain(), budget_bytes))
-      return candidate.plans->smallest(budget_bytes, enough_bytes);
+      return candidate.plans().smallest(budget_bytes, enough_bytes);
     return std::optional(with_budget(candidate.plain(), budget_bytes));
   }
 
   static int64_t min_bytes(const JobProgram& candidate, int64_t budget_bytes) {
-    return may_fit(candidate.options, candidate.plain(), budget_bytes) ? candidate.plans->min_bytes()
+    return may_fit(candidate.options, candidate.plain(), budget_bytes) ? candidate.plans().min_bytes()
                                                                        : candidate.plain().promised_bytes();
   }
 
@@ -521,9 +482,8 @@ class SplitSearch {
   const CompileHooks& hooks_;
   JobPrograms programs_;
   std::unique_ptr<JobProgram> whole_;
-  // Other forms of the whole batch, by what they need at least of what the usual form needs; none: not made yet.
-  std::optional<std::vector<std::unique_ptr<JobProgram>>> joined_, with_copies_;
-  std::map<const JobProgram*, std::unique_ptr<JobProgram>> with_remats_;  // by form of `joined_`
+  std::optional<PlainForms> forms_;
+  std::map<const JobProgram*, std::unique_ptr<JobProgram>> with_remats_;  // by form with joined launches
   int64_t made_transposes_ = 0;  // bytes of transposes of stored codes, where these may be states
   // The whole batch with less workspace for some calls. `lean_` is in the order of their number; none: not made yet.
   std::vector<std::unique_ptr<JobProgram>> lean_programs_;

@@ -1,0 +1,95 @@
+#include "passes/budget/plain_forms.h"
+
+#include "ir/support/parallel.h"
+
+#include "llvm/ADT/STLExtras.h"
+
+namespace plimsoll {
+namespace {
+
+// Minimum budgets for other forms of the whole batch, as shares of what the usual form needs: with launches that do
+// two ops, which may have remats; and with copies alone, whose plans need as much.
+constexpr double min_share_of_joined = 0.25, min_share_of_copies = 0.97;
+constexpr llvm::StringLiteral joined_ops[] = {"linear_gelu", "layer_norm_grad_dropout", "rms_norm_grad_dropout"};
+
+int64_t share_of(const Plan& plan, double share) {
+  return static_cast<int64_t>(share * static_cast<double>(plan.promised_bytes()));
+}
+
+// No layout of the plan's orders needs less.
+int64_t min_bytes(const Plan& plan) {
+  const Arena& arena = plan.arenas.front();
+  return plan.promised_bytes() - arena.bytes + arena.peak_live_bytes;
+}
+
+}  // namespace
+
+Result<PlainForms::Forms> PlainForms::joined_within(int64_t budget_bytes) {
+  if (!has_forms() || budget_bytes < share_of(usual_.plain(), min_share_of_joined)) return Forms();
+  if (Status s = make_joined()) return s;
+  return Forms(*joined_);
+}
+
+Result<std::vector<const JobProgram*>> PlainForms::with_copies_within(int64_t budget_bytes) {
+  std::vector<const JobProgram*> forms;
+  const int64_t min_bytes = share_of(usual_.plain(), min_share_of_copies);
+  if (!has_forms() || budget_bytes < min_bytes) return forms;
+  if (Status s = make_with_copies()) return s;
+  for (const std::unique_ptr<JobProgram>& form : *with_copies_)
+    if (const int64_t bytes = form->plain().promised_bytes(); bytes >= min_bytes && bytes <= budget_bytes)
+      forms.push_back(form.get());
+  return forms;
+}
+
+Result<const JobProgram*> PlainForms::fastest_of_all(int64_t budget_bytes) {
+  const auto fits = [&](const JobProgram& form) { return form.first_plan().promised_bytes() <= budget_bytes; };
+  if (!has_forms() || request_.mesh.ranks() > 1 || !fits(usual_)) return nullptr;
+  std::optional<Status> made[2];
+  parallel_for(2, [&](size_t i) { made[i].emplace(i == 0 ? make_joined() : make_with_copies()); });
+  if (Status s = llvm::joinErrors(std::move(*made[0]), std::move(*made[1]))) return s;
+  const auto fit = [&](const std::unique_ptr<JobProgram>& form) { return fits(*form); };
+  if (!llvm::all_of(*joined_, fit) || !llvm::all_of(*with_copies_, fit)) return nullptr;
+  const JobProgram* fastest = nullptr;
+  const auto is_faster = [&](const JobProgram& form) {
+    return !fastest || form.first_plan().predicted_step_us < fastest->first_plan().predicted_step_us;
+  };
+  for (const std::unique_ptr<JobProgram>& form : *joined_)
+    if (is_faster(*form)) fastest = form.get();
+  if (is_faster(usual_)) fastest = &usual_;
+  for (const std::unique_ptr<JobProgram>& form : *with_copies_) {
+    if (!is_faster(*form)) continue;
+    if (min_bytes(form->first_plan()) < share_of(usual_.first_plan(), min_share_of_copies)) return nullptr;
+    fastest = form.get();
+  }
+  return fastest;
+}
+
+// Ranks follow what they have of a value through a product and a gelu, and no further than into an op of both.
+Status PlainForms::make_joined() {
+  if (joined_) return Status::success();
+  joined_.emplace();
+  const Program& usual = usual_.derived->draft.program;
+  if (request_.mesh.ranks() > 1 || !(computes(usual, "gelu") || computes(usual, "dropout"))) return Status::success();
+  for (const bool keeps_copies : {false, true}) {
+    if (keeps_copies && (joined_->empty() || !casts_parameters(usual))) break;
+    Result<std::unique_ptr<JobProgram>> made =
+        programs_.program_in({.keeps_copies = keeps_copies, .joins_launches = true});
+    if (!made) return made.takeError();
+    const Program& program = (*made)->derived->draft.program;
+    if (llvm::any_of(joined_ops, [&](llvm::StringRef op) { return computes(program, op); }))
+      joined_->push_back(std::move(*made));
+  }
+  return Status::success();
+}
+
+Status PlainForms::make_with_copies() {
+  if (with_copies_) return Status::success();
+  with_copies_.emplace();
+  if (!casts_parameters(usual_.derived->draft.program)) return Status::success();
+  Result<std::unique_ptr<JobProgram>> made = programs_.program_in({.keeps_copies = true});
+  if (!made) return made.takeError();
+  with_copies_->push_back(std::move(*made));
+  return Status::success();
+}
+
+}  // namespace plimsoll
