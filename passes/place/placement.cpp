@@ -138,6 +138,10 @@ void improve(const Piece& piece, int64_t target, int64_t close, Effort& effort, 
     search(piece, target, part, best);
     effort.spend(steps - part.left());
   };
+  ExactSearch exact(piece);
+  const auto search_exactly = [&](const Piece&, int64_t lowest, Effort& part, Packing& packing) {
+    exact.lower(lowest, part, packing);
+  };
   const int64_t sixth = effort.left() / 6;
   if (piece.buffers.size() > exact_limit) return spend(2 * sixth, search_by_ejection);
   spend(sixth, search_exactly);

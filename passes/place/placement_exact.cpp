@@ -1,9 +1,13 @@
 #include "passes/place/placement_problem.h"
 
 #include "llvm/ADT/BitVector.h"
+#include "llvm/Support/MathExtras.h"
 
 #include <algorithm>
 #include <array>
+#include <cassert>
+#include <cstring>
+#include <map>
 #include <numeric>
 #include <tuple>
 
@@ -19,6 +23,32 @@ namespace {
 
 constexpr int64_t first_step_limit = 1 << 22;
 constexpr int64_t effort_per_step = 3;  // a step here against one of the hole tree, measured
+
+// A double has whole bytes up to 2^53, and two of them a maximum in one instruction.
+typedef double Lanes __attribute__((vector_size(16)));
+constexpr int32_t lanes = 2;
+
+Lanes larger(Lanes a, Lanes b) { return a > b ? a : b; }
+
+// Every height becomes what it was, or `floor` if that is more, and `bytes` more. Returns the largest.
+double stack(llvm::MutableArrayRef<double> heights, double floor, double bytes) {
+  const Lanes floors{floor, floor}, added{bytes, bytes};
+  Lanes highest[2] = {};
+  size_t s = 0;
+  for (; s + 2 * lanes <= heights.size(); s += 2 * lanes) {
+    Lanes some[2];
+    std::memcpy(some, &heights[s], sizeof(some));
+    for (int i = 0; i < 2; ++i) {
+      some[i] = larger(some[i], floors) + added;
+      highest[i] = larger(highest[i], some[i]);
+    }
+    std::memcpy(&heights[s], some, sizeof(some));
+  }
+  highest[0] = larger(highest[0], highest[1]);
+  double top = std::max(highest[0][0], highest[0][1]);
+  for (; s < heights.size(); ++s) top = std::max(top, heights[s] = std::max(heights[s], floor) + bytes);
+  return top;
+}
 
 enum class Verdict { Found, Impossible, OutOfSteps };
 
@@ -37,6 +67,10 @@ class CanonicalSearch {
   explicit CanonicalSearch(const Piece& piece)
       : piece_(piece), rank_(piece.buffers.size()), stacked_(piece.sections), load_(piece.sections) {
     int32_t n = static_cast<int32_t>(piece.buffers.size());
+    int64_t bytes = 0;
+    for (const Buffer& b : piece.buffers) unit_ = std::gcd(unit_, b.bytes), bytes += b.bytes;
+    rank_bits_ = llvm::Log2_64_Ceil(piece.buffers.size() + 1);
+    assert((bytes / std::max<int64_t>(unit_, 1)) >> (64 - 2 * rank_bits_) == 0 && "offsets fit beside ranks");
     neighbours_.resize(n);
     for (int32_t a = 0; a < n; ++a)
       for (int32_t b = 0; b < n; ++b)
@@ -67,6 +101,7 @@ class CanonicalSearch {
 
   llvm::ArrayRef<int64_t> offsets() const { return offset_; }
   int64_t steps() const { return steps_; }
+  int64_t unit() const { return unit_; }  // every height of a pushed-down packing is a multiple
 
  private:
   using Members = std::vector<int32_t>;
@@ -167,11 +202,15 @@ class CanonicalSearch {
 
   Members sorted_by_floor(llvm::ArrayRef<int32_t> members) {
     floors_.clear();
-    for (int32_t m : members) floors_.push_back({offset_[m], rank_[m], m});
+    for (int32_t m : members)
+      floors_.push_back((static_cast<uint64_t>(offset_[m] / unit_) << rank_bits_ | static_cast<uint64_t>(rank_[m]))
+                            << rank_bits_ |
+                        static_cast<uint64_t>(m));
     std::sort(floors_.begin(), floors_.end());
     Members sorted;
     sorted.reserve(members.size());
-    for (const auto& [offset, rank, buffer] : floors_) sorted.push_back(buffer);
+    const uint64_t buffers = (uint64_t{1} << rank_bits_) - 1;
+    for (uint64_t floor : floors_) sorted.push_back(static_cast<int32_t>(floor & buffers));
     return sorted;
   }
 
@@ -183,20 +222,17 @@ class CanonicalSearch {
       first = std::min(first, piece_.buffers[b].first);
       last = std::max(last, piece_.buffers[b].last);
     }
-    std::fill(stacked_.begin() + first, stacked_.begin() + last + 1, lowest);
+    const auto capacity = static_cast<double>(capacity_);
+    std::fill(stacked_.begin() + first, stacked_.begin() + last + 1, static_cast<double>(lowest));
     for (int32_t b : by_floor) {
       const Buffer& buffer = piece_.buffers[b];
-      int64_t floor = offset_[b], bytes = buffer.bytes;
-      int64_t highest = 0;
-      for (int32_t s = buffer.first; s <= buffer.last; ++s) {
-        int64_t top = std::max(stacked_[s], floor) + bytes;
-        stacked_[s] = top;
-        highest = std::max(highest, top);
-      }
+      const double highest =
+          stack(llvm::MutableArrayRef<double>(stacked_).slice(buffer.first, buffer.last - buffer.first + 1),
+                static_cast<double>(offset_[b]), static_cast<double>(buffer.bytes));
       steps_ += 2 + (buffer.last - buffer.first) / 4;
-      if (highest <= capacity_) continue;
+      if (highest <= capacity) continue;
       int32_t section = buffer.first;
-      while (stacked_[section] <= capacity_) ++section;
+      while (stacked_[section] <= capacity) ++section;
       explain_full_section(by_floor, section, lowest);
       return false;
     }
@@ -262,44 +298,76 @@ class CanonicalSearch {
   std::vector<int64_t> offset_;  // lowest feasible while unplaced, chosen once placed
   std::vector<char> placed_;
   std::vector<Raise> trail_;
-  llvm::BitVector conflict_;             // after a failure: buffers that cannot all be packed above their offsets
-  std::vector<int64_t> stacked_, load_;  // scratch, by section
-  std::vector<std::tuple<int64_t, int32_t, int32_t>> floors_;  // scratch: offset, rank and buffer
+  llvm::BitVector conflict_;      // after a failure: buffers that cannot all be packed above their offsets
+  std::vector<double> stacked_;   // scratch, by section
+  std::vector<int64_t> load_;     // scratch, by section
+  std::vector<uint64_t> floors_;  // scratch: offset in units, rank and buffer, from the highest bits down
+  int64_t unit_ = 0;              // divides all sizes
+  unsigned rank_bits_;            // of a rank, or a buffer
   int64_t capacity_ = 0;
   int64_t steps_ = 0;
   int64_t step_limit_ = 0;
 };
 
-// Tries one capacity with every rule in turn.
-Verdict try_capacity(CanonicalSearch& search, int64_t capacity, int64_t step_limit, Effort& effort) {
-  for (const RankRule& rule : rank_rules) {
-    int64_t before = search.steps();
-    Verdict verdict = search.run(capacity, rule, std::min(step_limit, effort.left() / effort_per_step));
-    effort.spend(effort_per_step * (search.steps() - before));
-    if (verdict != Verdict::OutOfSteps) return verdict;
-    if (effort.spent()) break;
-  }
-  return Verdict::OutOfSteps;
-}
-
 }  // namespace
 
-void search_exactly(const Piece& piece, int64_t target, Effort& effort, Packing& best) {
-  CanonicalSearch search(piece);
-  int64_t unit = 0;  // every height of a pushed-down packing is a multiple
-  for (const Buffer& b : piece.buffers) unit = std::gcd(unit, b.bytes);
-  int64_t proven = piece.lower_bound;
+class ExactSearch::Trials {
+ public:
+  explicit Trials(const Piece& piece) : search_(piece) {}
+
+  // Tries one capacity with every rule in turn.
+  Verdict try_capacity(int64_t capacity, int64_t step_limit, Effort& effort) {
+    for (const RankRule& rule : rank_rules) {
+      const Outcome outcome = run(capacity, rule, std::min(step_limit, effort.left() / effort_per_step));
+      effort.spend(effort_per_step * outcome.steps);
+      if (outcome.verdict != Verdict::OutOfSteps) return outcome.verdict;
+      if (effort.spent()) break;
+    }
+    return Verdict::OutOfSteps;
+  }
+
+  const CanonicalSearch& search() const { return search_; }
+
+ private:
+  struct Outcome {
+    Verdict verdict;
+    int64_t steps;
+  };
+
+  // The same again has the same outcome and costs the same effort, but for what was found, no time.
+  Outcome run(int64_t capacity, const RankRule& rule, int64_t step_limit) {
+    const std::tuple key(capacity, &rule - rank_rules, step_limit);
+    if (const auto known = in_vain_.find(key); known != in_vain_.end()) return known->second;
+    const int64_t before = search_.steps();
+    const Verdict verdict = search_.run(capacity, rule, step_limit);
+    const Outcome outcome{verdict, search_.steps() - before};
+    if (verdict != Verdict::Found) in_vain_.emplace(key, outcome);
+    return outcome;
+  }
+
+  CanonicalSearch search_;
+  std::map<std::tuple<int64_t, ptrdiff_t, int64_t>, Outcome> in_vain_;  // by capacity, rule and limit of steps
+};
+
+ExactSearch::ExactSearch(const Piece& piece) : piece_(piece) {}
+ExactSearch::~ExactSearch() = default;
+
+void ExactSearch::lower(int64_t target, Effort& effort, Packing& best) {
+  if (!trials_) trials_ = std::make_unique<Trials>(piece_);
+  const CanonicalSearch& search = trials_->search();
+  const int64_t unit = search.unit();
+  int64_t proven = piece_.lower_bound;
   for (int64_t step_limit = first_step_limit; best.height > target && !effort.spent(); step_limit *= 4) {
     // Straight for the target first, then by halves between what was missed and what is held.
     int64_t missed = std::max(target, proven) - unit;
     int64_t close = step_limit == first_step_limit ? best.height / 512 : 0;
     for (int64_t capacity = missed + unit; capacity < best.height - close && !effort.spent();) {
-      Verdict verdict = try_capacity(search, capacity, step_limit, effort);
+      Verdict verdict = trials_->try_capacity(capacity, step_limit, effort);
       if (verdict == Verdict::Found) {
         best.offsets.assign(search.offsets().begin(), search.offsets().end());
         best.height = 0;
-        for (size_t i = 0; i < piece.buffers.size(); ++i)
-          best.height = std::max(best.height, best.offsets[i] + piece.buffers[i].bytes);
+        for (size_t i = 0; i < piece_.buffers.size(); ++i)
+          best.height = std::max(best.height, best.offsets[i] + piece_.buffers[i].bytes);
         best.method = "exact search";
       } else {
         missed = capacity;

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -61,7 +62,19 @@ void search_by_ejection(const Piece& piece, int64_t target, Effort& effort, Pack
 // The same from `best` itself: what is above a lower capacity looks for a place among all others.
 void press_together(const Piece& piece, int64_t target, Effort& effort, Packing& best);
 
-// Lowers `best`, which must hold a packing, towards `target` while effort lasts.
-void search_exactly(const Piece& piece, int64_t target, Effort& effort, Packing& best);
+class ExactSearch {
+ public:
+  explicit ExactSearch(const Piece& piece);  // outlives it
+  ~ExactSearch();
+
+  // Lowers `best`, which must hold a packing, towards `target` while effort lasts. What was tried in vain before is not
+  // done again.
+  void lower(int64_t target, Effort& effort, Packing& best);
+
+ private:
+  class Trials;
+  const Piece& piece_;
+  std::unique_ptr<Trials> trials_;  // null: nothing was tried
+};
 
 }  // namespace plimsoll::placement
