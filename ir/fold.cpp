@@ -87,6 +87,15 @@ Result<std::vector<Tensor>> evaluate_on(const Node& node, const Views& views, Sh
   return evaluate_node(*node.op, node.attrs, operands);
 }
 
+// Whether the op has results of that shape for the bases as they are.
+bool infers_shape(const Node& node, const Views& views, llvm::ArrayRef<int64_t> shape) {
+  llvm::SmallVector<const Type*, 4> types;
+  for (const ConstantView& view : views) types.push_back(view.base ? &view.base->type() : nullptr);
+  Result<Types> results = infer(OpCall(*node.op, node.attrs, types));
+  if (!results) return llvm::consumeError(results.takeError()), false;
+  return llvm::all_of(*results, [&](const Type& type) { return llvm::ArrayRef<int64_t>(type.shape) == shape; });
+}
+
 using Results = std::vector<ConstantView>;
 
 // An elementwise op commutes with expand: it is enough to compute on what the bases broadcast to.
@@ -95,8 +104,12 @@ Result<Results> fold_elementwise(const Graph& graph, const Node& node, const Vie
   for (const ConstantView& view : views)
     if (view.base) common = *broadcast_shapes(common, view.base->type().shape);
   if (element_count(common) * static_cast<int64_t>(views.size() + 1) > limits.evaluated_elements) return Results();
+  // Most ops take operands that broadcast as they are.
+  const bool broadcasts = infers_shape(node, views, common);
   Result<std::vector<Tensor>> tensors =
-      evaluate_on(node, views, [&](const ConstantView&) -> llvm::ArrayRef<int64_t> { return common; });
+      evaluate_on(node, views, [&](const ConstantView& view) -> llvm::ArrayRef<int64_t> {
+        return broadcasts ? llvm::ArrayRef<int64_t>(view.base->type().shape) : llvm::ArrayRef<int64_t>(common);
+      });
   if (!tensors) return tensors.takeError();
   Results results;
   for (auto [tensor, value] : llvm::zip(*tensors, node.results))

@@ -15,16 +15,17 @@ namespace plimsoll {
 
 template <typename T>
 T load(const TensorView& view, int64_t i) {
-  if constexpr (std::is_floating_point_v<T>)
-    return view.get(i);
-  else
-    return static_cast<T>(view.get_int(i));
+  if constexpr (std::is_floating_point_v<T>) return view.get(i);
+  // Masks of millions of elements are folded.
+  if (view.type.dtype == DType::Bool) return view.as<uint8_t>()[i] != 0;
+  return static_cast<T>(view.get_int(i));
 }
 
 template <typename T>
 void store(const TensorView& view, int64_t i, T value) {
-  if constexpr (std::is_floating_point_v<T>)
-    view.set(i, value);
+  if constexpr (std::is_floating_point_v<T>) return view.set(i, value);
+  if (view.type.dtype == DType::Bool)
+    view.as<uint8_t>()[i] = value != 0;
   else
     view.set_int(i, static_cast<int64_t>(value));
 }

@@ -23,7 +23,7 @@ void where_reference(const ReferenceCall& call) {
   const TensorView &condition = call.in("condition"), &a = call.in("a"), &b = call.in("b"), &y = call.out("y");
   auto strides = [&](const TensorView& x) { return broadcast_strides(x.type.shape, y.type.shape); };
   walk<3>(y.type.shape, {strides(condition), strides(a), strides(b)}, {}, [&](int64_t i, const auto& at) {
-    if (condition.get_int(at[0]))
+    if (load<int64_t>(condition, at[0]))
       copy_elements(y, i, a, at[1]);
     else
       copy_elements(y, i, b, at[2]);
