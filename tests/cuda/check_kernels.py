@@ -47,6 +47,7 @@ STACK = {
     # 128 registers hold the sums of three accesses, but not the numbers of the dropout behind the gradient besides.
     r"\d+norm_grad_kernelI.*ELb1ENS.*RowSharesILi3E": 40,
     r"\d+norm_grad_kernelIff.*ELb0ENS.*RowSharesILi1ELi2E": 8,  # two rows of f32 on their way
+    r"\d+norm_grad_kernelI.*ELb1ENS.*RowSharesILi2ELi2E": 8,  # two accesses of two rows, and dropout
     # 1024 threads leave 64 registers each, which the activation behind a norm and its derivative do not quite fit.
     r"\d+group_norm_kernelIf": 16,
     r"\d+group_dx_kernelI": 16,

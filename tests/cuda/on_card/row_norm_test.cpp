@@ -80,6 +80,7 @@ TEST_CASE("gradients of row norms: rows of any team are near the reference's, wi
                            {700, 1032},
                            {300, 1600},
                            {140, 4096},
+                           {100, 1024},
                            {3, 12288},
                            {3, 12296},
                            {40, 770}})
