@@ -8,12 +8,13 @@ namespace plimsoll::remat {
 RematLiveness::RematLiveness(const RematProblem& problem)
     : RematOps(problem),
       memory_(problem.op_count() + 1),
+      value_uses_(problem.value_bytes.size()),
       uses_(problem.value_bytes.size()),
-      final_use_(problem.value_bytes.size(), from_the_start),
       occurrences_(static_cast<size_t>(id_count())) {
   int32_t n = problem.op_count();
   for (int32_t o = 0; o < n; ++o) {
     occurrences_[o].push_back({o, -1});
+    for (int32_t v : op(o).writes) value_uses_[v].first_made = {o, o};
     for (int32_t v : op(o).reads) add_use(v, {o, o});
     memory_.add({o, o}, {o, o}, op(o).workspace_bytes);
   }
@@ -69,13 +70,13 @@ void RematLiveness::refresh_reused(ProgramPoint at) {
 void RematLiveness::add_use(int32_t value, ProgramPoint at) {
   auto& uses = uses_[value];
   uses.insert(std::upper_bound(uses.begin(), uses.end(), at), at);
-  final_use_[value] = uses.back();
+  value_uses_[value].last = uses.back();
 }
 
 void RematLiveness::drop_use(int32_t value, ProgramPoint at) {
   auto& uses = uses_[value];
   uses.erase(std::lower_bound(uses.begin(), uses.end(), at));
-  final_use_[value] = uses.empty() ? from_the_start : uses.back();
+  value_uses_[value].last = uses.empty() ? from_the_start : uses.back();
 }
 
 void RematLiveness::add_occurrence(ProgramPoint at) {
@@ -84,6 +85,7 @@ void RematLiveness::add_occurrence(ProgramPoint at) {
                                 [](const Occurrence& o, int32_t position) { return o.position < position; });
   all.insert(after, {at.position, static_cast<int32_t>(extras_.size())});
   extras_.push_back(at);
+  for (int32_t v : op(at).writes) ++value_uses_[v].times_again;
 }
 
 void RematLiveness::drop_occurrence(ProgramPoint at) {
@@ -93,6 +95,7 @@ void RematLiveness::drop_occurrence(ProgramPoint at) {
   extras_[gone.index] = moved;
   occurrence(moved).index = gone.index;
   extras_.pop_back();
+  for (int32_t v : op(at).writes) --value_uses_[v].times_again;
   all.erase(&gone);
 }
 

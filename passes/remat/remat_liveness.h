@@ -28,7 +28,10 @@ class RematLiveness : public RematOps {
   ProgramPoint made(int32_t value, ProgramPoint at) const;
   ProgramPoint last_use(int32_t value, ProgramPoint at) const;
   // Most values are not used any more by then, or not again, which takes one look.
-  bool is_alive(int32_t value, ProgramPoint at) const { return final_use_[value] >= at && last_use(value, at) >= at; }
+  bool is_alive(int32_t value, ProgramPoint at) const {
+    const ValueUse& use = value_uses_[value];
+    return use.last >= at && (use.times_again == 0 || last_use(value, at) >= at);
+  }
   // The first use after `at` that reads the occurrence alive there; `none()` when there is no such use.
   ProgramPoint next_use(int32_t value, ProgramPoint at) const;
   // Whether an occurrence is read before the values it makes are made again.
@@ -66,9 +69,16 @@ class RematLiveness : public RematOps {
   void add_occurrence(ProgramPoint at);
   void drop_occurrence(ProgramPoint at);
 
+  // Most values are made once, and then this says all that is asked.
+  struct ValueUse {
+    ProgramPoint first_made = from_the_start;
+    ProgramPoint last = from_the_start;  // of its uses
+    int32_t times_again = 0;             // that remats and reloads make it
+  };
+
   MemoryProfile memory_;
+  std::vector<ValueUse> value_uses_;                           // by value
   std::vector<llvm::SmallVector<ProgramPoint, 4>> uses_;       // by value, sorted
-  std::vector<ProgramPoint> final_use_;                        // by value: the last of its uses
   std::vector<llvm::SmallVector<Occurrence, 2>> occurrences_;  // by id, sorted; the base op first
   std::vector<ProgramPoint> extras_;
 };
@@ -89,28 +99,30 @@ inline ProgramPoint RematLiveness::first_after(int32_t id, ProgramPoint at) cons
 }
 
 inline ProgramPoint RematLiveness::made(int32_t value, ProgramPoint at) const {
+  if (value_uses_[value].times_again == 0) return value_uses_[value].first_made;
   const int32_t op = producer(value), reload = reload_of(value);
-  if (op < 0) return from_the_start;
   const ProgramPoint latest = latest_before(op, at);
   assert(latest != from_the_start && "a value is used after it was first made");
   return reload < 0 ? latest : std::max(latest, latest_before(reload, at));
 }
 
 inline ProgramPoint RematLiveness::next_made(int32_t value, ProgramPoint at) const {
+  if (value_uses_[value].times_again == 0)
+    return at < value_uses_[value].first_made ? value_uses_[value].first_made : none();
   const int32_t op = producer(value), reload = reload_of(value);
-  if (op < 0) return none();
   const ProgramPoint first = first_after(op, at);
   return reload < 0 ? first : std::min(first, first_after(reload, at));
 }
 
 inline ProgramPoint RematLiveness::last_use_before(int32_t value, ProgramPoint made, ProgramPoint until) const {
-  if (final_use_[value] < until) return std::max(made, final_use_[value]);
+  if (value_uses_[value].last < until) return std::max(made, value_uses_[value].last);
   const auto& uses = uses_[value];
   const auto after = std::lower_bound(uses.begin(), uses.end(), until);
   return after == uses.begin() ? made : std::max(made, *std::prev(after));
 }
 
 inline ProgramPoint RematLiveness::last_use(int32_t value, ProgramPoint at) const {
+  if (value_uses_[value].times_again == 0) return std::max(value_uses_[value].first_made, value_uses_[value].last);
   const ProgramPoint start = made(value, at);
   return last_use_before(value, start, next_made(value, start));
 }
