@@ -9,24 +9,24 @@
 
 namespace plimsoll::remat {
 
-// Lowers the peak to one limit. Scores nearly always fall with the excess, so a candidate's last score bounds its score
-// now, and few candidates are promising after a change (Minoux 1978). In long schedules the changes that scored nearly
-// as well are made too, each if it still removes as much for its time, and so are others of the same kind, of which few
-// are tried before.
+// Lowers the peak to one limit after the other. What share of its bound a candidate scored last is about what it scores
+// of its bound now, so few candidates are promising after a change (Minoux 1978), nor under the next limit. In long
+// schedules the changes that scored nearly as well are made too, each if it still removes as much for its time, and so
+// are others of the same kind, of which few are tried before.
 class Descent {
  public:
-  Descent(RematSchedule& schedule, int64_t limit, Tried tried, Chains chains = Chains::Short);
+  Descent(RematSchedule& schedule, Tried tried, Chains chains = Chains::Short);
 
   // As `lower_peak`.
-  bool run();
+  bool lower_to(int64_t limit);
   // The same one change at a time, with scores of random height, so that each descent is another. Keeps the schedule's
   // journal. False also where the schedule then adds more than `most_us`.
-  bool run_at_random(Random& random, double most_us);
+  bool lower_at_random(int64_t limit, Random& random, double most_us);
 
  private:
   struct Candidate {
     ProgramPoint at;
-    double max_gain = 0, max_score = 0;
+    double max_gain = 0, bound = 0, max_score = 0;  // by bounds alone, and by earlier tries too
     double factor = 1;  // of its scores
     int32_t index = -1;
     int32_t max_ops = 0;
@@ -48,7 +48,7 @@ class Descent {
   void add_alike(const Candidate& best);
 
   RematSchedule& schedule_;
-  int64_t limit_;
+  int64_t limit_ = 0;
   Tried tried_;
   Chains chains_;
   bool is_long_;
@@ -58,7 +58,7 @@ class Descent {
   double excess_ = 0;                                                // before the change that is looked for
   std::vector<Candidate> ranked_;                                    // in this round: all, and
   std::vector<Candidate> scored_;                                    // those that were tried and may be best
-  llvm::DenseMap<std::pair<int32_t, int32_t>, double> last_scores_;  // by point
+  llvm::DenseMap<std::pair<int32_t, int32_t>, double> last_shares_;  // of their bounds that candidates scored, by point
 };
 
 }  // namespace plimsoll::remat

@@ -1,6 +1,6 @@
 #include "ir/support/search_effort.h"
 #include "passes/remat/level_groups.h"
-#include "passes/remat/remat_search.h"
+#include "passes/remat/remat_descent.h"
 
 #include "llvm/ADT/STLExtras.h"
 
@@ -162,10 +162,11 @@ std::vector<RematLevel> RematLevelGroups::way_down(RematSchedule& schedule, size
   const RematLevel* const above = group > 0 ? &strides_[group - 1] : nullptr;
   start_from(schedule, group);
   if (is_stuck) set_extras(schedule, *stuck_);
+  Descent descent(schedule, tried_, chains_);
   std::vector<RematLevel> levels;
   const size_t first = begin(group), end = is_last ? limits_.size() : ends_[group] - 1;
   for (size_t i = first; i < end; ++i) {
-    const bool is_out_of_reach = (i == first && is_stuck) || !lower_peak(schedule, limits_[i], tried_, chains_);
+    const bool is_out_of_reach = (i == first && is_stuck) || !descent.lower_to(limits_[i]);
     if (is_out_of_reach) rescue(schedule, limits_[i], levels.empty() ? above : &levels.back());
     if (schedule.memory().peak() > limits_[i]) break;
     levels.push_back(level_at(schedule, limits_[i]));

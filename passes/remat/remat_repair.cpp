@@ -28,7 +28,7 @@ constexpr double none = std::numeric_limits<double>::infinity();
 class Repair {
  public:
   Repair(RematSchedule& schedule, int64_t limit, int64_t steps, double enough_us)
-      : s_(schedule), descent_(schedule, limit, Tried::Promising), limit_(limit), steps_(steps), enough_us_(enough_us) {
+      : s_(schedule), descent_(schedule, Tried::Promising), limit_(limit), steps_(steps), enough_us_(enough_us) {
     s_.forget_journal();
     best_ = s_.extras().vec();
     excess_ = s_.memory().excess(limit_);
@@ -74,7 +74,7 @@ class Repair {
 
   // Whether the schedule is within the limit again for at most so much, or while none is, has no more excess.
   bool lower(double most_us) {
-    if (descent_.run_at_random(random_, most_us)) drop_unneeded(s_, limit_);
+    if (descent_.lower_at_random(limit_, random_, most_us)) drop_unneeded(s_, limit_);
     const int64_t excess = s_.memory().excess(limit_);
     if (excess > excess_ || (excess == 0 && s_.added_us() > most_us)) return false;
     if (excess < excess_) idle_ = 0;
