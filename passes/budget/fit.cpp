@@ -4,6 +4,7 @@
 // rematerialise and which values wait on the host; those between take what the next one found.
 
 #include "ir/plan/summary.h"
+#include "ir/plan/timeline.h"
 #include "ir/support/units.h"
 #include "passes/budget/budget_report.h"
 #include "passes/budget/program_size.h"
@@ -174,6 +175,22 @@ bool BudgetFitter::is_out_of_question(size_t level, int64_t budget_bytes, double
 // them may be less, however, where more of these are on the host.
 bool BudgetFitter::later_levels_take_longer() const { return in_.draft.program.functions.size() == 1; }
 
+// On the device an update copies zeros into accumulated gradients; to those on the host its copy engine brings them
+// beside what computes, if the states that go there first leave it time.
+bool BudgetFitter::may_beat_plain() const {
+  if (later_levels_take_longer() || !searches() || options_.us_of_step) return false;
+  const auto gradient =
+      llvm::find_if(choices_, [](const HostChoice& choice) { return choice.role == StateRole::Gradient; });
+  if (gradient == choices_.end() || levels_.back().states <= static_cast<size_t>(gradient - choices_.begin()))
+    return false;
+  int64_t bytes_before = 0;
+  for (const HostChoice& choice : llvm::make_range(choices_.begin(), gradient)) bytes_before += choice.bytes;
+  const DeviceDescription& device = in_.draft.device;
+  const double gb_per_s = std::min(device.to_host_gb_per_s, device.from_host_gb_per_s);
+  return static_cast<double>(bytes_before) / (gb_per_s * 1e3) <
+         predict_timeline(plain_.functions.back(), plain_.device).total_us;
+}
+
 Result<std::optional<Plan>> BudgetFitter::within(int64_t budget_bytes, double enough_us) {
   Result<std::optional<Plan>> plan = fastest(budget_bytes, enough_us);
   if (!plan || *plan || enough_us < std::numeric_limits<double>::infinity()) return plan;
@@ -181,11 +198,16 @@ Result<std::optional<Plan>> BudgetFitter::within(int64_t budget_bytes, double en
 }
 
 Result<std::optional<Plan>> BudgetFitter::fastest(int64_t budget_bytes, double enough_us) {
-  if (plain_.promised_bytes() <= budget_bytes) return with_budget(plain_, budget_bytes);
   std::optional<Plan> best;
-  if (!searches()) return best;
-  size_t level_of_best = 0;
+  std::optional<size_t> level_of_best;  // none: it is the plain plan
   double best_us = std::numeric_limits<double>::infinity(), hidden_us = options_.hidden_us;
+  if (plain_.promised_bytes() <= budget_bytes) {
+    best = with_budget(plain_, budget_bytes);
+    if (!may_beat_plain()) return best;
+    best_us = best->predicted_step_us;
+    enough_us = std::min(enough_us, best_us);
+  }
+  if (!searches()) return best;
   for (size_t i = 0; i < levels_.size(); ++i) {
     if (options_.is_given_up && options_.is_given_up()) return std::nullopt;
     if (persistent_bytes(i) > budget_bytes) continue;
@@ -208,7 +230,7 @@ Result<std::optional<Plan>> BudgetFitter::fastest(int64_t budget_bytes, double e
     // One that was taken as hidden and is not may not be the fastest of its level.
     if (std::exchange(hidden_us, 0) >= faster_us) --i;
   }
-  if (best) best = explained(std::move(*best), level_of_best);
+  if (level_of_best) best = explained(std::move(*best), *level_of_best);
   return best;
 }
 

@@ -38,6 +38,8 @@ class BudgetFitter {
   void prepare_smallest(int64_t budget_bytes);
   // No plan needs fewer bytes of the device.
   int64_t min_bytes();
+  // Whether a plan with states on the host may take less than the plain one.
+  bool may_beat_plain() const;
   // About how long plans within the budget take at least, by bounds of the levels that are searched; those between them
   // take as long or a little less.
   double likely_us_within(int64_t budget_bytes);

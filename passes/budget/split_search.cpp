@@ -88,7 +88,12 @@ class SplitSearch {
     if (made_transposes_ == 0) {
       Result<const JobProgram*> fastest = forms_->fastest_of_all(budget_bytes);
       if (!fastest) return fastest.takeError();
-      if (*fastest) return plain_of(**fastest, budget_bytes);
+      if (*fastest) {
+        std::optional<Plan> plan = plain_of(**fastest, budget_bytes);
+        if (may_beat_plain(*whole_))
+          if (Status s = consider(*whole_, budget_bytes, plan)) return s;
+        return plan;
+      }
     }
     const bool is_plain = whole_->plain().promised_bytes() <= budget_bytes;
     if (made_transposes_ > 0 && is_plain) return whole_with_stored(budget_bytes);
@@ -269,10 +274,15 @@ class SplitSearch {
 
   bool wants_smallest() const { return request_.enough_us == std::numeric_limits<double>::infinity(); }
 
+  bool may_beat_plain(const JobProgram& candidate) const {
+    return request_.accumulate > 1 && candidate.plans().may_beat_plain();
+  }
+
   // Whether any plan of the program may be. None takes less time than without remats and copies, unless ranks wait for
-  // each other.
+  // each other or accumulated gradients are on the host.
   bool may_be_better(const JobProgram& candidate, const std::optional<Plan>& best) const {
-    return !best || request_.mesh.ranks() > 1 || candidate.plain().predicted_step_us < best->predicted_step_us;
+    return !best || request_.mesh.ranks() > 1 || candidate.plain().predicted_step_us < best->predicted_step_us ||
+           may_beat_plain(candidate);
   }
 
   // Whether a program that is too long for states on the host may be within the bytes. Short searches do without.
