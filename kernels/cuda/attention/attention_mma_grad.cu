@@ -11,6 +11,11 @@
 namespace plimsoll::cuda {
 namespace {
 
+// Code for Hopper alone has no kernels of tiles whose heads warpgroups take there: they are never launched, and the
+// assembler would take longest for them.
+template <typename Tile>
+inline constexpr bool is_launched = !has_warpgroups || Tile::depth < min_warpgroup_depth;
+
 // Both kernels walk over tiles in two stages: one is computed with, the other is on its way.
 template <typename Tile, typename T>
 struct Stages {
@@ -38,6 +43,10 @@ struct Stages {
 template <typename Tile, bool drops, typename T>
 __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     dq_mma_kernel(AttentionShape n, bool aligned, AttentionGradCall grads, int row_tiles) {
+  if constexpr (!is_launched<Tile>) {
+    __trap();
+    return;
+  }
   extern __shared__ uint4 shared[];
   const Stages<Tile, T> tiles(shared);
   const int64_t number = blockIdx.x / row_tiles;
@@ -113,6 +122,10 @@ enum class Writes { Both, Dk, Dv };  // heads so long that the sums of both do n
 template <typename Tile, Writes writes, bool drops, typename T>
 __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     dk_dv_mma_kernel(AttentionShape n, bool aligned, AttentionGradCall grads, int column_tiles) {
+  if constexpr (!is_launched<Tile>) {
+    __trap();
+    return;
+  }
   constexpr bool writes_dk = writes != Writes::Dv, writes_dv = writes != Writes::Dk;
   using Bits = TileBits<Tile, Owner::Columns>;
   extern __shared__ uint4 shared[];

@@ -203,8 +203,9 @@ __device__ inline unsigned char* tile_memory() {
   return memory_of_tiles;
 }
 
-// Kernels for warpgroups run on Hopper alone; they take heads of up to 256 elements, and pay from 33 on.
-[[nodiscard]] inline bool takes_warpgroups(int64_t depth) { return depth > 32 && is_hopper(); }
+// Kernels for warpgroups run on Hopper alone; they take heads of up to 256 elements, and pay from so many on.
+inline constexpr int min_warpgroup_depth = 33;
+[[nodiscard]] inline bool takes_warpgroups(int64_t depth) { return depth >= min_warpgroup_depth && is_hopper(); }
 
 // Of aligned tensors.
 [[nodiscard]] cudaError_t attention_warpgroup(const AttentionShape& shape, const AttentionCall& call,
