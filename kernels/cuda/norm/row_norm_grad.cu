@@ -46,8 +46,8 @@ struct RowShares {
 constexpr int max_threads = 512;
 // Threads of a team that takes two rows at once: what a team of few threads waits for is its own sums.
 constexpr int widest_pair = 128;
-// Shared memory of a block of such teams. With a third stage of rows 768 columns take 32.2 us on an H100, with
-// two 31.4.
+// Shared memory of a block of such teams: with a third stage of rows 768 columns take 25.3 us on an H200, with
+// two 24.2.
 constexpr int most_shared_bytes = 200 << 10;
 
 // Sums over a team of whole warps. Buffers alternate from call to call, so that one barrier is enough.
