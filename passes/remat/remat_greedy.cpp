@@ -149,7 +149,6 @@ void Descent::apply(RematSchedule& schedule, const Candidate& candidate, llvm::f
 bool Descent::lower_to(int64_t limit) {
   limit_ = limit;
   is_deep_ = false;
-  last_shares_.clear();
   schedule_.forget_journal();
   while (schedule_.memory().peak() > limit_) {
     const Candidate best = next_change();
