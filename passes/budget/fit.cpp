@@ -260,6 +260,14 @@ void BudgetFitter::prepare_smallest(int64_t budget_bytes) {
   if (searches()) search_of(take_least(searched)).prepare_smallest(budget_bytes);
 }
 
+std::optional<int64_t> BudgetFitter::lowest_live_bytes() const {
+  std::optional<int64_t> lowest;
+  for (const std::unique_ptr<OffloadLevelSearch>& search : searches_)
+    if (const std::optional<int64_t> bytes = search ? search->lowest_live_bytes() : std::nullopt)
+      lowest = std::min(lowest.value_or(*bytes), *bytes);
+  return lowest;
+}
+
 // Of the levels that are searched. Bounds show which is likely to need least, and which cannot. With fewer states on
 // the host a step does not need less: what stays on the device takes its bytes at every peak.
 Result<std::optional<Plan>> BudgetFitter::smallest(int64_t budget_bytes, int64_t enough_bytes) {

@@ -34,6 +34,8 @@ class BudgetFitter {
   Result<std::optional<Plan>> fastest(int64_t budget_bytes, double enough_us);
   Result<std::optional<Plan>> smallest(int64_t budget_bytes,
                                        int64_t enough_bytes = std::numeric_limits<int64_t>::max());
+  // Live bytes of the lowest plan that `smallest` looked at; none where it looked at none.
+  std::optional<int64_t> lowest_live_bytes() const;
   // Searches what `smallest` starts from, whatever is enough.
   void prepare_smallest(int64_t budget_bytes);
   // No plan needs fewer bytes of the device.

@@ -195,6 +195,11 @@ void OffloadLevelSearch::prepare_smallest(int64_t budget_bytes) {
   }
 }
 
+std::optional<int64_t> OffloadLevelSearch::lowest_live_bytes() const {
+  if (!lowest_transient_bytes_) return std::nullopt;
+  return in_.draft.device.reserve_bytes() + persistent_bytes_ + *lowest_transient_bytes_;
+}
+
 Result<std::optional<Plan>> OffloadLevelSearch::smallest(int64_t budget_bytes, int64_t enough_bytes) {
   allowance_ = allowance(budget_bytes);
   hidden_us_ = 0;

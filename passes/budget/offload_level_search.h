@@ -58,6 +58,8 @@ class OffloadLevelSearch {
   Result<std::optional<Plan>> fastest(int64_t budget_bytes, double enough_us, double hidden_us = 0);
   // Where there is no such plan, the one that needs least; none where every plan found needs `enough_bytes` or more.
   Result<std::optional<Plan>> smallest(int64_t budget_bytes, int64_t enough_bytes);
+  // Bytes of the device that are alive in the lowest plan that `smallest` looked at; none where it has not yet.
+  std::optional<int64_t> lowest_live_bytes() const;
   // Searches what `smallest` starts from, whatever is enough.
   void prepare_smallest(int64_t budget_bytes);
   // The plan that was found last, with what was decided for it.
@@ -146,7 +148,7 @@ class OffloadLevelSearch {
   bool is_above_host(const TrialLayout& layout) const;
   bool fits(const Trial& trial) const;
   bool is_only_too_high(const Trial& trial) const;
-  std::optional<Trial> least_of(FunctionSearch& function, int64_t enough_bytes) const;
+  std::optional<Trial> least_of(FunctionSearch& function, int64_t enough_bytes);
 
   void explain_copies(Plan& plan, size_t function) const;
 
@@ -161,6 +163,7 @@ class OffloadLevelSearch {
   UpdateCut cut_;                          // without whole bytes all updates come whole
   std::optional<PlanDraft> draft_;         // of the plan laid out last
   int64_t persistent_bytes_ = 0, host_bytes_ = 0, min_bytes_ = 0;
+  std::optional<int64_t> lowest_transient_bytes_;  // that `smallest` looked at, of the function with most
   double min_us_ = 0;
   // Of the budget that is being tried: transient bytes a function may have, and up to which time plans are tried before
   // groups of levels are searched that may have faster ones.
