@@ -10,6 +10,7 @@
 #include <cassert>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 // Ejection search: what finds no hole takes the place of what is cheapest to move, and that looks for a hole in turn.
@@ -113,12 +114,39 @@ void FlexiblePlacer::lay_at_bottom() {
     states_[i].is_at_bottom = true;
     for (int32_t s = first; s < end; ++s) live[s] += states_[i].bytes;
   }
+  for (std::vector<std::vector<Key>>* lists : {&placed_in_, &begun_in_})
+    for (std::vector<Key>& keys : *lists) keys.clear();
+  raise_bottom(order);
+}
+
+// Of what lies at the bottom, that is let go which leaves too little above it for the cores of all others.
+void FlexiblePlacer::raise_bottom(llvm::ArrayRef<size_t> order) {
+  std::vector<int64_t> others(placed_in_.size() * stretch_steps + 1, 0);  // live bytes by step
+  for (size_t i = 0; i < intervals_.size(); ++i) {
+    if (states_[i].is_at_bottom) continue;
+    others[intervals_[i].core.first] += intervals_[i].bytes;
+    others[intervals_[i].core.last + 1] -= intervals_[i].bytes;
+  }
+  std::partial_sum(others.begin(), others.end(), others.begin());
+  const auto leaves_room = [&](size_t i) {
+    const auto first = others.begin() + states_[i].life.first / stretch_steps * stretch_steps,
+               end = others.begin() + (states_[i].life.last / stretch_steps + 1) * stretch_steps;
+    return top(i) + *std::max_element(first, end) <= capacity_;
+  };
+  bool let_go = true;
+  while (std::exchange(let_go, false))
+    for (size_t i : order) {
+      State& state = states_[i];
+      if (!state.is_at_bottom || leaves_room(i)) continue;
+      state.is_at_bottom = false;
+      state.offset = -1;
+      for (int32_t step = state.life.first; step <= state.life.last; ++step) others[step] += state.bytes;
+      let_go = true;
+    }
   for (size_t i : order)
     if (states_[i].is_at_bottom)
       for (int32_t s = states_[i].life.first / stretch_steps; s <= states_[i].life.last / stretch_steps; ++s)
         bottom_[s] = std::max(bottom_[s], top(i));
-  for (std::vector<std::vector<Key>>* lists : {&placed_in_, &begun_in_})
-    for (std::vector<Key>& keys : *lists) keys.clear();
 }
 
 // The top of what lies at the bottom during a life.

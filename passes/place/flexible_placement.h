@@ -99,6 +99,7 @@ class FlexiblePlacer {
   int64_t offset_of(Key key) const { return static_cast<int64_t>(key >> number_bits_); }
   size_t number_of(Key key) const { return key & ((Key{1} << number_bits_) - 1); }
   void lay_at_bottom();
+  void raise_bottom(llvm::ArrayRef<size_t> order);
   int64_t bottom(const Life& life) const;
   std::optional<double> shared_time(size_t a, size_t b) const;
   Removal removal(size_t placed, size_t interval) const;

@@ -136,6 +136,15 @@ TEST_SUITE("unit") {
     check_placement(intervals, 4000, placer.placement());
   }
 
+  // Both small ones would lie at the bottom, the second at 2. The large one has 4,000 bytes with it at step 150, but
+  // 2 of them would be below the second, where the first has ended.
+  TEST_CASE("flexible placement: nothing stays at the bottom that leaves too little above it") {
+    const std::vector<FlexibleInterval> intervals = {fixed(2, {0, 100}), fixed(2, {50, 200}), fixed(3998, {140, 160})};
+    FlexiblePlacer placer(intervals, {}, 4000);
+    REQUIRE(placer.place(steps));
+    check_placement(intervals, 4000, placer.placement());
+  }
+
   // The third would lie on the first two, 4 bytes high, and leave them free below it once they have ended. There are no
   // more than 3 beside the last.
   TEST_CASE("flexible placement: what would leave much free below it does not stay at the bottom") {
