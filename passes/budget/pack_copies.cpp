@@ -26,7 +26,8 @@ constexpr int max_rounds = 6;
 // From so much work for each way on, a tight layout is looked for at the lowest price of lives alone. The plan of Qwen2
 // 72B, of 10,000 instructions, asks 9 times, and none was found at higher prices, which took two thirds of the work.
 constexpr int64_t steps_of_long_search = 600'000'000;
-constexpr int max_layouts_anew = 3;  // where pressing one lower fails or costs time
+constexpr int max_attempts_lower = 5;  // capacities for a layout that wastes much
+constexpr int max_layouts_anew = 3;    // where pressing one lower fails or costs time
 // Shares of the live peak that a layout may take above it: a tight one, one where that is not found, and the first of
 // those that go down step by step. Each step is a quarter of what is left, and no less than `least_step`.
 constexpr double tight_share = 0.005, next_share = 0.025, loose_share = 0.16, step_share = 0.25, least_step = 0.0025;
@@ -44,33 +45,33 @@ class CopyPacking {
                       least_rounds * placer.steps_to_place_each());
   }
 
-  std::optional<PackedCopies> tight() {
+  std::optional<PackedCopies> tight() const {
     const int64_t peak = lives_.peak_of(lives_.lives_of(wanted_));
     const Prices prices = steps_ >= steps_of_long_search ? Prices::Lowest : Prices::All;
     std::optional<Found> best = from_scratch(tight_bytes(peak), prices);
     if (!best) best = from_scratch(bytes_above(peak, next_share), prices);
     if (!best) return std::nullopt;
-    const double enough_us = best->total_us() * max_slowdown;
-    PackedCopies copies = packed(*best);
-    while (is_wasteful(copies)) {
-      std::optional<Found> next = pressed_together(*best, enough_us);
-      if (!next || next->total_us() > enough_us) break;
-      best.emplace(std::move(*next));
-      copies = packed(*best);
-    }
-    return copies;
+    int64_t left = steps_;
+    const std::optional<Found> lower = lowered(*best, 0, left);
+    return packed(lower ? *lower : *best);
   }
 
   // Where the tight layout takes hardly longer than any can, it stands for all.
-  std::vector<PackedCopies> down_to(const PackedCopies& tight) {
+  std::vector<PackedCopies> down_to(const PackedCopies& tight) const {
     if (tight.overlap.total_us <= max_slowdown * wide_.total_us) return {tight};
     const std::vector<Life> wanted = lives_.lives_of(wanted_);
     const int64_t peak = lives_.peak_of(wanted);
     std::vector<PackedCopies> layouts;
+    int64_t steps_to_lower = steps_;
+    const auto add = [&](const Found& found) {
+      layouts.push_back(packed(found));
+      const std::optional<Found> low = lowered(found, tight.height_bytes, steps_to_lower);
+      if (low && low->height_bytes >= tight.height_bytes) layouts.push_back(packed(*low));
+    };
     int layouts_anew = max_layouts_anew;
     for (std::optional<Found> high = from_scratch(bytes_above(peak, loose_share), Prices::All);
          high && high->height_bytes > tight.height_bytes;) {
-      layouts.push_back(packed(*high));
+      add(*high);
       const double share = static_cast<double>(high->height_bytes) / static_cast<double>(peak) - 1;
       const int64_t lower_bytes = bytes_above(peak, share - std::max(step_share * share, least_step));
       std::optional<Found> lower = pressed(*high, lower_bytes, wanted);
@@ -80,6 +81,10 @@ class CopyPacking {
           lower.emplace(std::move(*other));
       high = std::move(lower);
     }
+    // The way down may end above it, or come to it late, and the tight one alone may take much longer.
+    if (const std::optional<Found> next = from_scratch(bytes_above(peak, next_share), Prices::All);
+        next && next->height_bytes > tight.height_bytes)
+      add(*next);
     layouts.push_back(tight);
     return worth_trying(std::move(layouts));
   }
@@ -116,7 +121,8 @@ class CopyPacking {
       const auto aside = falls ? static_cast<int64_t>(share_aside * static_cast<double>(left)) : 0;
       const bool is_left_out = falls && prices == Prices::Lowest;
       if (!is_left_out)
-        if (std::optional<Found> next = found(std::move(placer), left - aside, aside, wide_.total_us)) return next;
+        if (std::optional<Found> next = found(std::move(placer), left - aside, aside, wide_.total_us, wanted_))
+          return next;
       left = aside;
     }
     return std::nullopt;
@@ -125,19 +131,19 @@ class CopyPacking {
   // The same while lives are not given up easily. What is in the way of a lower layout is where large buffers are.
   std::optional<Found> anew(int64_t capacity_bytes) const {
     const auto some = static_cast<int64_t>((1 - share_aside) * static_cast<double>(steps_));
-    return found(FlexiblePlacer(lives_.buffers(), lives_.clock_us(), capacity_bytes), some, 0, wide_.total_us);
+    return found(FlexiblePlacer(lives_.buffers(), lives_.clock_us(), capacity_bytes), some, 0, wide_.total_us, wanted_);
   }
 
   // The fastest of some layouts. After each, copies that an engine waits for insist on their whole intervals.
-  std::optional<Found> found(FlexiblePlacer placer, int64_t steps, int64_t steps_of_more_rounds,
-                             double enough_us) const {
+  std::optional<Found> found(FlexiblePlacer placer, int64_t steps, int64_t steps_of_more_rounds, double enough_us,
+                             llvm::ArrayRef<CopyInterval> wanted) const {
     std::optional<Found> best;
     for (int round = 0; round < max_rounds && placer.place(steps); ++round) {
       steps = placer.steps_left() + std::exchange(steps_of_more_rounds, 0);
       FlexiblePlacement layout = placer.placement(tree_);
-      CopyIntervals within = lives_.intervals_within(layout, wanted_), widened = within;
+      CopyIntervals within = lives_.intervals_within(layout, wanted), widened = within;
       widened.widen(std::numeric_limits<int64_t>::max(), FirstServed::Done, enough_us);
-      const std::vector<size_t> late = widened.late_copies(wanted_);
+      const std::vector<size_t> late = widened.late_copies(wanted);
       if (widened.total_us() >= wide_.total_us) within = std::move(widened);
       const double us = within.total_us();
       const bool is_better = us >= wide_.total_us && (!best || us < best->total_us());
@@ -148,23 +154,53 @@ class CopyPacking {
       }
       if (is_last) break;
       for (size_t w : late)
-        if (const int32_t i = lives_.moved_by(wanted_[w]); i >= 0) placer.insist_on(static_cast<size_t>(i));
+        if (const int32_t i = lives_.moved_by(wanted[w]); i >= 0) placer.insist_on(static_cast<size_t>(i));
     }
     if (best) best->steps_left = steps;
     return best;
   }
 
-  // The layout pressed together to what is alive with its own intervals, which are shorter than they were wanted.
-  std::optional<Found> pressed_together(const Found& high, double enough_us) {
-    wanted_ = high.intervals.intervals().vec();
-    const std::vector<Life> lives = lives_.lives_of(wanted_);
-    FlexiblePlacer placer = high.placer;
-    placer.press(tight_bytes(lives_.peak_of(lives)), lives);
-    placer.forget_failures();
-    const int64_t some = std::min(high.steps_left, most_steps_down());
-    std::optional<Found> next = found(std::move(placer), some, 0, enough_us);
-    if (next) next->steps_left += high.steps_left - some;
-    return next;
+  // A layout that wastes much, brought down to what is alive with its own intervals, which are shorter than they were
+  // wanted; where that is not found, by halves of the way there. None where it wastes little, or where no lower one is
+  // found that takes hardly longer and at least `least_bytes`. `left` is the work for all that are brought down.
+  std::optional<Found> lowered(const Found& high, int64_t least_bytes, int64_t& left) const {
+    const double enough_us = max_slowdown * high.total_us();
+    std::optional<Found> lowest;
+    int64_t missed = 0;
+    for (int attempt = 0; attempt < max_attempts_lower && left > 0; ++attempt) {
+      const Found& from = lowest ? *lowest : high;
+      if (!is_wasteful(packed(from))) break;
+      const int64_t live = lives_.peak_of(lives_.lives_of(from.intervals.intervals()));
+      const int64_t half = missed + (from.height_bytes - missed) / 2 / options_.alignment * options_.alignment;
+      const int64_t capacity = std::max({tight_bytes(live), least_bytes, half});
+      if (capacity >= from.height_bytes) break;
+      if (std::optional<Found> next = pressed_together(from, capacity, enough_us, left))
+        lowest.emplace(std::move(*next));
+      else
+        missed = capacity;
+    }
+    return lowest;
+  }
+
+  // The layout with its own intervals below a lower capacity, or one from scratch there.
+  std::optional<Found> pressed_together(const Found& high, int64_t capacity_bytes, double enough_us,
+                                        int64_t& left) const {
+    const llvm::ArrayRef<CopyInterval> wanted = high.intervals.intervals();
+    const std::vector<Life> lives = lives_.lives_of(wanted);
+    for (const bool is_anew : {false, true}) {
+      FlexiblePlacer placer =
+          is_anew ? FlexiblePlacer(lives_.buffers(), lives_.clock_us(), capacity_bytes) : high.placer;
+      placer.press(capacity_bytes, lives);
+      placer.forget_failures();
+      const int64_t some = std::min(left, most_steps_down());
+      left -= some;
+      std::optional<Found> next = found(std::move(placer), some, 0, enough_us, wanted);
+      if (!next || next->total_us() > enough_us) continue;
+      left += next->steps_left;
+      next->steps_left = high.steps_left;
+      return next;
+    }
+    return std::nullopt;
   }
 
   // The layout pressed below a lower capacity. What was hard to place before is so again, so that it takes less work.
@@ -177,7 +213,7 @@ class CopyPacking {
       lower.press(capacity_bytes, wanted);
       const int64_t some = std::min(left, most_steps_down());
       left -= some;
-      if (std::optional<Found> next = found(std::move(lower), some, 0, wide_.total_us)) {
+      if (std::optional<Found> next = found(std::move(lower), some, 0, wide_.total_us, wanted_)) {
         next->steps_left += left;
         return next;
       }
@@ -207,7 +243,7 @@ class CopyPacking {
   const CopyLives lives_;
   const Overlap& wide_;
   const PlacementOptions& options_;
-  std::vector<CopyInterval> wanted_;
+  const std::vector<CopyInterval> wanted_;
   int64_t steps_ = 0;  // of work for each way to a low layout
   mutable placement::HoleTree tree_{0};
 };

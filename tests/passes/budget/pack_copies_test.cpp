@@ -103,7 +103,7 @@ std::vector<int64_t> heights_worth_trying(std::vector<PackedCopies> layouts) {
 TEST_SUITE("unit") {
   TEST_CASE("pack copies: layouts within what is alive, whose copies do not collide and take the time they say") {
     std::mt19937 random(7);
-    int found = 0, shorter = 0, stepped = 0;
+    int found = 0, shorter = 0, stepped = 0, wasteful = 0;
     for (int round = 0; round < 8; ++round) {
       const Streamed streamed(updates_of(random, 20 + 5 * round));
       for (const Overlap& wide : overlap_levels(streamed.problem, std::numeric_limits<int64_t>::max())) {
@@ -114,6 +114,7 @@ TEST_SUITE("unit") {
         CHECK(tight->height_bytes <= static_cast<int64_t>(1.025 * static_cast<double>(wide.peak_bytes)) + alignment);
         CHECK(tight->overlap.total_us >= wide.total_us);
         shorter += tight->overlap.intervals != wide.intervals;
+        wasteful += static_cast<double>(tight->height_bytes) > max_waste * static_cast<double>(tight->live_bytes);
 
         const std::vector<PackedCopies> layouts =
             pack_step_by_step(streamed.function(), wide, *tight, placement_options());
@@ -132,6 +133,7 @@ TEST_SUITE("unit") {
     }
     CHECK(found > 10);
     CHECK(shorter > 5);
+    CHECK(wasteful < 3);
     CHECK(stepped > 0);
   }
 
