@@ -13,6 +13,7 @@ namespace plimsoll {
 namespace {
 
 constexpr double split_effort = 0.1;  // search work of a program in chunks, as a share of the whole batch's
+constexpr llvm::StringLiteral joined_ops[] = {"linear_gelu", "layer_norm_grad_dropout", "rms_norm_grad_dropout"};
 
 }  // namespace
 
@@ -66,6 +67,8 @@ Result<std::unique_ptr<JobProgram>> JobPrograms::make(const SplitChoice& choice,
                                 ? Result<Derived>(request_.prepared->whole)
                                 : derive_program(forward_, choice, request, device_, catalog, std::move(passes), form);
   if (!derived) return derived.takeError();
+  const auto is_computed = [&](llvm::StringRef op) { return computes(derived->draft.program, op); };
+  if (form.joins_launches && llvm::none_of(joined_ops, is_computed)) return nullptr;
   derived->draft.catalog = &catalog;  // that of what is known may be gone
   if (choice.chunks > 1) made->from = forward_.graph.value(choice.from).name;
   made->chunks = choice.chunks;

@@ -57,7 +57,7 @@ class JobPrograms {
   // transposes of codes are states, where that is not 0. The whole batch as it is has quick layouts first.
   Result<std::unique_ptr<JobProgram>> program(const SplitChoice& choice, PassManager passes, double effort,
                                               CallKeys lean, int64_t stored_bytes = 0) const;
-  // The whole batch in another form.
+  // The whole batch in another form. Null where launches are to be joined and none is.
   Result<std::unique_ptr<JobProgram>> program_in(PlainForm form) const;
   Result<std::unique_ptr<JobProgram>> split_program(const SplitChoice& choice) const;
   // The same program with the work of a short search, of remats alone or with what may be on the host.

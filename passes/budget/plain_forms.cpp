@@ -10,7 +10,6 @@ namespace {
 // Minimum budgets for other forms of the whole batch, as shares of what the usual form needs: with launches that do
 // two ops, which may have remats; and with copies alone, whose plans need as much.
 constexpr double min_share_of_joined = 0.25, min_share_of_copies = 0.97;
-constexpr llvm::StringLiteral joined_ops[] = {"linear_gelu", "layer_norm_grad_dropout", "rms_norm_grad_dropout"};
 
 int64_t share_of(const Plan& plan, double share) {
   return static_cast<int64_t>(share * static_cast<double>(plan.promised_bytes()));
@@ -75,9 +74,7 @@ Status PlainForms::make_joined() {
     Result<std::unique_ptr<JobProgram>> made =
         programs_.program_in({.keeps_copies = keeps_copies, .joins_launches = true});
     if (!made) return made.takeError();
-    const Program& program = (*made)->derived->draft.program;
-    if (llvm::any_of(joined_ops, [&](llvm::StringRef op) { return computes(program, op); }))
-      joined_->push_back(std::move(*made));
+    if (*made) joined_->push_back(std::move(*made));
   }
   return Status::success();
 }
