@@ -30,5 +30,5 @@ cmake --build --preset "$preset"
 
 results=build/$preset/tests.xml
 rm -f "$results"
-ctest --preset "$preset" "${selection[@]}" --test-output-size-passed 10000000 --output-junit "$PWD/$results" || true
+ctest --preset "$preset" --parallel "$(nproc)" "${selection[@]}" --test-output-size-passed 10000000 --output-junit "$PWD/$results" || true
 python3 -B tests/total.py "$results"
