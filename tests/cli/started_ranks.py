@@ -11,8 +11,10 @@ import struct
 import subprocess
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "golden"))
+TESTS = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(TESTS / "golden"), str(TESTS / "support")]
 from check_golden import unpack  # noqa: E402,F401
+from start_ranks import free_port  # noqa: E402,F401
 
 parser = argparse.ArgumentParser()
 parser.add_argument("program")
@@ -31,18 +33,6 @@ def check(condition, what):
     checks += 1
     if not condition:
         sys.exit(f"ranks_test: {what}")
-
-
-def free_port():
-    """Below the ports that a system gives to connections, one of which might start before rank 0 listens."""
-    while True:
-        port = random.SystemRandom().randrange(15000, 32000)
-        with socket.socket() as found:
-            try:
-                found.bind(("", port))
-            except OSError:
-                continue
-        return str(port)
 
 
 def compile_plan(case, mesh, *options):
