@@ -1,9 +1,12 @@
 #include "passes/remat/remat_search.h"
 
 #include "passes/remat/remat.h"
+#include "passes/remat/remat_descent.h"
 #include "tests/support/fit_problems.h"
 
 #include "doctest/doctest.h"
+
+#include <optional>
 
 // One way down to a limit and its repair: how far each gets, for how much work and how much added time.
 
@@ -67,6 +70,25 @@ TEST_CASE("remat: a descent that tries the most promising changes takes less wor
   auto [few_steps, few_us] = descend(remat::Tried::Promising);
   CHECK(few_steps < 0.85 * static_cast<double>(all_steps));
   CHECK(few_us < 1.05 * all_us);
+}
+
+TEST_CASE("remat: what a descent has tried saves work under the next limits, for little more time") {
+  std::mt19937 random(9);
+  RematProblem problem = random_problem(random, 1200);
+  add_offloads(random, problem);
+  auto descend = [&](bool is_one) {
+    remat::RematSchedule schedule(problem);
+    std::optional<remat::Descent> descent;
+    for (int64_t percent : {90, 88, 86, 84, 82, 80}) {
+      if (!is_one || !descent) descent.emplace(schedule, remat::Tried::Promising);
+      CHECK(descent->lower_to(plain_peak(problem) * percent / 100));
+    }
+    return std::pair(schedule.memory().steps(), schedule.added_us());
+  };
+  auto [several_steps, several_us] = descend(false);
+  auto [one_steps, one_us] = descend(true);
+  CHECK(one_steps < several_steps);
+  CHECK(one_us < 1.05 * several_us);
 }
 
 TEST_CASE("remat: a descent that tries few candidates that are alike takes much less work where layers are equal") {
