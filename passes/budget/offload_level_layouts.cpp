@@ -203,7 +203,8 @@ std::optional<Trial> OffloadLevelSearch::least_of(FunctionSearch& function, int6
   std::vector<int64_t> reckoned_bytes;
   for (const Trial& trial : trials)
     reckoned_bytes.push_back(trial.overlap ? trial.overlap->peak_bytes : trial.candidate->plan.peak_bytes);
-  if (const auto lowest = std::min_element(reckoned_bytes.begin(), reckoned_bytes.end()); lowest != reckoned_bytes.end())
+  if (const auto lowest = std::min_element(reckoned_bytes.begin(), reckoned_bytes.end());
+      lowest != reckoned_bytes.end())
     lowest_transient_bytes_ = std::max(lowest_transient_bytes_.value_or(0), *lowest);
   const auto need = [&](const Trial& trial) {
     return LayoutNeed{is_above_host(trial.layout()), trial.layout().compared_bytes()};

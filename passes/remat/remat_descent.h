@@ -27,7 +27,7 @@ class Descent {
   struct Candidate {
     ProgramPoint at;
     double max_gain = 0, bound = 0, max_score = 0;  // by bounds alone, and by earlier tries too
-    double factor = 1;  // of its scores
+    double factor = 1;                              // of its scores
     int32_t index = -1;
     int32_t max_ops = 0;
     double score = 0;
