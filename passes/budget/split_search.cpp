@@ -25,7 +25,7 @@ constexpr int turned_tries = 4;  // to find how many transposes there is room fo
 constexpr double max_slowdown_of_usual = 1.5;  // of a plan that fits; above it a short search runs beside the usual one
 constexpr size_t at_once = 2;                  // candidates that are searched beside each other
 // Of what is alive in the lowest plan of a short search, what the usual search of the same program may come down to. Of
-// 11 programs in refusals of BERT, ViT-L and ResNet-50 one came down to 0.911 of it and the others to 0.98 or more.
+// 10 programs in refusals of BERT, ViT-L and ResNet-50 one came down to 0.911 of it and the others to 0.98 or more.
 constexpr double min_share_of_short = 0.9;
 constexpr double max_slowdown_of_lean = 1.001;  // of a form with less workspace for more calls, to stand for another
 // From so many nodes on, layouts take a short search about as long as a whole one, see pack_copies.cpp. With the whole
