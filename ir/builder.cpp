@@ -1,5 +1,7 @@
 #include "ir/builder.h"
 
+#include "ir/depends_on_parameter.h"
+
 #include <cassert>
 
 namespace plimsoll {
@@ -80,6 +82,17 @@ void GradContext::add(PortKey operand, ValueId grad) {
   assert(grads_[i] == ValueId::None && "one gradient per operand");
   assert(b.type(grad) == b.type((*this)[i]) && "a gradient has its operand's type");
   grads_[i] = grad;
+}
+
+Status GradContext::cannot_train(PortKey operand, const llvm::Twine& what) const {
+  constexpr size_t most_named = 3;
+  const std::vector<ValueId> behind = trained_parameters_behind(b.graph(), (*this)[operand]);
+  std::string names;
+  for (ValueId parameter : llvm::ArrayRef(behind).take_front(most_named))
+    names += (names.empty() ? "" : ", ") + b.graph().value(parameter).name;
+  if (behind.size() > most_named) names += " and " + std::to_string(behind.size() - most_named) + " more";
+  return model_error(what + " cannot be trained" +
+                     (names.empty() ? "" : "; parameters that reach them and may be frozen: " + names));
 }
 
 }  // namespace plimsoll

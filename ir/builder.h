@@ -69,6 +69,10 @@ class GradContext {
   // The gradient for an operand, of the operand's type; call at most once each.
   void add(PortKey operand, ValueId grad);
 
+  // The error of a rule that has no gradient for an operand that is wanted: `what` cannot be trained. It names the
+  // trained parameters behind the operand.
+  Status cannot_train(PortKey operand, const llvm::Twine& what) const;
+
   llvm::ArrayRef<ValueId> gradients() const { return grads_; }
 
  private:

@@ -35,7 +35,8 @@ Result<Types> infer_rotary(const OpCall& call) {
 }
 
 Status rotary_gradient(GradContext& g) {
-  if (g.wants("cos") || g.wants("sin")) return model_error("the tables of rotary cannot be trained");
+  for (const PortKey table : {PortKey("cos"), PortKey("sin")})
+    if (g.wants(table)) return g.cannot_train(table, "the tables of rotary");
   Attrs attrs = g.attrs();
   if (attrs.get_int("inverse"))
     attrs.erase("inverse");

@@ -37,7 +37,7 @@ Result<Types> infer_cross_entropy(const OpCall& call) {
 Status cross_entropy_gradient(GradContext& g) {
   if (g.out_grad("weight") != ValueId::None)
     return model_error("a gradient flows into the weight of cross_entropy, which depends on labels alone");
-  if (g.wants("class_weights")) return model_error("class weights of cross_entropy cannot be trained");
+  if (g.wants("class_weights")) return g.cannot_train("class_weights", "class weights of cross_entropy");
   llvm::SmallVector<ValueId, 7> operands{g["logits"],
                                          g["labels"],
                                          g.result("lse"),

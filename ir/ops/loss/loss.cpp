@@ -102,7 +102,7 @@ Result<Types> infer_nll_loss(const OpCall& call) {
 
 Status nll_loss_gradient(GradContext& g) {
   if (Status s = need_only_first_gradient(g, "the weight")) return s;
-  if (g.wants("class_weights")) return model_error("class weights of nll_loss cannot be trained");
+  if (g.wants("class_weights")) return g.cannot_train("class_weights", "class weights of nll_loss");
   const Type scores = g.type(g["log_probs"]);
   Attrs attrs = g.attrs();
   attrs.set("shape", Ints(scores.shape.begin(), scores.shape.end()));

@@ -204,7 +204,8 @@ Result<Types> infer_batch_norm_inference(const OpCall& call) {
 
 // The statistics are constants here, so y is an affine function of x and dx needs no x.
 Status batch_norm_inference_gradient(GradContext& g) {
-  if (g.wants("mean") || g.wants("var")) return model_error("the statistics of batch_norm_inference cannot be trained");
+  for (const PortKey statistic : {PortKey("mean"), PortKey("var")})
+    if (g.wants(statistic)) return g.cannot_train(statistic, "the statistics of batch_norm_inference");
   const Type x_type = g.type(g["x"]), parameter = g.type(g["scale"]);
   DType wide = stat_dtype(x_type.dtype);
   Shape along_channels(x_type.shape.size(), 1);

@@ -1,4 +1,5 @@
 #include "ir/evaluate.h"
+#include "ir/support/strings.h"
 #include "ir/text.h"
 #include "passes/train/differentiate.h"
 #include "passes/train/training_step.h"
@@ -86,6 +87,25 @@ void add_start_values(const Graph& graph, std::map<std::string, Tensor>& values)
 }
 
 TEST_SUITE("unit") {
+  TEST_CASE("training names the parameters behind what has no gradient") {
+    const Graph graph = parsed(R"(
+graph @weighted(%x: f32[4,3], %labels: i64[4]) state(%w: f32[5,3] parameter trained, %a: f32[5] parameter trained,
+                                                     %b: f32[5] parameter) {
+  %y = linear(%x, %w) {transpose_w=1} : f32[4,5]
+  %c = tanh(%a) : f32[5]
+  %d = add(%c, %b) : f32[5]
+  %loss, %lse, %weight = cross_entropy(%y, %labels, %d) {reduction="mean"} : f32[], f32[4], f32[]
+  return loss=%loss
+}
+)");
+    Result<Program> program = make_training_program(graph, {});
+    REQUIRE(!program);
+    const std::string why = llvm::toString(program.takeError());
+    CAPTURE(why);
+    CHECK(ends_with(
+        why, "class weights of cross_entropy cannot be trained; parameters that reach them and may be frozen: a"));
+  }
+
   TEST_CASE("gradients of tied weights equal finite differences") {
     Graph forward = parsed(tied_model);
     std::map<std::string, Tensor> values = tied_values();
