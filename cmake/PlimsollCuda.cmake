@@ -72,7 +72,8 @@ function(plimsoll_cuda_backend)
   cmake_parse_arguments(ARG "" "" "GLOBS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} ${ARG_GLOBS})
   add_library(plimsoll_cuda SHARED ${sources})
-  target_link_libraries(plimsoll_cuda PRIVATE plimsoll_plan plimsoll_ir CUDA::cudart_static CUDA::cublasLt ${PLIMSOLL_CUDNN} CUDA::nvrtc
+  # Of the program's libraries the link alone: what these are compiled with is not for kernels.
+  target_link_libraries(plimsoll_cuda PRIVATE $<LINK_ONLY:plimsoll_runtime> plimsoll_plan plimsoll_ir CUDA::cudart_static CUDA::cublasLt ${PLIMSOLL_CUDNN} CUDA::nvrtc
                         CUDA::cuda_driver ${CMAKE_DL_LIBS})
   target_include_directories(plimsoll_cuda SYSTEM PRIVATE ${PLIMSOLL_CUDNN_FRONTEND} ${PLIMSOLL_CUDNN_HEADERS})
   target_compile_options(plimsoll_cuda PRIVATE
