@@ -23,8 +23,9 @@ constexpr int64_t least_rounds = 8;     // and at least so many times what it ta
 constexpr double share_aside = 0.6;     // of the work, for lower prices of lives
 constexpr double attempt_share = 0.12;  // of the work, for each way to press a layout lower
 constexpr int max_rounds = 6;
-// From so much work for each way on, a tight layout is looked for at the lowest price of lives alone. The plan of Qwen2
-// 72B, of 10,000 instructions, asks 9 times, and none was found at higher prices, which took two thirds of the work.
+// From so much work for each way on, a tight layout is looked for at the lowest price of lives alone, and others are
+// not brought down. The plan of Qwen2 72B, of 10,000 instructions, asks 9 times, and none was found at higher prices,
+// which took two thirds of the work.
 constexpr int64_t steps_of_long_search = 600'000'000;
 constexpr int max_attempts_lower = 5;  // capacities for a layout that wastes much
 constexpr int max_layouts_anew = 3;    // where pressing one lower fails or costs time
@@ -47,11 +48,11 @@ class CopyPacking {
 
   std::optional<PackedCopies> tight() const {
     const int64_t peak = lives_.peak_of(lives_.lives_of(wanted_));
-    const Prices prices = steps_ >= steps_of_long_search ? Prices::Lowest : Prices::All;
+    const Prices prices = is_long() ? Prices::Lowest : Prices::All;
     std::optional<Found> best = from_scratch(tight_bytes(peak), prices);
     if (!best) best = from_scratch(bytes_above(peak, next_share), prices);
     if (!best) return std::nullopt;
-    int64_t left = steps_;
+    int64_t left = is_long() ? best->steps_left : steps_;
     const std::optional<Found> lower = lowered(*best, 0, left);
     return packed(lower ? *lower : *best);
   }
@@ -62,7 +63,7 @@ class CopyPacking {
     const std::vector<Life> wanted = lives_.lives_of(wanted_);
     const int64_t peak = lives_.peak_of(wanted);
     std::vector<PackedCopies> layouts;
-    int64_t steps_to_lower = steps_;
+    int64_t steps_to_lower = is_long() ? 0 : steps_;
     const auto add = [&](const Found& found) {
       layouts.push_back(packed(found));
       const std::optional<Found> low = lowered(found, tight.height_bytes, steps_to_lower);
@@ -82,14 +83,17 @@ class CopyPacking {
       high = std::move(lower);
     }
     // The way down may end above it, or come to it late, and the tight one alone may take much longer.
-    if (const std::optional<Found> next = from_scratch(bytes_above(peak, next_share), Prices::All);
-        next && next->height_bytes > tight.height_bytes)
-      add(*next);
+    if (!is_long())
+      if (const std::optional<Found> next = from_scratch(bytes_above(peak, next_share), Prices::All);
+          next && next->height_bytes > tight.height_bytes)
+        add(*next);
     layouts.push_back(tight);
     return worth_trying(std::move(layouts));
   }
 
  private:
+  bool is_long() const { return steps_ >= steps_of_long_search; }
+
   struct Found {
     FlexiblePlacer placer;
     int64_t height_bytes;
