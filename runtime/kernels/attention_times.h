@@ -3,8 +3,8 @@
 #include "ir/machine/device.h"
 #include "ir/op_def.h"
 
-// What attention's kernels take, in us; 0 where a description does not say enough. Constants are what was measured on
-// an H200, with a card's clock and memory behind them.
+// What attention's kernels take, in us; 0 where a description does not say enough. Constants were measured on an
+// H200 and are scaled by the speeds that a device's description has.
 
 namespace plimsoll {
 
