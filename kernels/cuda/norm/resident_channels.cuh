@@ -4,6 +4,7 @@
 // keep as many as fit, and sums of channels over a block and over all blocks of a slab, in a fixed order.
 
 #include "kernels/cuda/common/card_attributes.h"
+#include "kernels/cuda/common/cooperative_launch.cuh"
 #include "kernels/cuda/common/packed.cuh"
 #include "kernels/cuda/common/rows.cuh"
 #include "kernels/cuda/common/tensor_core.cuh"
@@ -191,20 +192,8 @@ struct ResidentLaunch {
 
   template <typename... Parameters, typename... Arguments>
   cudaError_t start(void (*kernel)(Parameters...), cudaStream_t stream, Arguments... arguments) const {
-    if (cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-        error != cudaSuccess)
-      return error;
-    cudaLaunchAttribute together;
-    together.id = cudaLaunchAttributeCooperative;
-    together.val.cooperative = 1;
-    cudaLaunchConfig_t config{};
-    config.gridDim = static_cast<unsigned>(grid.channels.slabs * grid.channels.parts);
-    config.blockDim = resident_threads;
-    config.dynamicSmemBytes = static_cast<size_t>(bytes);
-    config.stream = stream;
-    config.attrs = &together;
-    config.numAttrs = 1;
-    return cudaLaunchKernelEx(&config, kernel, arguments...);
+    return launch_together(kernel, grid.channels.slabs * grid.channels.parts, resident_threads, bytes, stream,
+                           arguments...);
   }
 };
 

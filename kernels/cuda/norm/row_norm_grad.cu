@@ -1,4 +1,5 @@
 #include "kernels/cuda/common/card_attributes.h"
+#include "kernels/cuda/common/cooperative_launch.cuh"
 #include "kernels/cuda/common/packed.cuh"
 #include "kernels/cuda/common/partial_sums.cuh"
 #include "kernels/cuda/common/philox.cuh"
@@ -296,21 +297,8 @@ cudaError_t launch_teams(const RowNormGradCall& call, int team_threads, const Pa
   const int ring_bytes =
       stages * (call.addend ? 3 : 2) * Shares::held * Shares::at_once * Shares::threads * access_bytes;
   const int bytes = std::max(ring_bytes, sums_bytes);
-  if (cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-      error != cudaSuccess)
-    return error;
-  // All blocks have room at once, and wait for each other where there are sums.
-  cudaLaunchAttribute together;
-  together.id = cudaLaunchAttributeCooperative;
-  together.val.cooperative = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = static_cast<unsigned>(partials.count);
-  config.blockDim = Shares::threads;
-  config.dynamicSmemBytes = static_cast<size_t>(bytes);
-  config.stream = stream;
-  config.attrs = &together;
-  config.numAttrs = partials.scale || partials.bias ? 1 : 0;
-  return cudaLaunchKernelEx(&config, kernel, call, team_threads, stages, partials.scale, partials.bias);
+  return launch_together(kernel, partials.count, Shares::threads, bytes, stream, call, team_threads, stages,
+                         partials.scale, partials.bias);
 }
 
 // Rows of up to an access of each lane of a warp, without dropout. An addend comes late there, for which more than 16
