@@ -2,7 +2,8 @@
 
 // A long sum of 16-bit operands whose only reader casts it to f32 rounds to f32 itself, where its record takes {dtype}.
 // Weight and bias gradients of a mixed-precision step are thus rounded once and have no 16-bit copy in memory. Views
-// between the sum and the cast move behind it, and so does a split of which all parts are cast.
+// between the sum and the cast move behind it, and so do a split of which all parts are cast, and a concatenation of
+// such sums.
 //
 // It is right because the sum is accumulated in at least f32 either way; only the rounding in the middle goes.
 //
@@ -27,19 +28,26 @@ NodeId sum_behind(const Graph& graph, ValueId read) {
   return sums_narrow ? id : NodeId::None;
 }
 
-// The sum behind the value, rounded to f32 instead, in the value's shape, as nodes before `reader`; None where there is
+// The attributes of that sum where it rounds to f32 instead; nothing where its record does not take {dtype}.
+std::optional<Attrs> wide_attrs(const Graph& graph, const Node& sum) {
+  Attrs attrs = sum.attrs;
+  attrs.set("dtype", DType::F32);
+  if (!try_infer(*sum.op, attrs, operand_types(graph, sum))) return std::nullopt;
+  return attrs;
+}
+
+// The sum behind the value, rounded to f32 instead, in the value's shape, as nodes before `place`; None where there is
 // none that takes {dtype}.
-ValueId wide_sum(Graph& graph, ValueId value, NodeId reader) {
+ValueId wide_sum(Graph& graph, ValueId value, NodeId place) {
   const NodeId id = sum_behind(graph, value);
   if (id == NodeId::None) return ValueId::None;
   const Node& sum = graph.node(id);
-  Attrs attrs = sum.attrs;
-  attrs.set("dtype", DType::F32);
-  if (!try_infer(*sum.op, attrs, operand_types(graph, sum))) return ValueId::None;
-  Builder b = builder_at(graph, reader);
+  std::optional<Attrs> attrs = wide_attrs(graph, sum);
+  if (!attrs) return ValueId::None;
+  Builder b = builder_at(graph, place);
   b.origin = sum.origin;
   const Shape shape = graph.type(value).shape;
-  return b.reshape(b.emit(sum.op->name, sum.operands, std::move(attrs)), shape);
+  return b.reshape(b.emit(sum.op->name, sum.operands, std::move(*attrs)), shape);
 }
 
 bool try_fold(Graph& graph, NodeId cast) {
@@ -65,6 +73,24 @@ bool try_fold_parts(Graph& graph, NodeId split) {
   if (sum == ValueId::None) return false;
   const auto parts = builder_at(graph, split).emit_all("split", {sum}, node.attrs);
   for (size_t i = 0; i < parts.size(); ++i) replace_and_rename(graph, casts[i], parts[i]);
+  return true;
+}
+
+// Sums that are joined, as those of a weight are that is read in parts, and then cast to f32.
+bool try_fold_joined(Graph& graph, NodeId cast) {
+  const ValueId old = graph.node(cast).results[0], joined = operand_of(graph.node(cast), "x");
+  const Node* concat = producer_of(graph, joined, "concat");
+  if (!concat || graph.type(old).dtype != DType::F32 || !has_one_reader(graph, joined)) return false;
+  const llvm::SmallVector<ValueId, 4> narrow(concat->operands.begin(), concat->operands.end());
+  const Attrs attrs = concat->attrs;
+  const bool all_fold = llvm::all_of(narrow, [&](ValueId part) {
+    const NodeId sum = sum_behind(graph, part);
+    return sum != NodeId::None && has_one_reader(graph, part) && wide_attrs(graph, graph.node(sum));
+  });
+  if (!all_fold) return false;
+  llvm::SmallVector<ValueId, 4> wide;
+  for (ValueId part : narrow) wide.push_back(wide_sum(graph, part, sum_behind(graph, part)));
+  replace_and_rename(graph, old, builder_at(graph, cast).emit("concat", wide, attrs));
   return true;
 }
 
@@ -124,6 +150,7 @@ Result<bool> run(Graph& graph, PassContext& context) {
   return apply_patterns(graph, context,
                         {{"cast", "sums", try_fold},
                          {"split", "sums", try_fold_parts},
+                         {"cast", "sums", try_fold_joined},
                          {"gather_grad", "slices", try_fold_slices},
                          {"cast", "pads", swap_with("pad")},
                          {"cast", "transposes", swap_with("transpose")},
