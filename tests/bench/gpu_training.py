@@ -201,8 +201,9 @@ def train(case, steps, compile_mode=None, micro_batches=1, checkpoints=False, sa
     return train_model(model, inputs, steps, compile_mode, micro_batches, family in ("resnet50", "deeplabv3"), warm_up)
 
 
-def train_model(model, inputs, steps, compile_mode=None, micro_batches=1, channels_last=False, warm_up=WARM_UP):
-    """Trains a model with its loss inside on one batch; both lie on the same device."""
+def train_model(model, inputs, steps, compile_mode=None, micro_batches=1, channels_last=False, warm_up=WARM_UP, alone=contextlib.nullcontext, rounds=1):
+    """Trains a model with its loss inside on one batch; both lie on the same device. All but the first step, which compiles, run within alone(). Of several rounds of steps the one with the
+    least median counts."""
     import torch
 
     device = next(iter(inputs.values())).device.type
@@ -214,8 +215,9 @@ def train_model(model, inputs, steps, compile_mode=None, micro_batches=1, channe
                                   eps=SETTINGS["eps"], weight_decay=SETTINGS["weight_decay"], fused=True)
     run = torch.compile(model, mode=compile_mode) if compile_mode else model
     parts = [tuple(part) for part in zip(*(tensor.chunk(micro_batches) for tensor in inputs.values()))]
-    begin, times, first_ms = time.perf_counter(), [], None
-    for _ in range(warm_up + steps):
+    begin, times = time.perf_counter(), []
+
+    def step():
         with timed(device, times):
             optimizer.zero_grad(set_to_none=True)
             for part in parts:
@@ -223,8 +225,14 @@ def train_model(model, inputs, steps, compile_mode=None, micro_batches=1, channe
                     loss = run(*part)
                 (loss / len(parts)).backward()
             optimizer.step()
-        first_ms = first_ms or 1e3 * (time.perf_counter() - begin)
+        return loss.item()
+
+    loss, first_ms = step(), 1e3 * (time.perf_counter() - begin)
+    with alone():
+        for _ in range(warm_up + rounds * steps - 1):
+            loss = step()
     on_gpu = device == "cuda"
-    return {"step_ms": times[warm_up:], "loss": loss.item(), "compile_ms": first_ms,
+    step_ms = min((times[first:first + steps] for first in range(warm_up, len(times), steps)), key=statistics.median)
+    return {"step_ms": step_ms, "loss": loss, "compile_ms": first_ms,
             "allocated": torch.cuda.max_memory_allocated() if on_gpu else None,
             "reserved": torch.cuda.max_memory_reserved() if on_gpu else None, "process": process_bytes()}

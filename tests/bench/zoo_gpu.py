@@ -11,8 +11,8 @@ Phases may be named together and run in this order; --only and --skip choose mod
 --compile may run on another machine: of DIR, --warm and --time need the plans alone. What a phase finds out is in the file of --json (DIR/results.json)
 after each model. --time goes on where it was stopped: a side that has a time, or failed, is not timed again without --again. A failure is the last line of the error.
 
-Only one process at a time uses the GPU during --time; PyTorch's next process imports and builds its model meanwhile. --warm admits as many as the
-memory of the GPU holds by our plans' sizes. Needs torch, transformers, timm, onnxscript, safetensors and pynvml; says which are absent.
+Only one process at a time takes timed steps; PyTorch's next processes (--ahead) build and compile their models meanwhile, which can disturb a step, so that of
+three rounds of steps the one with the least median counts. --warm admits as many as the memory of the GPU holds by our plans' sizes. Needs torch, transformers, timm, onnxscript, safetensors and pynvml; says which are absent.
 """
 import argparse
 import concurrent.futures
@@ -41,6 +41,7 @@ PACKAGES = {"export": ["torch", "transformers", "timm", "onnx", "onnxscript"], "
             "time": ["torch", "transformers", "timm", "safetensors"]}
 EXPORT_S = 900  # seconds of an export; a busy machine takes minutes for the largest models
 JAX_MODELS = ("gpt2", "llama", "deit", "mixer", "lstm")  # of zoo_jax.py
+ROUNDS = 3  # of PyTorch's timed steps
 LARGE = 65536  # weights of more elements are not drawn when a model is built
 UNITS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 
@@ -102,15 +103,19 @@ def root_cause(error):
 
 
 def run_part(args, part, name, limit_s, *words):
-    """Runs this script for one model. Returns the JSON lines it prints, or one failure."""
+    """Runs this script for one model. Returns the JSON lines it prints, and a failure behind them where it does not end well."""
     command = [sys.executable, __file__, args.folder, "--part", part, "--only", name, *(["--small"] if args.small else []), *map(str, words)]
     threads = max(2, 2 * (os.cpu_count() or 2) // args.jobs)
     environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(args.folder.resolve() / "inductor"), "TORCHINDUCTOR_COMPILE_THREADS": str(threads)}
+
+    def results(output):
+        return [json.loads(line) for line in (output or "").splitlines() if line.startswith('{"')]
+
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, env=environment)
-    except subprocess.TimeoutExpired:
-        return [{"failed": f"takes longer than {limit_s:.0f} s"}]
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"')]
+    except subprocess.TimeoutExpired as error:
+        return results(error.stdout and error.stdout.decode()) + [{"failed": f"takes longer than {limit_s:.0f} s"}]
+    lines = results(done.stdout)
     if done.returncode == -signal.SIGALRM:
         return lines + [{"failed": "takes longer than the limit on the GPU"}]
     return lines if done.returncode == 0 and lines else lines + [{"failed": last_line(done.stderr)}]
@@ -201,28 +206,28 @@ def train_pytorch(args, case, folder):
     timed = args.part == "pytorch"
     write_batch(case, args.small, folder)
     model, inputs = build(case, args.small), case.batch(args.small)
-    with alone_on_gpu(args.folder) if timed else contextlib.nullcontext():
-        signal.alarm(args.limit)
-        model = model.to(device)
-        fill(model)
-        inputs = {name: tensor.to(device) for name, tensor in inputs.items()}
-        for side in MODES:
-            if side not in args.sides:
-                continue
-            begin = time.monotonic()
-            try:
-                result = train_model(model, inputs, args.steps if timed else 1, MODES[side], channels_last=case.channels_last, warm_up=WARM_UP if timed else 0)
-                times = sorted(result["step_ms"])
-                result.update(step_ms=statistics.median(times), p10=times[len(times) // 10], p90=times[len(times) * 9 // 10])
-            except Exception as error:  # the other sides still run
-                result = {"failed": root_cause(error)}
-            print(json.dumps({"side": side, **result, "seconds": time.monotonic() - begin}), flush=True)
-            model.zero_grad(set_to_none=True)
-            torch._dynamo.reset()
-            gc.collect()
-            if device == "cuda":
-                torch.cuda.empty_cache()
-                torch.cuda.reset_peak_memory_stats()
+    settings = {"steps": args.steps, "alone": lambda: alone_on_gpu(args.folder), "rounds": ROUNDS} if timed else {"steps": 1, "warm_up": 0}
+    signal.alarm(args.limit)
+    model = model.to(device)
+    fill(model)
+    inputs = {name: tensor.to(device) for name, tensor in inputs.items()}
+    for side in MODES:
+        if side not in args.sides:
+            continue
+        begin = time.monotonic()
+        try:
+            result = train_model(model, inputs, compile_mode=MODES[side], channels_last=case.channels_last, **settings)
+            times = sorted(result["step_ms"])
+            result.update(step_ms=statistics.median(times), p10=times[len(times) // 10], p90=times[len(times) * 9 // 10])
+        except Exception as error:  # the other sides still run
+            result = {"failed": root_cause(error)}
+        print(json.dumps({"side": side, **result, "seconds": time.monotonic() - begin}), flush=True)
+        model.zero_grad(set_to_none=True)
+        torch._dynamo.reset()
+        gc.collect()
+        if device == "cuda":
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
 
 
 # -- phases -----------------------------------------------------------------------------------------------------------
