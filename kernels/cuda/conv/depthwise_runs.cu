@@ -178,10 +178,13 @@ __global__ void __launch_bounds__(threads, DepthwiseOutputRuns::blocks_of_proces
   // Lane 8 m + i gives the address of spot i's row of matrix m: of row r or r + 1, columns 0 to 7 or 8 to 15.
   const SpotPlace from(p, lane % 8, 2 * pairs), to(p, lane / 4, 2 * pairs);
   StepOfLane at{from.unit + lane / 16 + lane / 8 % 2 * p.row_units, 0, to.unit * 4 + lane % 4, 0, ring, p.row_units};
-  // Rows of a right operand are columns of pixels, its columns those of results: taps of the distance.
+  // Rows of a right operand are columns of pixels, its columns those of results: taps of the distance. Of a thread's
+  // two words at most one is of taps: that of the near columns or of the 8 behind them.
   const int near = 2 * (lane % 4) - lane / 4, far = near + 8;
-  const bool has_near = near >= -1 && near < kernel, has_far = far < kernel;
-  const uint32_t* zeros = bands + slots * slot_words;
+  const bool has_near = near >= -1, has_word = has_near ? near < kernel : far < kernel;
+  const uint32_t near_bits = has_near ? ~0u : 0u;
+  const uint32_t* of_lane = bands + (has_word ? 1 + (has_near ? near : far) : slots * slot_words);
+  const int slot_step = has_word ? slot_words : 0;
   int ring_row = 0;
   const auto below = [&](int rows) { return ring_row + rows >= ring ? ring_row + rows - ring : ring_row + rows; };
   for (int row = first_row;; row += step_rows) {
@@ -197,12 +200,13 @@ __global__ void __launch_bounds__(threads, DepthwiseOutputRuns::blocks_of_proces
     at.from_row = ring_row + from.row, at.to_row = ring_row + to.row;
 #pragma unroll
     for (int slot = warp; slot < slots; slot += warps) {
-      const uint32_t* of_slot = bands + slot * slot_words + 1;
-      const uint32_t *of_near = has_near ? of_slot + near : zeros, *of_far = has_far ? of_slot + far : zeros;
+      const uint32_t* of_slot = of_lane + slot * slot_step;
       RightFragments weights[kernel];
 #pragma unroll
-      for (int down = 0; down < kernel; ++down)
-        weights[down] = {{of_near[down * (kernel + 1)], of_far[down * (kernel + 1)], 0, 0}};
+      for (int down = 0; down < kernel; ++down) {
+        const uint32_t word = of_slot[down * (kernel + 1)];
+        weights[down] = {{word & near_bits, word & ~near_bits, 0, 0}};
+      }
       convolve_step<T, kernel, pairs>(planes + slot * p.plane_units, weights, biases[slot], at);
     }
     ring_row = below(step_rows);

@@ -25,19 +25,22 @@ __device__ void store_statistics(const RowNormCall& call, int64_t row, int threa
 }
 
 constexpr int threads_of_warps = 128;
+constexpr int most_by_lanes = 7;
 
-// Rows of some lanes of a warp with `held` accesses each, of which they may lack the last. Every lane takes part in
-// `at_once` rows.
+// Rows of some lanes of a warp with up to `held` accesses each, of which they may lack the last, or all but four. Every
+// lane takes part in `at_once` rows. Parameters of three and four accesses are on their way beside the rows; with fewer
+// or more, registers that are left to other rows gain more.
 template <typename T, typename P, bool centered, int lanes, int held, int at_once>
 __global__ void __launch_bounds__(threads_of_warps) norm_by_lanes_kernel(RowNormCall call) {
-  constexpr int n = vector_length<T>, beside = warp_threads / lanes;
+  constexpr int n = vector_length<T>, beside = warp_threads / lanes, always = held <= 4 ? held - 1 : 4;
+  constexpr bool ahead = held == 3 || held == 4;
   const int lane = static_cast<int>(threadIdx.x) % warp_threads, t = lane % lanes;
-  const bool has_last = t + (held - 1) * lanes < static_cast<int>(call.width / n);
+  const int accesses = static_cast<int>(call.width / n);
   const int64_t warp = (int64_t{blockIdx.x} * threads_of_warps + threadIdx.x) / warp_threads;
   const int64_t first_row = warp * (beside * at_once) + lane / lanes, first = first_row * call.width + n * t;
   const int64_t row_step = beside * call.width;
   const auto is_row = [&](int r) { return first_row + r * beside < call.rows; };
-  const auto has_access = [&](int k) { return k + 1 < held || has_last; };
+  const auto has_access = [&](int k) { return k < always || t + k * lanes < accesses; };
 
   const T* x = static_cast<const T*>(call.x) + first;
   Packed<T, n> kept[at_once][held];
@@ -49,13 +52,15 @@ __global__ void __launch_bounds__(threads_of_warps) norm_by_lanes_kernel(RowNorm
       if (is_row(r) && has_access(k)) kept[r][k] = load_packed<n>(x + r * row_step + k * (lanes * n));
     }
   const P *scale = static_cast<const P*>(call.scale), *bias = static_cast<const P*>(call.bias);
-  Packed<P, n> factor[held], offset[held];  // on their way beside the rows
-#pragma unroll
-  for (int k = 0; k < held; ++k) {
+  Packed<P, n> factor[held], offset[held];
+  const auto load_column = [&](int k) {
     const int column = n * (t + k * lanes);
     factor[k] = load_parameters<n>(has_access(k) ? scale : nullptr, column, 1.0f);
     if (centered) offset[k] = load_parameters<n>(has_access(k) ? bias : nullptr, column, 0.0f);
-  }
+  };
+  if (ahead)
+#pragma unroll
+    for (int k = 0; k < held; ++k) load_column(k);
   // All lanes of a warp add up, those beyond the last row as well.
   const float width = static_cast<float>(call.width);
   RowStatistics of[at_once];
@@ -86,6 +91,7 @@ __global__ void __launch_bounds__(threads_of_warps) norm_by_lanes_kernel(RowNorm
 #pragma unroll
   for (int k = 0; k < held; ++k) {
     if (!has_access(k)) break;
+    if (!ahead) load_column(k);
 #pragma unroll
     for (int r = 0; r < at_once; ++r) {
       if (!is_row(r)) break;
@@ -192,7 +198,7 @@ cudaError_t norm(const RowNormCall& call, cudaStream_t stream) {
     const auto rows = static_cast<unsigned>(call.rows);
     if (call.width % vector_length<T> != 0 || accesses > held_by_block * 1024) {
       norm_rereading_kernel<T, P, centered><<<rows, threads_for_row(call.width), 0, stream>>>(call);
-    } else if (accesses > 4 * warp_threads) {
+    } else if (accesses > most_by_lanes * warp_threads) {
       const int64_t threads = std::min<int64_t>(divide_up(accesses, 2 * warp_threads) * warp_threads, 1024);
       norm_by_blocks_kernel<T, P, centered><<<rows, static_cast<unsigned>(threads), 0, stream>>>(call);
     } else if (accesses <= 8) {
@@ -205,8 +211,10 @@ cudaError_t norm(const RowNormCall& call, cudaStream_t stream) {
       launch_lanes<T, P, centered, warp_threads, 2, 2>(call, stream);
     } else if (accesses <= 3 * warp_threads) {
       launch_lanes<T, P, centered, warp_threads, 3, 2>(call, stream);
-    } else {
+    } else if (accesses <= 4 * warp_threads) {
       launch_lanes<T, P, centered, warp_threads, 4, 1>(call, stream);
+    } else {
+      launch_lanes<T, P, centered, warp_threads, most_by_lanes, 1>(call, stream);
     }
   });
 }

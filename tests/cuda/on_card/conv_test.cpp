@@ -1,6 +1,8 @@
 #include "ir/ops/common/samples.h"
 #include "tests/cuda/on_card/case_on_card.h"
 
+#include <functional>
+
 // Our own convolutions of channels in groups, and sums along lines, on tensors that cross their tiles, with what the
 // ops' own samples are too small for. cuDNN's kernels are compared on the samples.
 
@@ -223,6 +225,12 @@ bool has_strides(const ConvCase& c) {
 
 bool is_depthwise(const ConvCase& c) { return c.w.back() == 1; }
 
+void check_in_groups(llvm::function_ref<bool(const ConvCase&)> belongs, DType dtype) {
+  for (const ConvCase& c : conv_cases()) {
+    if (belongs(c)) SUBCASE(c.name) check_conv(c, dtype);
+  }
+}
+
 void check_lines(DType dtype, llvm::ArrayRef<int64_t> x, int64_t axis, int64_t count, int64_t distinct,
                  DType index = DType::I64) {
   Shape indices(x.begin(), x.end());
@@ -236,11 +244,20 @@ void check_lines(DType dtype, llvm::ArrayRef<int64_t> x, int64_t axis, int64_t c
 
 }  // namespace
 
-TEST_CASE("convolutions in groups agree with the reference across tiles, and give the same bits twice") {
-  for (const ConvCase& c : conv_cases()) SUBCASE(c.name) {
-      for (DType dtype : {DType::BF16, DType::F16}) check_conv(c, dtype);
-      if (is_depthwise(c)) check_conv(c, DType::F32);
-    }
+TEST_CASE("depthwise convolutions in bf16 agree with the reference across tiles, and give the same bits twice") {
+  check_in_groups(is_depthwise, DType::BF16);
+}
+TEST_CASE("depthwise convolutions in f16 agree with the reference across tiles, and give the same bits twice") {
+  check_in_groups(is_depthwise, DType::F16);
+}
+TEST_CASE("depthwise convolutions in f32 agree with the reference across tiles, and give the same bits twice") {
+  check_in_groups(is_depthwise, DType::F32);
+}
+TEST_CASE("convolutions in groups in bf16 agree with the reference across tiles, and give the same bits twice") {
+  check_in_groups(std::not_fn(is_depthwise), DType::BF16);
+}
+TEST_CASE("convolutions in groups in f16 agree with the reference across tiles, and give the same bits twice") {
+  check_in_groups(std::not_fn(is_depthwise), DType::F16);
 }
 
 TEST_CASE("convolutions without groups agree with the reference across tiles, and give the same bits twice") {
