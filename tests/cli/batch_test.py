@@ -8,23 +8,24 @@ Needs Python's standard library alone.
 import json
 import pathlib
 import sys
-import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import cli_test
 import onnx_writer as onnx
-from cli_test import MODEL, MODELS, QUICKSTART, USAGE, compile_batch, expect, refuse, run, succeed
+from cli_test import MODEL, MODELS, QUICKSTART, USAGE, compile_batch, expect, refuse, run, soon, succeed
 
 
-def test_huge_global_batches_end_soon(folder):
-    start = time.monotonic()
+def compile_huge_global_batches(folder):
     for samples in (1 << 40, 1000000000039):  # of many divisors, and of none
         training = compile_batch(folder, "--global-batch", samples)["training"]
         expect(training["batch"] * training["accumulate"] == samples, f"{training}")
     for samples in (0, 1 << 60):
         done = run("compile", MODELS / "linear.onnx", "-o", folder / "p.plan", "--global-batch", samples)
         expect(done.returncode == USAGE and len(done.stderr) < 200, f"{samples}: {done.returncode} {done.stderr[:300]}")
-    expect(time.monotonic() - start < 60, f"takes {time.monotonic() - start:.0f} s")
+
+
+def test_huge_global_batches_end_soon(folder):
+    soon(60, lambda: compile_huge_global_batches(folder))
 
 
 def test_best_batch_takes_least_time_per_sample(folder):

@@ -69,6 +69,20 @@ def refuse(code, texts, *arguments, **limits):
         expect(each in text, f"no '{each}' in: {text}")
 
 
+def processor_seconds(call):
+    """Of the programs that the call starts: what runs beside them does not count."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    call()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def soon(seconds, call):
+    """Programs that wait instead of working end by the timeout of run()."""
+    took = processor_seconds(call)
+    expect(took < seconds, f"takes {took:.0f} processor seconds")
+
+
 def write_safetensors(path, tensors):
     """tensors: name -> (dtype, shape, struct format, values)."""
     header, body = {}, b""

@@ -15,26 +15,18 @@ import struct
 import subprocess
 import sys
 import tarfile
-import time
 import zipfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import cli_test
 import onnx_writer as onnx
 from cli_test import (BUDGET, DONE, LABELS, MACHINE, MODEL, MODELS, QUICKSTART, USAGE, X, compile_linear, expect, refuse,
-                      run, run_linear, succeed, write_safetensors)
+                      processor_seconds, run, run_linear, soon, succeed, write_safetensors)
 
 
 def save(path, content):
     path.write_bytes(content)
     return path
-
-
-def soon(seconds, call):
-    start = time.monotonic()
-    call()
-    took = time.monotonic() - start
-    expect(took < seconds, f"takes {took:.0f} s")
 
 
 def batch(folder):
@@ -366,20 +358,13 @@ def test_reshape_whose_elements_overflow(folder):
     refuse_model(folder, onnx.model(nodes, [onnx.value("x", onnx.FLOAT, 4, 3)], [onnx.value("loss", onnx.FLOAT)], weights), "cannot view")
 
 
-def seconds_of_processor(*arguments):
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    succeed(*arguments)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-
 def test_long_chains_take_time_in_proportion(folder):
     """Eight times the nodes take about eight times as long, where quadratic work would take 64 times."""
     seconds = []
     for length in (2000, 16000):
         nodes = [onnx.node("Tanh", "x" if i == 0 else f"v{i - 1}", "h" if i == length - 1 else f"v{i}") for i in range(length)]
         path = save(folder / f"chain{length}.onnx", onnx.linear(extra=nodes))
-        seconds.append(seconds_of_processor("check", path))
+        seconds.append(processor_seconds(lambda: succeed("check", path)))
     expect(seconds[1] < 20 * seconds[0], f"2,000 nodes take {seconds[0]:.1f} s, 16,000 take {seconds[1]:.1f}")
 
 

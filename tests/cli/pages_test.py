@@ -139,7 +139,7 @@ def start_watching(folder):
 
 
 def wait_for(browser, expression, what):
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while not browser.evaluate(expression):
         if time.monotonic() > end:
             raise Failure(f"{what}: {browser.evaluate('document.body && document.body.innerText')}"[:300])

@@ -3,7 +3,7 @@
 #include "tests/ir/plan/sample_plan.h"
 
 #include <doctest/doctest.h>
-#include <chrono>
+#include <ctime>
 
 // Every fault is a mistake that a planner could make; the checker must name each.
 
@@ -432,7 +432,7 @@ TEST_SUITE("unit") {
     CHECK(complaint(plan) == "");
   }
 
-  TEST_CASE("checker: 60000 instructions in under a second") {
+  TEST_CASE("checker: 60000 instructions in under a second of the processor") {
     Plan plan = sample_plan();
     PlanFunction& function = step(plan);
     int32_t count = 60000, last = 5;
@@ -453,11 +453,11 @@ TEST_SUITE("unit") {
     plan.slots.back().last = last;
     plan.slots[b_square].last = plan.slots[b].last;
     plan.slots[loss].last = plan.slots[w_next].last = last;
-    auto start = std::chrono::steady_clock::now();
+    const std::clock_t start = std::clock();
     CHECK(complaint(plan) == "");
-    std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    CHECK(seconds.count() < 1);
-    MESSAGE("checked in ", seconds.count(), " s");
+    const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+    CHECK(seconds < 1);
+    MESSAGE("checked in ", seconds, " processor seconds");
   }
 }
 
