@@ -219,13 +219,13 @@ void import_rotary(NodeContext& n) {
   n.output(0, four ? split_heads(n, y, heads) : y);
 }
 
-constexpr ImportRow rows[] = {
+constexpr ImportRow attention_table[] = {
     {"Attention", 23, import_attention},
     {"RotaryEmbedding", 23, import_rotary},
 };
 
 }  // namespace
 
-llvm::ArrayRef<ImportRow> attention_rows() { return rows; }
+llvm::ArrayRef<ImportRow> attention_rows() { return attention_table; }
 
 }  // namespace plimsoll

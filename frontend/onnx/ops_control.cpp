@@ -110,7 +110,7 @@ void import_scan(NodeContext& n) {
   }
 }
 
-constexpr ImportRow rows[] = {
+constexpr ImportRow control_table[] = {
     {"If", 1, import_if},
     {"Loop", 11, import_loop},
     {"Scan", 9, import_scan},
@@ -118,6 +118,6 @@ constexpr ImportRow rows[] = {
 
 }  // namespace
 
-llvm::ArrayRef<ImportRow> control_rows() { return rows; }
+llvm::ArrayRef<ImportRow> control_rows() { return control_table; }
 
 }  // namespace plimsoll

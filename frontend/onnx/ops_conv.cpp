@@ -82,13 +82,13 @@ void import_conv_transpose(NodeContext& n) {
   n.output(0, n.emit("conv_transpose", operands, attrs));
 }
 
-constexpr ImportRow rows[] = {
+constexpr ImportRow conv_table[] = {
     {"Conv", 1, import_conv},
     {"ConvTranspose", 1, import_conv_transpose},
 };
 
 }  // namespace
 
-llvm::ArrayRef<ImportRow> conv_rows() { return rows; }
+llvm::ArrayRef<ImportRow> conv_rows() { return conv_table; }
 
 }  // namespace plimsoll

@@ -118,13 +118,13 @@ void import_center_crop_pad(NodeContext& n) {
   n.output(0, n.emit("pad", {x}, {{"before", before}, {"after", after}, {"mode", "constant"}}));
 }
 
-constexpr ImportRow rows[] = {
+constexpr ImportRow cut_table[] = {
     {"CenterCropPad", 18, import_center_crop_pad}, {"Pad", 2, import_pad_attributes}, {"Pad", 11, import_pad},
     {"Slice", 1, import_slice_attributes},         {"Slice", 10, import_slice},       {"Split", 2, import_split},
 };
 
 }  // namespace
 
-llvm::ArrayRef<ImportRow> cut_rows() { return rows; }
+llvm::ArrayRef<ImportRow> cut_rows() { return cut_table; }
 
 }  // namespace plimsoll

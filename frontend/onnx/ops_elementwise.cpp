@@ -76,7 +76,7 @@ void import_clip(NodeContext& n) {
   n.output(0, x);
 }
 
-constexpr ImportRow rows[] = {
+constexpr ImportRow elementwise_table[] = {
     {"Abs", 6, same, "abs"},
     {"Acos", 7, same, "acos"},
     {"Acosh", 9, same, "acosh"},
@@ -152,6 +152,6 @@ constexpr ImportRow rows[] = {
 
 }  // namespace
 
-llvm::ArrayRef<ImportRow> elementwise_rows() { return rows; }
+llvm::ArrayRef<ImportRow> elementwise_rows() { return elementwise_table; }
 
 }  // namespace plimsoll

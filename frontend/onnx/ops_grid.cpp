@@ -143,7 +143,7 @@ void import_col2im(NodeContext& n) {
   n.output(0, n.emit("conv_transpose", {n.reshape(x, spread), n.constant_value(std::move(pick))}, attrs));
 }
 
-constexpr ImportRow rows[] = {
+constexpr ImportRow grid_table[] = {
     {"AffineGrid", 20, import_affine_grid},
     {"Col2Im", 18, import_col2im},
     {"GridSample", 16, import_grid_sample},
@@ -151,6 +151,6 @@ constexpr ImportRow rows[] = {
 
 }  // namespace
 
-llvm::ArrayRef<ImportRow> grid_rows() { return rows; }
+llvm::ArrayRef<ImportRow> grid_rows() { return grid_table; }
 
 }  // namespace plimsoll

@@ -108,7 +108,7 @@ void import_compress(NodeContext& n) {
   n.output(0, n.emit("gather", {x, n.constant_value(Tensor::of_ints(kept))}, {{"axis", axis}}));
 }
 
-constexpr ImportRow rows[] = {
+constexpr ImportRow index_table[] = {
     {"ArgMax", 1, import_arg, "arg_max"},
     {"ArgMin", 1, import_arg, "arg_min"},
     {"Compress", 9, import_compress},
@@ -128,6 +128,6 @@ constexpr ImportRow rows[] = {
 
 }  // namespace
 
-llvm::ArrayRef<ImportRow> index_rows() { return rows; }
+llvm::ArrayRef<ImportRow> index_rows() { return index_table; }
 
 }  // namespace plimsoll

@@ -34,13 +34,13 @@ void import_nll(NodeContext& n) {
   n.output(0, n.cast(n.emit("nll_loss", operands, loss_attrs(n)), dtype));
 }
 
-constexpr ImportRow rows[] = {
+constexpr ImportRow loss_table[] = {
     {"NegativeLogLikelihoodLoss", 12, import_nll},
     {"SoftmaxCrossEntropyLoss", 12, import_cross_entropy},
 };
 
 }  // namespace
 
-llvm::ArrayRef<ImportRow> loss_rows() { return rows; }
+llvm::ArrayRef<ImportRow> loss_rows() { return loss_table; }
 
 }  // namespace plimsoll

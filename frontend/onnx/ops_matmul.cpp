@@ -52,7 +52,7 @@ void import_gemm(NodeContext& n) {
   n.output(0, y);
 }
 
-constexpr ImportRow rows[] = {
+constexpr ImportRow matmul_table[] = {
     {"Einsum", 12, import_einsum},
     {"Gemm", 7, import_gemm},
     {"MatMul", 1, import_matmul},
@@ -60,6 +60,6 @@ constexpr ImportRow rows[] = {
 
 }  // namespace
 
-llvm::ArrayRef<ImportRow> matmul_rows() { return rows; }
+llvm::ArrayRef<ImportRow> matmul_rows() { return matmul_table; }
 
 }  // namespace plimsoll

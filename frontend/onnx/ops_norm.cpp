@@ -122,7 +122,7 @@ void import_softmax_flat(NodeContext& n) {
   n.output(0, n.reshape(n.emit(n.target(), {flat}, {{"axis", 1}}), shape));
 }
 
-constexpr ImportRow rows[] = {
+constexpr ImportRow norm_table[] = {
     {"BatchNormalization", 7, import_batch_norm},
     {"GroupNormalization", 18, import_group_norm_18},
     {"GroupNormalization", 21, import_group_norm},
@@ -142,6 +142,6 @@ constexpr ImportRow rows[] = {
 
 }  // namespace
 
-llvm::ArrayRef<ImportRow> norm_rows() { return rows; }
+llvm::ArrayRef<ImportRow> norm_rows() { return norm_table; }
 
 }  // namespace plimsoll

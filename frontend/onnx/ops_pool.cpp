@@ -90,7 +90,7 @@ void import_max_unpool(NodeContext& n) {
   n.output(0, y);
 }
 
-constexpr ImportRow rows[] = {
+constexpr ImportRow pool_table[] = {
     {"AveragePool", 1, import_average_pool},
     {"GlobalAveragePool", 1, import_global_pool, "reduce_mean"},
     {"GlobalLpPool", 2, import_global_lp_pool},
@@ -102,6 +102,6 @@ constexpr ImportRow rows[] = {
 
 }  // namespace
 
-llvm::ArrayRef<ImportRow> pool_rows() { return rows; }
+llvm::ArrayRef<ImportRow> pool_rows() { return pool_table; }
 
 }  // namespace plimsoll

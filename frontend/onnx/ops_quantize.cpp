@@ -180,7 +180,7 @@ void import_dynamic_quantize(NodeContext& n) {
   n.output(2, n.cast(offset, DType::U8));
 }
 
-constexpr ImportRow rows[] = {
+constexpr ImportRow quantize_table[] = {
     {"com.microsoft:DequantizeLinear", 1, import_dequantize}, {"com.microsoft:MatMulBnb4", 1, import_matmul_bnb4},
     {"com.microsoft:MatMulNBits", 1, import_matmul_nbits},    {"DequantizeLinear", 10, import_dequantize},
     {"DynamicQuantizeLinear", 11, import_dynamic_quantize},   {"QuantizeLinear", 10, import_quantize},
@@ -188,6 +188,6 @@ constexpr ImportRow rows[] = {
 
 }  // namespace
 
-llvm::ArrayRef<ImportRow> quantize_rows() { return rows; }
+llvm::ArrayRef<ImportRow> quantize_rows() { return quantize_table; }
 
 }  // namespace plimsoll

@@ -84,7 +84,7 @@ void import_bernoulli(NodeContext& n) {
   n.output(0, n.cast(n.emit("less", {drawn, p}), n.attr_dtype("dtype", type.dtype)));
 }
 
-constexpr ImportRow rows[] = {
+constexpr ImportRow random_table[] = {
     {"Bernoulli", 15, import_bernoulli},
     {"Dropout", 7, import_dropout_attribute},
     {"Dropout", 12, import_dropout},
@@ -96,6 +96,6 @@ constexpr ImportRow rows[] = {
 
 }  // namespace
 
-llvm::ArrayRef<ImportRow> random_rows() { return rows; }
+llvm::ArrayRef<ImportRow> random_rows() { return random_table; }
 
 }  // namespace plimsoll

@@ -232,7 +232,7 @@ void import_lstm(NodeContext& n) {
                    lstm_step);
 }
 
-constexpr ImportRow rows[] = {
+constexpr ImportRow recurrent_table[] = {
     {"GRU", 7, import_gru, "gru"},
     {"LSTM", 7, import_lstm, "lstm"},
     {"RNN", 7, import_rnn, "rnn"},
@@ -240,6 +240,6 @@ constexpr ImportRow rows[] = {
 
 }  // namespace
 
-llvm::ArrayRef<ImportRow> recurrent_rows() { return rows; }
+llvm::ArrayRef<ImportRow> recurrent_rows() { return recurrent_table; }
 
 }  // namespace plimsoll

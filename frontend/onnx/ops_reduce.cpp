@@ -71,7 +71,7 @@ void import_log_sum_exp(NodeContext& n) {
   n.output(0, n.cast(n.emit("add", {log, n.reshape(largest, n.shape(log))}), dtype));
 }
 
-constexpr ImportRow rows[] = {
+constexpr ImportRow reduce_table[] = {
     {"ReduceL1", 1, import_l1},
     {"ReduceL2", 1, import_l2},
     {"ReduceLogSum", 1, import_log_sum},
@@ -86,6 +86,6 @@ constexpr ImportRow rows[] = {
 
 }  // namespace
 
-llvm::ArrayRef<ImportRow> reduce_rows() { return rows; }
+llvm::ArrayRef<ImportRow> reduce_rows() { return reduce_table; }
 
 }  // namespace plimsoll

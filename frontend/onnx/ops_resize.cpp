@@ -167,7 +167,7 @@ void import_upsample(NodeContext& n) {
   emit_upsample(n, r, n.attr_string("mode", "nearest"));
 }
 
-constexpr ImportRow rows[] = {
+constexpr ImportRow resize_table[] = {
     {"Resize", 10, import_upsample},
     {"Resize", 11, import_resize},
     {"Upsample", 9, import_upsample},
@@ -175,6 +175,6 @@ constexpr ImportRow rows[] = {
 
 }  // namespace
 
-llvm::ArrayRef<ImportRow> resize_rows() { return rows; }
+llvm::ArrayRef<ImportRow> resize_rows() { return resize_table; }
 
 }  // namespace plimsoll

@@ -116,7 +116,7 @@ void import_optional_get(NodeContext& n) {
 
 void import_optional_has(NodeContext& n) { n.output(0, n.constant_value(Tensor::scalar_int(n.has(0), DType::Bool))); }
 
-constexpr ImportRow rows[] = {
+constexpr ImportRow sequence_table[] = {
     {"ConcatFromSequence", 11, import_concat_from_sequence},
     {"Optional", 15, import_optional},
     {"OptionalGetElement", 15, import_optional_get},
@@ -133,6 +133,6 @@ constexpr ImportRow rows[] = {
 
 }  // namespace
 
-llvm::ArrayRef<ImportRow> sequence_rows() { return rows; }
+llvm::ArrayRef<ImportRow> sequence_rows() { return sequence_table; }
 
 }  // namespace plimsoll

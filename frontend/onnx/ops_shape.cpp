@@ -190,7 +190,7 @@ void import_space_to_depth(NodeContext& n) {
   n.output(0, n.reshape(moved, {s[0], s[1] * block * block, s[2] / block, s[3] / block}));
 }
 
-constexpr ImportRow rows[] = {
+constexpr ImportRow shape_table[] = {
     {"Concat", 4, import_concat},
     {"Constant", 1, import_constant},
     {"ConstantOfShape", 9, import_constant_of_shape},
@@ -211,6 +211,6 @@ constexpr ImportRow rows[] = {
 
 }  // namespace
 
-llvm::ArrayRef<ImportRow> shape_rows() { return rows; }
+llvm::ArrayRef<ImportRow> shape_rows() { return shape_table; }
 
 }  // namespace plimsoll

@@ -148,7 +148,7 @@ Status check_peak(const Plan& plan, int32_t index) {
   return Status::success();
 }
 
-Status check_sums(const Plan& plan) {
+Status check_arenas(const Plan& plan) {
   for (const Arena& arena : plan.arenas) {
     if (arena.persistent_bytes > arena.bytes || arena.peak_live_bytes > arena.bytes)
       return wrong("the " + space_name(arena.space) + " arena of " + llvm::Twine(arena.bytes) +
@@ -197,7 +197,7 @@ Status check_layout(const Plan& plan) {
   }
   if (Status s = check_persistent(plan)) return s;
   if (Status s = check_transient(plan)) return s;
-  return check_sums(plan);
+  return check_arenas(plan);
 }
 
 Status check_peaks(const Plan& plan) {

@@ -44,7 +44,7 @@ bool compute_the_same(const Node& a, const Node& b) {
   return a.op == b.op && a.operands == b.operands && a.results.size() == b.results.size() && a.attrs == b.attrs;
 }
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_cse(Graph& graph, PassContext& context) {
   std::unordered_map<size_t, llvm::SmallVector<NodeId, 1>> firsts;  // looked up only, never iterated
   int64_t shared = 0;
   for (NodeId id = graph.first_node(), next; id != NodeId::None; id = next) {
@@ -70,7 +70,7 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_cse{
     .name = "cse",
     .summary = "compute equal nodes once",
-    .run = run,
+    .run = run_cse,
 };
 
 }  // namespace plimsoll

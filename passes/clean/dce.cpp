@@ -7,7 +7,7 @@
 namespace plimsoll {
 namespace {
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_dce(Graph& graph, PassContext& context) {
   const std::vector<bool> needed = find_needed(graph);
   int64_t removed = 0;
   for (NodeId id = graph.last_node(), previous; id != NodeId::None; id = previous) {  // readers before their operands
@@ -25,7 +25,7 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_dce{
     .name = "dce",
     .summary = "erase nodes that no output or update depends on",
-    .run = run,
+    .run = run_dce,
 };
 
 }  // namespace plimsoll

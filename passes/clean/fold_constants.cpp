@@ -13,7 +13,7 @@ constexpr PassOption options[] = {
     {"dense", FoldLimits{}.dense_elements, "results up to this many elements are stored without expand"},
 };
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_fold_constants(Graph& graph, PassContext& context) {
   const FoldLimits limits{context.number("evaluate"), context.number("keep"), context.number("dense")};
   int64_t folded = 0;
   for (NodeId id = graph.first_node(), next; id != NodeId::None; id = next) {
@@ -32,7 +32,7 @@ constinit const PassInfo pass_fold_constants{
     .name = "fold-constants",
     .summary = "compute what depends on constants alone",
     .options = options,
-    .run = run,
+    .run = run_fold_constants,
 };
 
 }  // namespace plimsoll

@@ -273,7 +273,7 @@ bool slice_above_split(Graph& graph, NodeId id) {
   return true;
 }
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_move_transposes(Graph& graph, PassContext& context) {
   const auto above_resize = [&](Graph& g, NodeId id) { return transpose_above_resize(g, id, context); };
   return apply_patterns(graph, context,
                         {{"linear", "moved", reshape_below_linear},
@@ -292,7 +292,7 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_move_transposes{
     .name = "move-transposes",
     .summary = "move reshapes, transposes and slices past ops that do not depend on the layout, so that they cancel",
-    .run = run,
+    .run = run_move_transposes,
 };
 
 }  // namespace plimsoll

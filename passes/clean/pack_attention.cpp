@@ -74,7 +74,7 @@ bool try_pack(Graph& graph, NodeId id) {
   return true;
 }
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_pack_attention(Graph& graph, PassContext& context) {
   return apply_patterns(graph, context, {{"attention", "packed", try_pack}});
 }
 
@@ -85,7 +85,7 @@ constinit const PassInfo pass_pack_attention{
     .summary = "let attention read q, k and v side by side where they are pieces of one value",
     .stage = Stage::Forward,
     .keeps_result = true,
-    .run = run,
+    .run = run_pack_attention,
 };
 
 }  // namespace plimsoll

@@ -125,7 +125,7 @@ bool try_silu(Graph& graph, NodeId id) {
   return false;
 }
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_recover_activations(Graph& graph, PassContext& context) {
   return apply_patterns(graph, context, {{"mul", "gelu", try_gelu}, {"mul", "silu", try_silu}});
 }
 
@@ -134,7 +134,7 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_recover_activations{
     .name = "recover-activations",
     .summary = "recover GELU (erf and tanh forms) and SiLU from their parts",
-    .run = run,
+    .run = run_recover_activations,
 };
 
 }  // namespace plimsoll

@@ -175,7 +175,7 @@ bool try_mask(Graph& graph, NodeId id) {
   return true;
 }
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_recover_attention(Graph& graph, PassContext& context) {
   const bool found = apply_patterns(graph, context, {{"softmax", "attention", try_attention}});
   return apply_patterns(graph, context, {{"attention", "grouped", try_grouped}, {"attention", "masks", try_mask}}) ||
          found;
@@ -188,7 +188,7 @@ constinit const PassInfo pass_recover_attention{
     .summary = "recover attention with its scale, mask, guard, dropout and head groups from its parts",
     .stage = Stage::Any,
     .keeps_result = true,
-    .run = run,
+    .run = run_recover_attention,
 };
 
 }  // namespace plimsoll

@@ -180,7 +180,7 @@ bool try_dora(Graph& graph, NodeId id) {
   return false;
 }
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_recover_dora(Graph& graph, PassContext& context) {
   return apply_patterns(graph, context, {{"add", "layers", try_dora}});
 }
 
@@ -189,7 +189,7 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_recover_dora{
     .name = "recover-dora",
     .summary = "multiply results of layers with adapters by DoRA's factor once, before biases",
-    .run = run,
+    .run = run_recover_dora,
 };
 
 }  // namespace plimsoll

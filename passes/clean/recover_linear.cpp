@@ -86,7 +86,7 @@ bool try_whole_window(Graph& graph, NodeId id) {
   return true;
 }
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_recover_linear(Graph& graph, PassContext& context) {
   const bool found =
       apply_patterns(graph, context, {{"matmul", "linear", try_linear}, {"conv", "whole windows", try_whole_window}});
   return apply_patterns(graph, context,
@@ -99,7 +99,7 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_recover_linear{
     .name = "recover-linear",
     .summary = "turn matmuls with a weight, and their bias, into linear layers",
-    .run = run,
+    .run = run_recover_linear,
 };
 
 }  // namespace plimsoll

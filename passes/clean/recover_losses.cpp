@@ -26,7 +26,7 @@ bool try_drop_cast(Graph& graph, NodeId id) {
   return true;
 }
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_recover_losses(Graph& graph, PassContext& context) {
   const bool joined = apply_patterns(graph, context, {{"nll_loss", "cross_entropy", try_join}});
   return apply_patterns(graph, context, {{"cross_entropy", "casts dropped", try_drop_cast}}) || joined;
 }
@@ -36,7 +36,7 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_recover_losses{
     .name = "recover-losses",
     .summary = "recover cross-entropy from log-softmax and negative log-likelihood, on logits without a cast",
-    .run = run,
+    .run = run_recover_losses,
 };
 
 }  // namespace plimsoll

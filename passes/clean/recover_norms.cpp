@@ -171,7 +171,7 @@ bool try_group(Graph& graph, NodeId id) {
   return true;
 }
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_recover_norms(Graph& graph, PassContext& context) {
   return apply_patterns(graph, context,
                         {{"group_norm", "group", try_group}, {"mul", "norms", try_norm}, {"div", "norms", try_norm}});
 }
@@ -181,7 +181,7 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_recover_norms{
     .name = "recover-norms",
     .summary = "recover RMS, layer and group norms from their parts",
-    .run = run,
+    .run = run_recover_norms,
 };
 
 }  // namespace plimsoll

@@ -176,7 +176,7 @@ bool try_rotary(Graph& graph, NodeId id) {
   return true;
 }
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_recover_rotary(Graph& graph, PassContext& context) {
   return apply_patterns(graph, context, {{"add", "rotary", try_rotary}});
 }
 
@@ -185,7 +185,7 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_recover_rotary{
     .name = "recover-rotary",
     .summary = "recover rotary position embedding from its slices and multiplications",
-    .run = run,
+    .run = run_recover_rotary,
 };
 
 }  // namespace plimsoll

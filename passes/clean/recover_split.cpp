@@ -53,7 +53,7 @@ bool try_split(Graph& graph, ValueId source, int64_t axis, std::vector<Piece> pi
   return true;
 }
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_recover_split(Graph& graph, PassContext& context) {
   std::map<std::pair<ValueId, int64_t>, std::vector<Piece>> cuts;  // ordered: the result does not depend on addresses
   for (NodeId id : graph.order()) {
     const Node& node = graph.node(id);
@@ -74,7 +74,7 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_recover_split{
     .name = "recover-split",
     .summary = "turn adjoining slices of one value into one split",
-    .run = run,
+    .run = run_recover_split,
 };
 
 }  // namespace plimsoll

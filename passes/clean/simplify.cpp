@@ -58,7 +58,7 @@ int64_t apply_rules(Graph& graph, NodeId id, const RuleTable& rules) {
   return applied;
 }
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_simplify(Graph& graph, PassContext& context) {
   const RuleTable rules = rule_table();
   return apply_patterns(graph, context,
                         {{"", "expands bypassed", bypass_expands},
@@ -70,7 +70,7 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_simplify{
     .name = "simplify",
     .summary = "remove nodes that change nothing and merge chains of data movement",
-    .run = run,
+    .run = run_simplify,
 };
 
 }  // namespace plimsoll

@@ -55,7 +55,7 @@ Status use_running_statistics(Graph& graph, NodeId id) {
   return Status::success();
 }
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_inference_mode(Graph& graph, PassContext& context) {
   bool changed = !graph.updates.empty();
   for (NodeId id : graph.order()) {
     const llvm::StringRef op = graph.node(id).op->name;
@@ -79,7 +79,7 @@ constinit const PassInfo pass_inference_mode{
     .summary = "let dropout pass everything, batch norm use running statistics, and no state change",
     .stage = Stage::Forward,
     .keeps_result = false,
-    .run = run,
+    .run = run_inference_mode,
 };
 
 }  // namespace plimsoll

@@ -446,7 +446,7 @@ class BatchDivider {
   std::vector<std::pair<ValueId, std::string>> names_;
 };
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_divide_batch(Graph& graph, PassContext& context) {
   const int64_t ranks = context.number("ranks");
   const Statistics statistics = context.text("batch-norm") == "local" ? Statistics::OfOwnRows : Statistics::OfAllRanks;
   if (Status s = divide_batch(graph, ranks, statistics)) return s;
@@ -493,7 +493,7 @@ constinit const PassInfo pass_divide_batch{
     .stage = Stage::Forward,
     .keeps_result = false,
     .options = pass_options,
-    .run = run,
+    .run = run_divide_batch,
 };
 
 }  // namespace plimsoll

@@ -88,7 +88,7 @@ class ParameterDivider {
   llvm::ArrayRef<int32_t> chunk_;  // by node
 };
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_divide_parameters(Graph& graph, PassContext& context) {
   const int64_t divided =
       divide_parameters(graph, context.number("ranks"), context.text("sums") == "bf16" ? DType::BF16 : DType::F32);
   context.count("divided", divided);
@@ -110,7 +110,7 @@ constinit const PassInfo pass_divide_parameters{
     .stage = Stage::Forward,
     .keeps_result = false,
     .options = pass_options,
-    .run = run,
+    .run = run_divide_parameters,
 };
 
 }  // namespace plimsoll

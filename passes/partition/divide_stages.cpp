@@ -170,7 +170,7 @@ Result<StageRuns> runs_of(PassContext& context, int64_t count) {
   return runs;
 }
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_divide_stages(Graph& graph, PassContext& context) {
   const std::string behind = context.text("behind");
   llvm::SmallVector<llvm::StringRef, 4> names;
   llvm::StringRef(behind).split(names, ' ', -1, /*KeepEmpty=*/false);
@@ -209,7 +209,7 @@ constinit const PassInfo pass_divide_stages{
     .summary = "values go from stage to stage of a pipeline by transfers",
     .stage = Stage::Forward,
     .options = pass_options,
-    .run = run,
+    .run = run_divide_stages,
 };
 
 }  // namespace plimsoll

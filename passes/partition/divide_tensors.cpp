@@ -249,7 +249,7 @@ std::vector<Decision> decisions_on(const Graph& graph, const TensorGroups& group
 
 namespace {
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_divide_tensors(Graph& graph, PassContext& context) {
   const Rows rows = context.number("rows") != 0 ? Rows::Divided : Rows::Whole;
   Result<TensorGroups> groups = divide_tensors(graph, context.number("ranks"), rows);
   if (!groups) return groups.takeError();
@@ -276,7 +276,7 @@ constinit const PassInfo pass_divide_tensors{
     .stage = Stage::Forward,
     .keeps_result = false,
     .options = pass_options,
-    .run = run,
+    .run = run_divide_tensors,
 };
 
 }  // namespace plimsoll

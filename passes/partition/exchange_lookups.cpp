@@ -75,7 +75,7 @@ bool try_exchange(Graph& graph, NodeId sum) {
   return true;
 }
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_exchange_lookups(Graph& graph, PassContext& context) {
   return apply_patterns(graph, context, {{"reduce_all", "tables", try_exchange}});
 }
 
@@ -84,7 +84,7 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_exchange_lookups{
     .name = "exchange-lookups",
     .summary = "gather the gradients of looked up rows over the ranks, where that is less than a sum of whole tables",
-    .run = run,
+    .run = run_exchange_lookups,
 };
 
 }  // namespace plimsoll

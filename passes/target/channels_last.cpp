@@ -209,7 +209,7 @@ class Walk {
   std::set<ValueId> lines_;  // with their channels last
 };
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_channels_last(Graph& graph, PassContext& context) {
   Walk walk(graph);
   auto try_node = [&](Graph& in, NodeId id) { return walk.try_node(in, id); };
   const bool changed = apply_patterns(
@@ -229,7 +229,7 @@ constinit const PassInfo pass_channels_last{
     .name = "channels-last",
     .summary = "put the channels of convolutions, and of what lies between them, last",
     .stage = Stage::Forward,
-    .run = run,
+    .run = run_channels_last,
 };
 
 }  // namespace plimsoll

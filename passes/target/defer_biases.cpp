@@ -26,7 +26,7 @@ bool try_convolution(Graph& graph, NodeId id) {
   return true;
 }
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_defer_biases(Graph& graph, PassContext& context) {
   return apply_patterns(graph, context,
                         {{"conv", "biases", try_convolution}, {"conv_transpose", "biases", try_convolution}});
 }
@@ -36,7 +36,7 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_defer_biases{
     .name = "defer-biases",
     .summary = "let the elementwise op behind a convolution add its bias",
-    .run = run,
+    .run = run_defer_biases,
 };
 
 }  // namespace plimsoll

@@ -326,7 +326,7 @@ class Expander {
   LeftBy left_, without_blocks_, with_one_scale_;
 };
 
-Result<bool> run(Graph& graph, PassContext& context) { return Expander(graph, context).run(); }
+Result<bool> run_expand_f8(Graph& graph, PassContext& context) { return Expander(graph, context).run(); }
 
 constexpr PassOption options[] = {
     {"turned-bytes", int64_t{0}, "up to so many bytes of codes of frozen weights have their transposes as states", 0},
@@ -339,7 +339,7 @@ constinit const PassInfo pass_expand_f8{
     .summary = "make the 8-bit operands of products that mark-f8 chose",
     .keeps_result = false,
     .options = options,
-    .run = run,
+    .run = run_expand_f8,
 };
 
 }  // namespace plimsoll

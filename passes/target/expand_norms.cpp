@@ -62,7 +62,7 @@ bool try_expand(Graph& graph, NodeId id) {
   return true;
 }
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_expand_norms(Graph& graph, PassContext& context) {
   return apply_patterns(graph, context,
                         {{"layer_norm", "layer norms", try_expand}, {"rms_norm", "rms norms", try_expand}});
 }
@@ -72,7 +72,7 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_expand_norms{
     .name = "expand-norms",
     .summary = "write norms of rows that elementwise ops make as arithmetic, for fuse-elementwise to join with these",
-    .run = run,
+    .run = run_expand_norms,
 };
 
 }  // namespace plimsoll

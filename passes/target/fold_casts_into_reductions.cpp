@@ -145,7 +145,7 @@ bool try_swap_with_wider(Graph& graph, NodeId transpose) {
   return true;
 }
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_fold_casts_into_reductions(Graph& graph, PassContext& context) {
   const auto swap_with = [](llvm::StringRef op) { return [op](Graph& g, NodeId id) { return try_swap(g, id, op); }; };
   return apply_patterns(graph, context,
                         {{"cast", "sums", try_fold},
@@ -166,7 +166,7 @@ constinit const PassInfo pass_fold_casts_into_reductions{
         "and "
         "transposes, to more bits behind transposes",
     .keeps_result = false,
-    .run = run,
+    .run = run_fold_casts_into_reductions,
 };
 
 }  // namespace plimsoll

@@ -69,7 +69,7 @@ bool try_sum(Graph& graph, NodeOrder& order, NodeId sum) {
   return order[first] > order[second] ? fuse(graph, order, sum, a, first, b) : fuse(graph, order, sum, b, second, a);
 }
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_fuse_addends(Graph& graph, PassContext& context) {
   NodeOrder order(graph);
   return apply_patterns(graph, context, {{"add", "sums", [&](Graph& g, NodeId id) { return try_sum(g, order, id); }}});
 }
@@ -79,7 +79,7 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_fuse_addends{
     .name = "fuse-addends",
     .summary = "let matmuls and gradients that take an addend make the sum behind them",
-    .run = run,
+    .run = run_fuse_addends,
 };
 
 }  // namespace plimsoll

@@ -99,7 +99,7 @@ class Fuser {
   NodeOrder order_;
 };
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_fuse_batch_norms(Graph& graph, PassContext& context) {
   Fuser fuser(graph);
   return apply_patterns(graph, context,
                         {{"batch_norm", "norms", [&](Graph&, NodeId id) { return fuser.fuse_norm(id); }},
@@ -115,7 +115,7 @@ constinit const PassInfo pass_fuse_batch_norms{
     .summary =
         "fuse batch norms with the sum and the ReLU or the SiLU behind them, and gradients with the sum in front; "
         "group norms with a ReLU or SiLU",
-    .run = run,
+    .run = run_fuse_batch_norms,
 };
 
 }  // namespace plimsoll

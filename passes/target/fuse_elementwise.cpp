@@ -177,7 +177,7 @@ void remake_in_backward(Graph& graph, const Remake& remake) {
   }
 }
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_fuse_elementwise(Graph& graph, PassContext& context) {
   const std::vector<Remake> remakes = choose_remakes(graph);
   for (const Remake& remake : remakes) remake_in_backward(graph, remake);
   context.count("remade", static_cast<int64_t>(remakes.size()));
@@ -201,7 +201,7 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_fuse_elementwise{
     .name = "fuse-elementwise",
     .summary = "make one op of elementwise ops and reductions that read each other's results or the same values",
-    .run = run,
+    .run = run_fuse_elementwise,
 };
 
 }  // namespace plimsoll

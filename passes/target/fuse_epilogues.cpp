@@ -89,7 +89,7 @@ class Fuser {
   bool exact_;
 };
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_fuse_epilogues(Graph& graph, PassContext& context) {
   Fuser fuser(graph, context.number("exact") != 0);
   GradientSumsFuser sums(graph);
   const bool moments = context.number("moments") != 0;
@@ -115,7 +115,7 @@ constinit const PassInfo pass_fuse_epilogues{
     .name = "fuse-epilogues",
     .summary = "make gradients of gelu and of biases, and moments of batch norms, in epilogues of products",
     .options = options,
-    .run = run,
+    .run = run_fuse_epilogues,
 };
 
 }  // namespace plimsoll

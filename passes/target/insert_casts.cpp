@@ -370,7 +370,7 @@ class CastInserter {
   bool retyped_ = false;
 };
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_insert_casts(Graph& graph, PassContext& context) {
   const std::string to = context.text("to");
   if (to == "tf32") {
     context.decide("plan", to, "no casts: products may round f32 operands to 10 bits; the CPU does not");
@@ -399,7 +399,7 @@ constinit const PassInfo pass_insert_casts{
     .stage = Stage::Forward,
     .keeps_result = false,
     .options = options,
-    .run = run,
+    .run = run_insert_casts,
 };
 
 }  // namespace plimsoll

@@ -89,7 +89,7 @@ bool try_join(Graph& graph, NodeId id) {
   return true;
 }
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_join_cross_entropy(Graph& graph, PassContext& context) {
   return apply_patterns(graph, context, {{"cross_entropy_grad", "joined", try_join}});
 }
 
@@ -98,7 +98,7 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_join_cross_entropy{
     .name = "join-cross-entropy",
     .summary = "let one op make a cross-entropy and its gradient, so that logits are read once",
-    .run = run,
+    .run = run_join_cross_entropy,
 };
 
 }  // namespace plimsoll

@@ -71,7 +71,7 @@ struct Joiner {
   }
 };
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_join_dropouts(Graph& graph, PassContext& context) {
   Joiner joiner{NodeOrder(graph)};
   return apply_patterns(graph, context,
                         {{"dropout", "dropouts", [&](Graph& g, NodeId id) { return joiner.try_dropout(g, id); }}});
@@ -82,7 +82,7 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_join_dropouts{
     .name = "join-dropouts",
     .summary = "let gradients of row norms make the dropout of what they give, which reads it again otherwise",
-    .run = run,
+    .run = run_join_dropouts,
 };
 
 }  // namespace plimsoll

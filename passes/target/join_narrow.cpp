@@ -112,7 +112,7 @@ class Joiner {
   int64_t columns_, joined_ = 0, made_ = 0;
 };
 
-Result<bool> run(Graph& graph, PassContext& context) { return Joiner(graph, context).run(); }
+Result<bool> run_join_narrow(Graph& graph, PassContext& context) { return Joiner(graph, context).run(); }
 
 constexpr PassOption pass_options[] = {
     {"columns", 128, "most columns of a joined product: with fewer it takes as long as reading its operand", 2}};
@@ -124,7 +124,7 @@ constinit const PassInfo pass_join_narrow{
     .summary = "make products with few columns of one operand as one product",
     .stage = Stage::Forward,
     .options = pass_options,
-    .run = run,
+    .run = run_join_narrow,
 };
 
 }  // namespace plimsoll

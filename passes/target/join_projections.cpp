@@ -81,7 +81,7 @@ bool try_join(Graph& graph, NodeId attention) {
   return true;
 }
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_join_projections(Graph& graph, PassContext& context) {
   return apply_patterns(graph, context, {{"attention", "joined", try_join}});
 }
 
@@ -92,7 +92,7 @@ constinit const PassInfo pass_join_projections{
     .summary = "make queries, keys and values of one operand as one product",
     .stage = Stage::Forward,
     .keeps_result = true,
-    .run = run,
+    .run = run_join_projections,
 };
 
 }  // namespace plimsoll

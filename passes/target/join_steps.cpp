@@ -207,7 +207,7 @@ class Joiner {
   std::map<ValueId, JoinedRows> joined_rows_;  // by the gradient of a step that its product reads
 };
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_join_steps(Graph& graph, PassContext& context) {
   Joiner joiner(graph);
   const bool joined = apply_patterns(
       graph, context, {{"add", "products", [&](Graph&, NodeId id) { return joiner.join_products(id); }}});
@@ -221,7 +221,7 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_join_steps{
     .name = "join-steps",
     .summary = "make weight gradients that steps of a recurrent layer send as products over several steps",
-    .run = run,
+    .run = run_join_steps,
 };
 
 }  // namespace plimsoll

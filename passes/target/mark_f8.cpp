@@ -72,7 +72,7 @@ std::string why_not(const Graph& graph, const Node& node, const Followed& follow
   return makes_scores(graph, y) || !followed[y] ? "no layer follows" : "";
 }
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_mark_f8(Graph& graph, PassContext& context) {
   Result<std::vector<PrecisionRule>> rules = parse_precision_rules(context.text("rules"));
   if (!rules) return rules.takeError();
   const DType gradients = f8_gradients(*rules);
@@ -113,7 +113,7 @@ constinit const PassInfo pass_mark_f8{
     .summary = "choose the linear layers whose products read 8-bit floats",
     .stage = Stage::Forward,
     .options = options,
-    .run = run,
+    .run = run_mark_f8,
 };
 
 }  // namespace plimsoll

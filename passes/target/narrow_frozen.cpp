@@ -130,7 +130,7 @@ class Narrower {
   bool retyped_ = false;
 };
 
-Result<bool> run(Graph& graph, PassContext& context) { return Narrower(graph, context).run(); }
+Result<bool> run_narrow_frozen(Graph& graph, PassContext& context) { return Narrower(graph, context).run(); }
 
 }  // namespace
 
@@ -142,7 +142,7 @@ constinit const PassInfo pass_narrow_frozen{
     .stage = Stage::Forward,
     .keeps_result = false,
     .options = options,
-    .run = run,
+    .run = run_narrow_frozen,
 };
 
 }  // namespace plimsoll

@@ -59,7 +59,7 @@ bool try_gathered(Graph& graph, NodeId cast) {
   return narrow_gathered(graph, operand_of(node, "x"), node.attrs.get_dtype("to"));
 }
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_narrow_lookups(Graph& graph, PassContext& context) {
   return apply_patterns(graph, context, {{"cast", "lookups", try_lookup}, {"cast", "gathered", try_gathered}});
 }
 
@@ -68,7 +68,7 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_narrow_lookups{
     .name = "narrow-lookups",
     .summary = "look rows that are cast to fewer bits up in the narrow copy of their table",
-    .run = run,
+    .run = run_narrow_lookups,
 };
 
 }  // namespace plimsoll

@@ -88,7 +88,7 @@ bool try_sink(Graph& graph, NodeId id) {
   return false;
 }
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_order_sums(Graph& graph, PassContext& context) {
   return apply_patterns(graph, context,
                         {{"add", "sums", [](Graph& g, NodeId id) { return try_sink(g, id); }},
                          {"linear", "sums", [](Graph& g, NodeId id) { return try_swap(g, id); }},
@@ -100,7 +100,7 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_order_sums{
     .name = "order-sums",
     .summary = "let the product with less work begin a sum of two, and elementwise summands a sum of products",
-    .run = run,
+    .run = run_order_sums,
 };
 
 }  // namespace plimsoll

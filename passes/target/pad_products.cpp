@@ -158,7 +158,7 @@ std::string description(int64_t size, int64_t multiple, int64_t products) {
 }
 
 // Padding makes new values, whose other dimensions are looked at in the next round.
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_pad_products(Graph& graph, PassContext& context) {
   const PaddingCosts costs{context.number("multiple"), context.number("kernel-bytes")};
   std::set<DimOfValue> seen;
   bool changed = pad_heads(graph, context, costs.multiple, context.number("few-rows"));
@@ -197,7 +197,7 @@ constinit const PassInfo pass_pad_products{
         "heads of 16-bit attention",
     .stage = Stage::Forward,
     .options = pass_options,
-    .run = run,
+    .run = run_pad_products,
 };
 
 }  // namespace plimsoll

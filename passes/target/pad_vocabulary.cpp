@@ -83,7 +83,7 @@ bool try_pad(Graph& graph, NodeId id, int64_t multiple, PassContext& context) {
   return true;
 }
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_pad_vocabulary(Graph& graph, PassContext& context) {
   const auto try_here = [&](Graph& g, NodeId id) { return try_pad(g, id, context.number("multiple"), context); };
   return apply_patterns(graph, context, {{"cross_entropy", "padded", try_here}});
 }
@@ -99,7 +99,7 @@ constinit const PassInfo pass_pad_vocabulary{
     .summary = "pad the last layer with columns of zeros where its number of classes misaligns rows",
     .stage = Stage::Forward,
     .options = pass_options,
-    .run = run,
+    .run = run_pad_vocabulary,
 };
 
 }  // namespace plimsoll

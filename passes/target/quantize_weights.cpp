@@ -112,7 +112,7 @@ class Quantizer {
   llvm::SmallVector<ValueId, 8> kept_;
 };
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_quantize_weights(Graph& graph, PassContext& context) {
   std::string name = context.text("format");
   const bool single = name == "nf4-single";
   if (single) name = "nf4";
@@ -158,7 +158,7 @@ constinit const PassInfo pass_quantize_weights{
     .stage = Stage::Forward,
     .keeps_result = false,
     .options = options,
-    .run = run,
+    .run = run_quantize_weights,
 };
 
 }  // namespace plimsoll

@@ -47,7 +47,7 @@ bool try_save_indices(Graph& graph, NodeId id) {
   return true;
 }
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_save_pool_indices(Graph& graph, PassContext& context) {
   return apply_patterns(graph, context, {{"max_pool_grad", "pools", try_save_indices}});
 }
 
@@ -56,7 +56,7 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_save_pool_indices{
     .name = "save-pool-indices",
     .summary = "let max pools save their indices where backward reads their operand for nothing else",
-    .run = run,
+    .run = run_save_pool_indices,
 };
 
 }  // namespace plimsoll

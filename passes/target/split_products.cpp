@@ -122,7 +122,7 @@ class Splitter {
   int64_t columns_, divided_ = 0;
 };
 
-Result<bool> run(Graph& graph, PassContext& context) { return Splitter(graph, context).run(); }
+Result<bool> run_split_products(Graph& graph, PassContext& context) { return Splitter(graph, context).run(); }
 
 constexpr PassOption pass_options[] = {
     {"columns", 256, "fewest columns of a part: with fewer a product takes as long as reading its operand", 8}};
@@ -134,7 +134,7 @@ constinit const PassInfo pass_split_products{
     .summary = "make a product whose columns are split as a product for each part",
     .stage = Stage::Forward,
     .options = pass_options,
-    .run = run,
+    .run = run_split_products,
 };
 
 }  // namespace plimsoll

@@ -255,7 +255,7 @@ void decide(PassContext& context, llvm::ArrayRef<AdaptableLayer> layers, llvm::A
                        format_count(like.numbers) + " numbers");
 }
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_insert_adapters(Graph& graph, PassContext& context) {
   Result<double> alpha = number_option(context, "alpha", 0, INFINITY),
                  dropout = number_option(context, "dropout", 0, 1);
   if (!alpha) return llvm::consumeError(dropout.takeError()), alpha.takeError();
@@ -305,7 +305,7 @@ constinit const PassInfo pass_insert_adapters{
     .stage = Stage::Forward,
     .keeps_result = false,
     .options = options,
-    .run = run,
+    .run = run_insert_adapters,
 };
 
 }  // namespace plimsoll

@@ -270,7 +270,7 @@ void run_chunks_in_order(Graph& step, const BatchSplit& split) {
 
 namespace {
 
-Result<bool> run(Graph& graph, PassContext& context) {
+Result<bool> run_split_batch(Graph& graph, PassContext& context) {
   const ValueId from = graph.find_value(context.text("from"));
   if (from == ValueId::None) return usage_error("there is no value '" + context.text("from") + "'");
   const int64_t chunks = context.number("chunks");
@@ -290,7 +290,7 @@ constinit const PassInfo pass_split_batch{
     .summary = "what follows a value is made for one chunk of the batch after the other",
     .stage = Stage::Forward,
     .options = pass_options,
-    .run = run,
+    .run = run_split_batch,
 };
 
 }  // namespace plimsoll

@@ -32,7 +32,7 @@ void collect_readers(const Graph& graph, ValueId value, std::vector<Reader>& rea
   }
 }
 
-std::vector<Reader> readers_of(const Graph& graph, ValueId value) {
+std::vector<Reader> readings_of(const Graph& graph, ValueId value) {
   std::vector<Reader> readers;
   collect_readers(graph, value, readers);
   return readers;
@@ -40,7 +40,7 @@ std::vector<Reader> readers_of(const Graph& graph, ValueId value) {
 
 // Is the value, as it is or in another shape or dtype, what a loss over classes reads?
 bool is_logits(const Graph& graph, ValueId value) {
-  return llvm::any_of(readers_of(graph, value),
+  return llvm::any_of(readings_of(graph, value),
                       [&](const Reader& reader) { return graph.node(reader.node).op->is_loss_over_classes(); });
 }
 
@@ -48,7 +48,7 @@ bool is_logits(const Graph& graph, ValueId value) {
 // (Jordan et al. 2024).
 bool is_hidden_matrix(const Graph& graph, const State& state) {
   if (whole_shape(state.divisions, graph.type(state.value).shape).size() != 2) return false;
-  const std::vector<Reader> readers = readers_of(graph, state.value);
+  const std::vector<Reader> readers = readings_of(graph, state.value);
   return !readers.empty() && llvm::all_of(readers, [&](const Reader& reader) {
     const Node& node = graph.node(reader.node);
     return (node.op->name == "linear" || node.op->name == "matmul") && reader.operand < 2 &&
@@ -76,7 +76,7 @@ llvm::StringMap<int64_t> layers_above(const Graph& graph) {
   for (NodeId id : graph.order()) places[index_of(id)] = next++;
   auto first_use = [&](const State& state) {
     int64_t first = next;
-    for (const Reader& reader : readers_of(graph, state.value)) first = std::min(first, places[index_of(reader.node)]);
+    for (const Reader& reader : readings_of(graph, state.value)) first = std::min(first, places[index_of(reader.node)]);
     return first;
   };
   std::map<std::string, int64_t> begins;  // by layer: its first use

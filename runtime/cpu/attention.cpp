@@ -110,7 +110,7 @@ Status launch_rotary(const CpuCall& k) {
   return Status::success();
 }
 
-constexpr CpuKernel kernels[] = {
+constexpr CpuKernel attention_table[] = {
     {op_attention, "blocked", accepts_attention, launch_attention},
     {op_attention_grad, "blocked", accepts_attention, launch_attention_grad, attention_grad_workspace},
     {op_attention_mask_grad, "blocked", accepts_attention, launch_attention_mask_grad, attention_grad_workspace},
@@ -122,6 +122,6 @@ constexpr CpuKernel kernels[] = {
 
 }  // namespace
 
-llvm::ArrayRef<CpuKernel> attention_kernels() { return kernels; }
+llvm::ArrayRef<CpuKernel> attention_kernels() { return attention_table; }
 
 }  // namespace plimsoll

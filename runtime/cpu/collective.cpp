@@ -77,7 +77,7 @@ Status launch_all_to_all(const CpuCall& k) {
   return Status::success();
 }
 
-constexpr CpuKernel kernels[] = {
+constexpr CpuKernel collective_table[] = {
     {op_reduce_all, "ranks", accepts_everything, launch<&HostCollectives::reduce_all>},
     {op_reduce_pieces, "ranks", accepts_everything, launch<&HostCollectives::reduce_pieces>},
     {op_gather_pieces, "ranks", accepts_everything, launch<&HostCollectives::gather_pieces>},
@@ -92,6 +92,6 @@ constexpr CpuKernel kernels[] = {
 
 }  // namespace
 
-llvm::ArrayRef<CpuKernel> collective_kernels() { return kernels; }
+llvm::ArrayRef<CpuKernel> collective_kernels() { return collective_table; }
 
 }  // namespace plimsoll

@@ -94,7 +94,7 @@ constexpr CpuKernel onednn(const OpDef& op, CpuKernel::LaunchFn launch_it = laun
   return {op, "onednn", accepts_conv, launch_it, workspace<pass>, prepare<pass>};
 }
 
-constexpr CpuKernel kernels[] = {
+constexpr CpuKernel conv_table[] = {
     onednn<ConvPass::Forward>(op_conv),
     onednn<ConvPass::InputGradient>(op_conv_dx),
     onednn<ConvPass::WeightGradient>(op_conv_dw),
@@ -103,6 +103,6 @@ constexpr CpuKernel kernels[] = {
 
 }  // namespace
 
-llvm::ArrayRef<CpuKernel> conv_kernels() { return kernels; }
+llvm::ArrayRef<CpuKernel> conv_kernels() { return conv_table; }
 
 }  // namespace plimsoll

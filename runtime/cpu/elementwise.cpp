@@ -212,7 +212,7 @@ Status launch_to_scaled_f8(const CpuCall& k) {
   return Status::success();
 }
 
-constexpr CpuKernel kernels[] = {
+constexpr CpuKernel elementwise_table[] = {
 #define PLIMSOLL_ROW(op, name, accepts, map) {op_##op, name, accepts, [](const CpuCall& k) { return map; }},
 #define PLIMSOLL_UNARY(op, Name, formula) PLIMSOLL_ROW(op, "vectorised", all_f32, map_unary(k, cpu::op##_range))
 #define PLIMSOLL_UNARY_WITH(op, Name, first, second, formula) \
@@ -253,6 +253,6 @@ constexpr CpuKernel kernels[] = {
 
 }  // namespace
 
-llvm::ArrayRef<CpuKernel> elementwise_kernels() { return kernels; }
+llvm::ArrayRef<CpuKernel> elementwise_kernels() { return elementwise_table; }
 
 }  // namespace plimsoll

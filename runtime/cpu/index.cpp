@@ -39,13 +39,13 @@ Status launch_gather_grad(const CpuCall& k) {
   return with_indices(k, add) ? Status::success() : bad_index(dx.length);
 }
 
-constexpr CpuKernel kernels[] = {
+constexpr CpuKernel index_table[] = {
     {op_gather, "rows", accepts_gather, launch_gather},
     {op_gather_grad, "columns", accepts_gather_grad, launch_gather_grad},
 };
 
 }  // namespace
 
-llvm::ArrayRef<CpuKernel> index_kernels() { return kernels; }
+llvm::ArrayRef<CpuKernel> index_kernels() { return index_table; }
 
 }  // namespace plimsoll

@@ -92,7 +92,7 @@ Status launch_cross_entropy_with_grad(const CpuCall& k) {
                                               : cross_entropy_with_grad<int32_t>(k);
 }
 
-constexpr CpuKernel kernels[] = {
+constexpr CpuKernel loss_table[] = {
     {op_cross_entropy, "rows", accepts_cross_entropy, launch_cross_entropy, cross_entropy_workspace},
     {op_cross_entropy_grad, "rows", accepts_cross_entropy, launch_cross_entropy_grad},
     {op_cross_entropy_with_grad, "rows", accepts_cross_entropy, launch_cross_entropy_with_grad,
@@ -101,6 +101,6 @@ constexpr CpuKernel kernels[] = {
 
 }  // namespace
 
-llvm::ArrayRef<CpuKernel> loss_kernels() { return kernels; }
+llvm::ArrayRef<CpuKernel> loss_kernels() { return loss_table; }
 
 }  // namespace plimsoll

@@ -149,7 +149,7 @@ bool accepts_matmul(const OpCall& call, llvm::ArrayRef<Type> results) {
   return all_f32(call, results) && results[0].rank() <= 10;
 }
 
-constexpr CpuKernel kernels[] = {
+constexpr CpuKernel matmul_table[] = {
     {op_matmul, "onednn", accepts_matmul, launch_matmul, nullptr, prepare_matmul},
     {op_linear, "onednn", all_f32, launch_linear, nullptr, prepare_linear},
     {op_linear_dw, "onednn", all_f32, launch_linear_dw, nullptr, prepare_linear_dw},
@@ -158,6 +158,6 @@ constexpr CpuKernel kernels[] = {
 
 }  // namespace
 
-llvm::ArrayRef<CpuKernel> matmul_kernels() { return kernels; }
+llvm::ArrayRef<CpuKernel> matmul_kernels() { return matmul_table; }
 
 }  // namespace plimsoll

@@ -62,7 +62,7 @@ Status launch_pad(const CpuCall& k) {
   return Status::success();
 }
 
-constexpr CpuKernel kernels[] = {
+constexpr CpuKernel move_table[] = {
     {op_constant, "bytes", ranks_fit, launch_constant},
     {op_transpose, "tiled", ranks_fit, launch_copy<transpose_copy>},
     {op_expand, "strided_copy", ranks_fit, launch_copy<expand_copy>},
@@ -76,6 +76,6 @@ constexpr CpuKernel kernels[] = {
 
 }  // namespace
 
-llvm::ArrayRef<CpuKernel> move_kernels() { return kernels; }
+llvm::ArrayRef<CpuKernel> move_kernels() { return move_table; }
 
 }  // namespace plimsoll

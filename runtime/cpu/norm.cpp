@@ -186,7 +186,7 @@ Status launch_dora_scale(const CpuCall& k) {
   return Status::success();
 }
 
-constexpr CpuKernel kernels[] = {
+constexpr CpuKernel norm_table[] = {
     {op_layer_norm, "rows", all_f32, launch_layer_norm},
     {op_layer_norm_grad, "rows", all_f32, launch_layer_norm_grad},
     {op_layer_norm_grad_dropout, "rows", floats_are_f32, launch_layer_norm_grad_dropout},
@@ -207,6 +207,6 @@ constexpr CpuKernel kernels[] = {
 
 }  // namespace
 
-llvm::ArrayRef<CpuKernel> norm_kernels() { return kernels; }
+llvm::ArrayRef<CpuKernel> norm_kernels() { return norm_table; }
 
 }  // namespace plimsoll

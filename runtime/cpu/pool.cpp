@@ -61,7 +61,7 @@ Status launch_average_pool_grad(const CpuCall& k) {
   return Status::success();
 }
 
-constexpr CpuKernel kernels[] = {
+constexpr CpuKernel pool_table[] = {
     {op_max_pool, "planes", accepts_max_pool, launch_max_pool},
     {op_max_pool_with_indices, "planes", accepts_row_major_indices, launch_max_pool_with_indices},
     {op_max_pool_grad, "planes", accepts_pool, launch_max_pool_grad},
@@ -71,6 +71,6 @@ constexpr CpuKernel kernels[] = {
 
 }  // namespace
 
-llvm::ArrayRef<CpuKernel> pool_kernels() { return kernels; }
+llvm::ArrayRef<CpuKernel> pool_kernels() { return pool_table; }
 
 }  // namespace plimsoll

@@ -50,7 +50,7 @@ Status launch_softmax_grad(const CpuCall& k) {
   return Status::success();
 }
 
-constexpr CpuKernel kernels[] = {
+constexpr CpuKernel reduce_table[] = {
     {op_reduce_sum, "vectorised", all_f32, launch_reduction<cpu::Reduction::Sum>},
     {op_reduce_mean, "vectorised", all_f32, launch_reduction<cpu::Reduction::Mean>},
     {op_reduce_max, "vectorised", all_f32, launch_reduction<cpu::Reduction::Max>},
@@ -65,6 +65,6 @@ constexpr CpuKernel kernels[] = {
 
 }  // namespace
 
-llvm::ArrayRef<CpuKernel> reduce_kernels() { return kernels; }
+llvm::ArrayRef<CpuKernel> reduce_kernels() { return reduce_table; }
 
 }  // namespace plimsoll

@@ -125,13 +125,13 @@ bool accepts_resize(const OpCall& call, llvm::ArrayRef<Type> results) {
   return all_f32(call, results) && call.get_string("coordinate") != "tf_crop_and_resize";
 }
 
-constexpr CpuKernel kernels[] = {
+constexpr CpuKernel resize_table[] = {
     {op_resize, "separable", accepts_resize, launch<Direction::Forward>, workspace, prepare_resize},
     {op_resize_grad, "separable", accepts_resize, launch<Direction::Gradient>, workspace, prepare_resize_grad},
 };
 
 }  // namespace
 
-llvm::ArrayRef<CpuKernel> resize_kernels() { return kernels; }
+llvm::ArrayRef<CpuKernel> resize_kernels() { return resize_table; }
 
 }  // namespace plimsoll

@@ -146,7 +146,7 @@ Status launch_running_update(const CpuCall& k) {
   return Status::success();
 }
 
-constexpr CpuKernel kernels[] = {
+constexpr CpuKernel update_table[] = {
     {op_adamw, "fused", accepts_with_copy, launch_adamw, turned_bytes},
     {op_adamw_8bit, "fused", floats_are_f32, launch_adamw_8bit},
     {op_sgd, "fused", accepts_with_copy, launch_sgd, turned_bytes},
@@ -155,6 +155,6 @@ constexpr CpuKernel kernels[] = {
 
 }  // namespace
 
-llvm::ArrayRef<CpuKernel> update_kernels() { return kernels; }
+llvm::ArrayRef<CpuKernel> update_kernels() { return update_table; }
 
 }  // namespace plimsoll

@@ -176,7 +176,7 @@ int64_t cudnn_ordered_grad_workspace(const OpCall& call, llvm::ArrayRef<Type> re
   return std::max(whole / n.batch, std::min(whole, max_ordered_bytes)) + slack;
 }
 // By time where all of an op have one, else in this order: cuDNN's are as fast as "mma" or faster on other cards.
-constexpr CudaCandidate candidates[] = {
+constexpr CudaCandidate attention_table[] = {
     {.op = op_attention,
      .name = "cudnn",
      .accepts = accepts_cudnn<attention_mask>,
@@ -264,6 +264,6 @@ constexpr CudaCandidate candidates[] = {
 };
 }  // namespace
 
-llvm::ArrayRef<CudaCandidate> attention_candidates() { return candidates; }
+llvm::ArrayRef<CudaCandidate> attention_candidates() { return attention_table; }
 
 }  // namespace plimsoll

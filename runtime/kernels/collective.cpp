@@ -49,7 +49,7 @@ int64_t packed_exchange_bytes(const OpCall& call, llvm::ArrayRef<Type>, const De
 
 // Where parts are no runs of memory, they are packed into one half of the workspace and come in the other.
 // Where the pieces of all ranks are longer than the whole, a padded copy of it is the workspace.
-constexpr CudaCandidate candidates[] = {
+constexpr CudaCandidate collective_table[] = {
     {op_reduce_all, "nccl", can_sum},
     {op_reduce_pieces, "nccl", sums_even_pieces},
     {op_reduce_pieces, "nccl_padded", can_sum, padded_sum_bytes},
@@ -67,6 +67,6 @@ constexpr CudaCandidate candidates[] = {
 
 }  // namespace
 
-llvm::ArrayRef<CudaCandidate> collective_candidates() { return candidates; }
+llvm::ArrayRef<CudaCandidate> collective_candidates() { return collective_table; }
 
 }  // namespace plimsoll

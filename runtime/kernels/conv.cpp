@@ -489,7 +489,7 @@ constexpr CudaCandidate space_to_batch(const OpDef& op) {
 // without measured times and predictions. Further plans for each, and space to batch of gradients, which is sometimes
 // slower, are there to be timed. Those with less workspace are for budgets that ask for it
 // (passes/budget/lean_workspaces.h).
-constexpr CudaCandidate candidates[] = {
+constexpr CudaCandidate conv_table[] = {
     space_to_depth<ConvPass::Forward>(op_conv),
     space_to_batch<ConvPass::Forward>(op_conv),
     cudnn<ConvPass::Forward>(op_conv),
@@ -511,6 +511,6 @@ constexpr CudaCandidate candidates[] = {
 
 }  // namespace
 
-llvm::ArrayRef<CudaCandidate> conv_candidates() { return candidates; }
+llvm::ArrayRef<CudaCandidate> conv_candidates() { return conv_table; }
 
 }  // namespace plimsoll

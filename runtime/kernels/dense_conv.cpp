@@ -125,7 +125,7 @@ constexpr CudaCandidate on_hopper(const OpDef& op, llvm::StringLiteral name, Cud
       .op = op, .name = name, .accepts = accepts, .workspace_bytes = workspace, .predicted_us = time, .capability = 90};
 }
 
-constexpr CudaCandidate candidates[] = {
+constexpr CudaCandidate dense_conv_table[] = {
     on_hopper(op_conv, "warpgroup_taps", accepts_dense<ConvPass::Forward>, nullptr, dense_pass_us<ConvPass::Forward>),
     on_hopper(op_conv_dx, "warpgroup_taps", accepts_dense<ConvPass::InputGradient>, nullptr,
               dense_pass_us<ConvPass::InputGradient>),
@@ -138,6 +138,6 @@ constexpr CudaCandidate candidates[] = {
 
 }  // namespace
 
-llvm::ArrayRef<CudaCandidate> dense_conv_candidates() { return candidates; }
+llvm::ArrayRef<CudaCandidate> dense_conv_candidates() { return dense_conv_table; }
 
 }  // namespace plimsoll

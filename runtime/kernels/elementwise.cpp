@@ -95,7 +95,7 @@ bool is_between_16_bits_and_f32(const OpCall& call, llvm::ArrayRef<Type> results
   return (x == DType::F32 && is_16_bit_float(y)) || (y == DType::F32 && is_16_bit_float(x));
 }
 
-constexpr CudaCandidate candidates[] = {
+constexpr CudaCandidate elementwise_table[] = {
 #define PLIMSOLL_UNARY(op, Name, formula) {op_##op, "vectors", has_no_f8},
 #define PLIMSOLL_UNARY_GRAD(op, Name, formula) {op_##op, "vectors", has_no_f8},
 #define PLIMSOLL_BINARY(op, Name, formula) {op_##op, "broadcast", ranks_fit_without_f8},
@@ -178,6 +178,6 @@ const CodeNumbers& code_numbers(llvm::StringRef format) {
   return numbers.at(format.str());
 }
 
-llvm::ArrayRef<CudaCandidate> elementwise_candidates() { return candidates; }
+llvm::ArrayRef<CudaCandidate> elementwise_candidates() { return elementwise_table; }
 
 }  // namespace plimsoll

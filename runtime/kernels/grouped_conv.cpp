@@ -435,7 +435,7 @@ constexpr CudaCandidate depthwise(const OpDef& op) {
           .predicted_us = depthwise_us<pass>};
 }
 
-constexpr CudaCandidate candidates[] = {
+constexpr CudaCandidate grouped_conv_table[] = {
     grouped<ConvPass::Forward>(op_conv),
     grouped<ConvPass::InputGradient>(op_conv_dx),
     grouped<ConvPass::WeightGradient>(op_conv_dw),
@@ -464,6 +464,6 @@ constexpr CudaCandidate candidates[] = {
 
 }  // namespace
 
-llvm::ArrayRef<CudaCandidate> grouped_conv_candidates() { return candidates; }
+llvm::ArrayRef<CudaCandidate> grouped_conv_candidates() { return grouped_conv_table; }
 
 }  // namespace plimsoll

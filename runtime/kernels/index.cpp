@@ -126,7 +126,7 @@ bool accepts_top_k(const OpCall& call, llvm::ArrayRef<Type> results) {
   return has_no_f8(call, results) && (call.get_int("k") <= 64 || length <= 4096);
 }
 
-constexpr CudaCandidate candidates[] = {
+constexpr CudaCandidate index_table[] = {
     {op_gather, "rows", accepts_everything},
     {op_gather_grad, "sorted", accepts_gather_grad, gather_grad_workspace},
     {op_gather_elements, "lines", accepts_gather_lines},
@@ -161,6 +161,6 @@ constexpr CudaCandidate candidates[] = {
 
 }  // namespace
 
-llvm::ArrayRef<CudaCandidate> index_candidates() { return candidates; }
+llvm::ArrayRef<CudaCandidate> index_candidates() { return index_table; }
 
 }  // namespace plimsoll

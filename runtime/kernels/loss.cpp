@@ -50,7 +50,7 @@ double clusters_us(const OpCall& call, const DeviceDescription& device) {
          (small_launches + 1) * device.launch_us + device.kernel_us;
 }
 
-constexpr CudaCandidate candidates[] = {
+constexpr CudaCandidate loss_table[] = {
     {op_cross_entropy, "rows", accepts_loss, loss_workspace},
     {op_cross_entropy_grad, "rows", accepts_loss},
     {.op = op_cross_entropy_with_grad,
@@ -66,6 +66,6 @@ constexpr CudaCandidate candidates[] = {
 
 }  // namespace
 
-llvm::ArrayRef<CudaCandidate> loss_candidates() { return candidates; }
+llvm::ArrayRef<CudaCandidate> loss_candidates() { return loss_table; }
 
 }  // namespace plimsoll

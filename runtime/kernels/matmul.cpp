@@ -376,7 +376,7 @@ constexpr CudaCandidate warpgroup_gelu{.op = op_linear_gelu_grad,
                                        .predicted_us = warpgroup_gelu_us,
                                        .capability = 90};
 
-constexpr CudaCandidate candidates[] = {
+constexpr CudaCandidate matmul_table[] = {
     cublaslt(op_matmul, "cublaslt", 4, accepts_matmul<2>),
     cublaslt(op_linear, "cublaslt", 4, accepts_matmul<3>, matmul_workspace, linear_us),
     cublaslt(op_linear_gelu, "cublaslt", 4, accepts_linear_gelu, matmul_workspace, before_gelu_us),
@@ -394,6 +394,6 @@ constexpr CudaCandidate candidates[] = {
 
 }  // namespace
 
-llvm::ArrayRef<CudaCandidate> matmul_candidates() { return candidates; }
+llvm::ArrayRef<CudaCandidate> matmul_candidates() { return matmul_table; }
 
 }  // namespace plimsoll

@@ -90,7 +90,7 @@ Status concat_copies(const KernelCall& k, LaunchCopy launch) {
 namespace {
 
 // Data movement takes elements of any dtype.
-constexpr CudaCandidate candidates[] = {
+constexpr CudaCandidate move_table[] = {
     {op_transpose, "tiled", ranks_fit},
     {op_expand, "strided_copy", ranks_fit},
     {op_tile, "strided_copy", ranks_fit_twice},
@@ -104,6 +104,6 @@ constexpr CudaCandidate candidates[] = {
 
 }  // namespace
 
-llvm::ArrayRef<CudaCandidate> move_candidates() { return candidates; }
+llvm::ArrayRef<CudaCandidate> move_candidates() { return move_table; }
 
 }  // namespace plimsoll

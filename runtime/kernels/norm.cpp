@@ -165,7 +165,7 @@ constexpr CudaCandidate batch_norm_candidate(const OpDef& op, CudaCandidate::Wor
 
 bool accepts_dora_scale(const OpCall& call, llvm::ArrayRef<Type>) { return call["a"].dtype == DType::F32; }
 
-constexpr CudaCandidate candidates[] = {
+constexpr CudaCandidate norm_table[] = {
     {op_layer_norm, "rows", accepts_row_norm},
     {op_layer_norm_grad, "rows", accepts_row_norm, row_norm_grad_workspace},
     {op_layer_norm_grad_dropout, "rows", accepts_row_norm, row_norm_grad_workspace},
@@ -192,6 +192,6 @@ constexpr CudaCandidate candidates[] = {
 
 }  // namespace
 
-llvm::ArrayRef<CudaCandidate> norm_candidates() { return candidates; }
+llvm::ArrayRef<CudaCandidate> norm_candidates() { return norm_table; }
 
 }  // namespace plimsoll

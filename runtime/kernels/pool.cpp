@@ -20,7 +20,7 @@ int64_t max_pool_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>, const 
   return call["x"].dtype == DType::U8 ? 0 : call["dy"].elements();
 }
 
-constexpr CudaCandidate candidates[] = {
+constexpr CudaCandidate pool_table[] = {
     {op_max_pool, "windows", accepts_pool},
     {op_max_pool_with_indices, "windows", accepts_pool},
     {op_max_pool_grad, "windows", accepts_max_pool_grad, max_pool_grad_workspace},
@@ -30,6 +30,6 @@ constexpr CudaCandidate candidates[] = {
 
 }  // namespace
 
-llvm::ArrayRef<CudaCandidate> pool_candidates() { return candidates; }
+llvm::ArrayRef<CudaCandidate> pool_candidates() { return pool_table; }
 
 }  // namespace plimsoll

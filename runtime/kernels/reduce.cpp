@@ -50,7 +50,7 @@ int64_t squares_workspace(const OpCall& call, llvm::ArrayRef<Type>, const Device
   return parts * static_cast<int64_t>(sizeof(float));
 }
 
-constexpr CudaCandidate candidates[] = {
+constexpr CudaCandidate reduce_table[] = {
     {op_reduce_sum, "two_stages", accepts_reduction, reduction_workspace},
     {op_reduce_mean, "two_stages", accepts_reduction, reduction_workspace},
     {op_reduce_max, "two_stages", accepts_reduction, reduction_workspace},
@@ -66,6 +66,6 @@ constexpr CudaCandidate candidates[] = {
 
 }  // namespace
 
-llvm::ArrayRef<CudaCandidate> reduce_candidates() { return candidates; }
+llvm::ArrayRef<CudaCandidate> reduce_candidates() { return reduce_table; }
 
 }  // namespace plimsoll

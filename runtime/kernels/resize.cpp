@@ -49,13 +49,13 @@ int64_t resize_grad_workspace(const OpCall& call, llvm::ArrayRef<Type> results, 
   return workspace(call.attrs, results[0].shape, call["dy"].shape);
 }
 
-constexpr CudaCandidate candidates[] = {
+constexpr CudaCandidate resize_table[] = {
     {op_resize, "gather", accepts_resize, resize_workspace},
     {op_resize_grad, "gather", accepts_resize, resize_grad_workspace},
 };
 
 }  // namespace
 
-llvm::ArrayRef<CudaCandidate> resize_candidates() { return candidates; }
+llvm::ArrayRef<CudaCandidate> resize_candidates() { return resize_table; }
 
 }  // namespace plimsoll

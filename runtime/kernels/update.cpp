@@ -80,7 +80,7 @@ constexpr CudaCandidate fused(const OpDef& op, CudaCandidate::AcceptsFn accepts,
   return {.op = op, .name = "fused", .accepts = accepts, .predicted_us = predicted_us, .shares_launches = accepts};
 }
 
-constexpr CudaCandidate candidates[] = {
+constexpr CudaCandidate update_table[] = {
     fused(op_adamw, accepts_adamw, adamw_us),
     fused(op_adamw_8bit, accepts_adamw_8bit, adamw_8bit_us),
     fused(op_sgd, accepts_sgd, sgd_us),
@@ -89,6 +89,6 @@ constexpr CudaCandidate candidates[] = {
 
 }  // namespace
 
-llvm::ArrayRef<CudaCandidate> update_candidates() { return candidates; }
+llvm::ArrayRef<CudaCandidate> update_candidates() { return update_table; }
 
 }  // namespace plimsoll

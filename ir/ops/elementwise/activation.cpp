@@ -96,7 +96,7 @@ constexpr OpDef gradient_op(llvm::StringLiteral name, llvm::StringLiteral summar
           }};
 }
 
-constexpr Gradient no_second_derivative = Gradient::missing("second derivatives of this activation are not derived");
+constexpr Gradient no_second_order = Gradient::missing("second derivatives of this activation are not derived");
 
 // y is a plain number, the derivative of the relu's slope is 0.
 void relu_grad_gradient(GradContext& g) {
@@ -119,7 +119,7 @@ std::vector<Sample> gelu_grad_samples() {
 constexpr OpDef gelu_grad_record() {
   OpDef op = gradient_op("gelu_grad", "dy times the slope of gelu at x {approximate}", "x",
                          map_binary<[](double x, double dy, const Attrs& a) { return dy * gelu_slope(x, a); }>,
-                         no_second_derivative);
+                         no_second_order);
   op.attrs = gelu_attrs;
   op.infer = infer_gelu_grad;
   op.samples = gelu_grad_samples;
@@ -148,7 +148,7 @@ constinit const OpDef op_silu_grad =
                   double s = sigmoid(x);
                   return dy * s * (1 + x * (1 - s));
                 }>,
-                no_second_derivative);
+                no_second_order);
 
 constinit const OpDef op_gelu_grad = gelu_grad_record();
 

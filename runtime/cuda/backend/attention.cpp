@@ -255,7 +255,7 @@ Status launch_rotary(const CudaCall& k) {
   return launched(k, cuda::rotary(call, k.stream));
 }
 
-constexpr CudaLauncher launchers[] = {
+constexpr CudaLauncher attention_table[] = {
     {op_attention, "cudnn", launch_cudnn_attention, prepare_cudnn_attention},
     {op_attention_grad, "cudnn", launch_cudnn_attention_grad, prepare_cudnn_attention_grad},
     {op_attention_grad, "cudnn_ordered", launch_cudnn_attention_grad, prepare_cudnn_attention_grad_ordered},
@@ -280,6 +280,6 @@ constexpr CudaLauncher launchers[] = {
 
 }  // namespace
 
-llvm::ArrayRef<CudaLauncher> attention_launchers() { return launchers; }
+llvm::ArrayRef<CudaLauncher> attention_launchers() { return attention_table; }
 
 }  // namespace plimsoll

@@ -203,7 +203,7 @@ Status launch_group(llvm::ArrayRef<CudaCall> calls) {
   return nccl.end_group();
 }
 
-constexpr CudaLauncher launchers[] = {
+constexpr CudaLauncher collective_table[] = {
     {op_reduce_all, "nccl", launch_reduce_all, prepare, both_of_several, launch_group<launch_reduce_all>},
     {op_reduce_pieces, "nccl", launch_reduce_pieces, prepare, both_of_several, launch_group<launch_reduce_pieces>},
     {op_reduce_pieces, "nccl_padded", launch_reduce_pieces_padded, prepare},
@@ -221,6 +221,6 @@ constexpr CudaLauncher launchers[] = {
 
 }  // namespace
 
-llvm::ArrayRef<CudaLauncher> collective_launchers() { return launchers; }
+llvm::ArrayRef<CudaLauncher> collective_launchers() { return collective_table; }
 
 }  // namespace plimsoll

@@ -314,7 +314,7 @@ constexpr CudaLauncher by_space_to_batch(const OpDef& op) {
   return {op, "cudnn_space_to_batch", launch_space_to_batch<pass>, prepare_space_to_batch<pass>};
 }
 
-constexpr CudaLauncher launchers[] = {
+constexpr CudaLauncher conv_table[] = {
     plain<ConvPass::Forward>(op_conv),
     plain<ConvPass::InputGradient>(op_conv_dx),
     plain<ConvPass::InputGradient>(op_conv_transpose),
@@ -336,6 +336,6 @@ constexpr CudaLauncher launchers[] = {
 
 }  // namespace
 
-llvm::ArrayRef<CudaLauncher> conv_launchers() { return launchers; }
+llvm::ArrayRef<CudaLauncher> conv_launchers() { return conv_table; }
 
 }  // namespace plimsoll

@@ -92,7 +92,7 @@ Status launch_block_runs_dw(const CudaCall& k) {
   return launched(k, cuda::depth_to_space(to, k.out("dw"), to, dw, runs.made.w, k.stream));
 }
 
-constexpr CudaLauncher launchers[] = {
+constexpr CudaLauncher dense_conv_table[] = {
     {op_conv, "warpgroup_taps", launch, prepare<ConvPass::Forward>},
     {op_conv_dx, "warpgroup_taps", launch_dx, prepare<ConvPass::InputGradient>},
     {op_conv_dw, "warpgroup_taps", launch_dw, prepare_dw},
@@ -102,6 +102,6 @@ constexpr CudaLauncher launchers[] = {
 
 }  // namespace
 
-llvm::ArrayRef<CudaLauncher> dense_conv_launchers() { return launchers; }
+llvm::ArrayRef<CudaLauncher> dense_conv_launchers() { return dense_conv_table; }
 
 }  // namespace plimsoll

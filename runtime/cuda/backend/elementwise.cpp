@@ -218,7 +218,7 @@ Status launch_random_normal(const CudaCall& k) {
                                          k.out_scalar("y"), k.out("y"), k.elements(), k.stream));
 }
 
-constexpr CudaLauncher launchers[] = {
+constexpr CudaLauncher elementwise_table[] = {
 #define PLIMSOLL_ROW(op, name, map) {op_##op, name, [](const CudaCall& k) { return map; }},
 #define PLIMSOLL_UNARY(op, Name, formula) PLIMSOLL_ROW(op, "vectors", map_unary(k, Unary::Name))
 #define PLIMSOLL_UNARY_WITH(op, Name, first, second, formula) \
@@ -263,6 +263,6 @@ constexpr CudaLauncher launchers[] = {
 
 }  // namespace
 
-llvm::ArrayRef<CudaLauncher> elementwise_launchers() { return launchers; }
+llvm::ArrayRef<CudaLauncher> elementwise_launchers() { return elementwise_table; }
 
 }  // namespace plimsoll

@@ -36,7 +36,7 @@ Status launch_dw(const CudaCall& k) {
                               sizes_of<ConvPass::WeightGradient>(k), k.workspace, k.stream));
 }
 
-constexpr CudaLauncher launchers[] = {
+constexpr CudaLauncher grouped_conv_table[] = {
     {op_conv, "grouped_mma", launch<cuda::grouped_convolution>},
     {op_conv_dx, "grouped_mma", launch_dx<cuda::grouped_convolution_dx>},
     {op_conv_dw, "grouped_mma", launch_dw<cuda::grouped_convolution_dw>},
@@ -65,6 +65,6 @@ constexpr CudaLauncher launchers[] = {
 
 }  // namespace
 
-llvm::ArrayRef<CudaLauncher> grouped_conv_launchers() { return launchers; }
+llvm::ArrayRef<CudaLauncher> grouped_conv_launchers() { return grouped_conv_table; }
 
 }  // namespace plimsoll

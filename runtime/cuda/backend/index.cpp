@@ -181,7 +181,7 @@ Status launch_arg(const CudaCall& k) {
       k, cuda::arg_extreme(extreme, ties, k.in_scalar("x"), k.out<int64_t>("y"), k.in("x"), axis_of(k), k.stream));
 }
 
-constexpr CudaLauncher launchers[] = {
+constexpr CudaLauncher index_table[] = {
     {op_gather, "rows", launch_gather},
     {op_gather_grad, "sorted", launch_gather_grad},
     {op_gather_elements, "lines", launch_gather_lines},
@@ -204,6 +204,6 @@ constexpr CudaLauncher launchers[] = {
 
 }  // namespace
 
-llvm::ArrayRef<CudaLauncher> index_launchers() { return launchers; }
+llvm::ArrayRef<CudaLauncher> index_launchers() { return index_table; }
 
 }  // namespace plimsoll

@@ -68,7 +68,7 @@ Status launch_nll_loss_grad(const CudaCall& k) {
                                          k.in<float>("weight"), k.in<float>("dloss"), k.stream));
 }
 
-constexpr CudaLauncher launchers[] = {
+constexpr CudaLauncher loss_table[] = {
     {op_cross_entropy, "rows", launch_cross_entropy},
     {op_cross_entropy_grad, "rows", launch_cross_entropy_grad},
     {op_cross_entropy_with_grad, "clusters", launch_clusters},
@@ -79,6 +79,6 @@ constexpr CudaLauncher launchers[] = {
 
 }  // namespace
 
-llvm::ArrayRef<CudaLauncher> loss_launchers() { return launchers; }
+llvm::ArrayRef<CudaLauncher> loss_launchers() { return loss_table; }
 
 }  // namespace plimsoll

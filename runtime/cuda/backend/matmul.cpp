@@ -239,7 +239,7 @@ Matmul f8_matmul(const CudaCall& k) {
           .fast_sums = k.call.get_int("fast_sums") != 0};
 }
 
-constexpr CudaLauncher launchers[] = {
+constexpr CudaLauncher matmul_table[] = {
     {op_matmul, "cublaslt", launch_matmul, prepare<plain_matmul>},
     {op_linear, "cublaslt", launch_linear, prepare<linear_with_bias>},
     {op_linear_gelu, "cublaslt", launch_before_gelu, prepare<linear_with_bias>},
@@ -257,6 +257,6 @@ constexpr CudaLauncher launchers[] = {
 
 }  // namespace
 
-llvm::ArrayRef<CudaLauncher> matmul_launchers() { return launchers; }
+llvm::ArrayRef<CudaLauncher> matmul_launchers() { return matmul_table; }
 
 }  // namespace plimsoll

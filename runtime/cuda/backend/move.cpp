@@ -91,7 +91,7 @@ Status launch_pad_grad(const CudaCall& k) {
   return launched(k, cuda::pad_grad(pad, k.out_scalar("dx"), k.out("dx"), k.in("dy"), k.stream));
 }
 
-constexpr CudaLauncher launchers[] = {
+constexpr CudaLauncher move_table[] = {
     {op_transpose, "tiled", launch_copy<transpose_copy>},
     {op_expand, "strided_copy", launch_copy<expand_copy>},
     {op_tile, "strided_copy", launch_copy<tile_copy>},
@@ -105,6 +105,6 @@ constexpr CudaLauncher launchers[] = {
 
 }  // namespace
 
-llvm::ArrayRef<CudaLauncher> move_launchers() { return launchers; }
+llvm::ArrayRef<CudaLauncher> move_launchers() { return move_table; }
 
 }  // namespace plimsoll

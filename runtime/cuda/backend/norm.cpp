@@ -277,7 +277,7 @@ Status launch_dora_scale(const CudaCall& k) {
                                       k.stream));
 }
 
-constexpr CudaLauncher launchers[] = {
+constexpr CudaLauncher norm_table[] = {
     {op_layer_norm, "rows", launch_layer_norm},
     {op_layer_norm_grad, "rows", launch_layer_norm_grad},
     {op_layer_norm_grad_dropout, "rows", launch_layer_norm_grad_dropout},
@@ -303,6 +303,6 @@ constexpr CudaLauncher launchers[] = {
 
 }  // namespace
 
-llvm::ArrayRef<CudaLauncher> norm_launchers() { return launchers; }
+llvm::ArrayRef<CudaLauncher> norm_launchers() { return norm_table; }
 
 }  // namespace plimsoll

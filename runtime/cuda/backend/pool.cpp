@@ -48,7 +48,7 @@ Status launch_average_pool_grad(const CudaCall& k) {
       k, cuda::average_pool_grad(shape, k.in_scalar("dy"), includes_padding(k), k.out("dx"), k.in("dy"), k.stream));
 }
 
-constexpr CudaLauncher launchers[] = {
+constexpr CudaLauncher pool_table[] = {
     {op_max_pool, "windows", launch_max_pool},
     {op_max_pool_with_indices, "windows", launch_max_pool_with_indices},
     {op_max_pool_grad, "windows", launch_max_pool_grad},
@@ -58,6 +58,6 @@ constexpr CudaLauncher launchers[] = {
 
 }  // namespace
 
-llvm::ArrayRef<CudaLauncher> pool_launchers() { return launchers; }
+llvm::ArrayRef<CudaLauncher> pool_launchers() { return pool_table; }
 
 }  // namespace plimsoll

@@ -49,7 +49,7 @@ Status launch_hardmax(const CudaCall& k) {
   return launched(k, cuda::hardmax(softmax_axis(k.call), k.in_scalar("x"), k.out("y"), k.in("x"), k.stream));
 }
 
-constexpr CudaLauncher launchers[] = {
+constexpr CudaLauncher reduce_table[] = {
     {op_reduce_sum, "two_stages", launch_reduction<cuda::Reduction::Sum>},
     {op_reduce_mean, "two_stages", launch_reduction<cuda::Reduction::Mean>},
     {op_reduce_max, "two_stages", launch_reduction<cuda::Reduction::Max>},
@@ -65,6 +65,6 @@ constexpr CudaLauncher launchers[] = {
 
 }  // namespace
 
-llvm::ArrayRef<CudaLauncher> reduce_launchers() { return launchers; }
+llvm::ArrayRef<CudaLauncher> reduce_launchers() { return reduce_table; }
 
 }  // namespace plimsoll

@@ -63,13 +63,13 @@ Status launch_resize_grad(const CudaCall& k) {
   return launched(k, cuda::resize_grad(shape, k.in_scalar("dy"), k.out("dx"), k.in("dy"), k.workspace, k.stream));
 }
 
-constexpr CudaLauncher launchers[] = {
+constexpr CudaLauncher resize_table[] = {
     {op_resize, "gather", launch_resize},
     {op_resize_grad, "gather", launch_resize_grad},
 };
 
 }  // namespace
 
-llvm::ArrayRef<CudaLauncher> resize_launchers() { return launchers; }
+llvm::ArrayRef<CudaLauncher> resize_launchers() { return resize_table; }
 
 }  // namespace plimsoll

@@ -161,7 +161,7 @@ Status launch_one(const CudaCall& k) {
   return launch_group(k);
 }
 
-constexpr CudaLauncher launchers[] = {
+constexpr CudaLauncher update_table[] = {
     {op_adamw, "fused", launch_one<launch_adamw>, nullptr, adamw_joins, launch_adamw},
     {op_adamw_8bit, "fused", launch_one<launch_adamw_8bit>, nullptr, adamw_joins, launch_adamw_8bit},
     {op_sgd, "fused", launch_one<launch_sgd>, nullptr, sgd_joins, launch_sgd},
@@ -170,6 +170,6 @@ constexpr CudaLauncher launchers[] = {
 
 }  // namespace
 
-llvm::ArrayRef<CudaLauncher> update_launchers() { return launchers; }
+llvm::ArrayRef<CudaLauncher> update_launchers() { return update_table; }
 
 }  // namespace plimsoll

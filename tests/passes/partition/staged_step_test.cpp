@@ -68,7 +68,7 @@ void check_staged(const Graph& forward, const TrainingRequest& request, double t
   }
 }
 
-TrainingRequest request_of(int64_t stages, int64_t micro_batches) {
+TrainingRequest request_of_stages(int64_t stages, int64_t micro_batches) {
   TrainingRequest request;
   request.mesh[MeshAxis::Stage] = stages;
   request.micro_batches = micro_batches;
@@ -105,7 +105,7 @@ TEST_SUITE("unit") {
             CAPTURE(micro_batches);
             CAPTURE(accumulate);
             CAPTURE(schedule);
-            TrainingRequest request = request_of(stages, micro_batches);
+            TrainingRequest request = request_of_stages(stages, micro_batches);
             request.schedule = schedule;
             request.accumulate = accumulate;
             request.clip_grad_norm = clip;
@@ -119,7 +119,7 @@ TEST_SUITE("unit") {
       for (int64_t accumulate : {1, 3}) {
         CAPTURE(micro_batches);
         CAPTURE(accumulate);
-        TrainingRequest request = request_of(2, micro_batches);
+        TrainingRequest request = request_of_stages(2, micro_batches);
         request.accumulate = accumulate;
         request.clip_grad_norm = accumulate == 1 ? 0.05 : 0;
         request.schedule = PipelineSchedule::V;
@@ -134,7 +134,7 @@ TEST_SUITE("unit") {
     for (auto schedule : {PipelineSchedule::OneForwardOneBackward, PipelineSchedule::ZeroBubble,
                           PipelineSchedule::Interleaved, PipelineSchedule::V}) {
       CAPTURE(schedule);
-      TrainingRequest request = request_of(2, 2);
+      TrainingRequest request = request_of_stages(2, 2);
       request.schedule = schedule;
       check_staged(parsed(shared_norm), request, 1e-9);
     }
@@ -143,7 +143,7 @@ TEST_SUITE("unit") {
   TEST_CASE("stages whose ranks share the batch train as one rank does") {
     for (int zero : {0, 1, 2, 3}) {
       CAPTURE(zero);
-      TrainingRequest request = request_of(2, 1);
+      TrainingRequest request = request_of_stages(2, 1);
       request.mesh[MeshAxis::Data] = 2;
       request.zero = zero;
       request.optimizer.kind = OptimizerKind::AdamW;
@@ -162,7 +162,7 @@ TEST_SUITE("unit") {
             CAPTURE(mesh.str());
             CAPTURE(zero);
             CAPTURE(accumulate);
-            TrainingRequest request = request_of(2, 2);
+            TrainingRequest request = request_of_stages(2, 2);
             request.mesh = llvm::cantFail(parse_mesh(mesh));
             if (zero > 0 && request.mesh[MeshAxis::Data] == 1) continue;
             request.zero = zero;
