@@ -42,12 +42,12 @@ def include_flags(build):
     # The wheel of clang-tidy comes without the compiler's own headers.
     own = subprocess.run(["g++", "-print-file-name=include"], text=True, capture_output=True, check=True).stdout.strip()
     for command in json.loads((build / "compile_commands.json").read_text()):
-        if command["file"].endswith("frontend/driver/compile.cpp"):
+        if command["file"].endswith("frontend/driver/main.cpp"):
             words = shlex.split(command["command"])
             pairs = zip(words, words[1:])
             return ([w for w in words if w.startswith("-I")] + [w for pair in pairs if pair[0] == "-isystem" for w in pair]
                     + ["-isystem", own])
-    sys.exit("style: compile_commands.json lacks frontend/driver/compile.cpp")
+    sys.exit("style: compile_commands.json lacks frontend/driver/main.cpp")
 
 
 def check_names(tidy, build, headers, name):
