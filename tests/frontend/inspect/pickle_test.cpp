@@ -21,7 +21,9 @@ TEST_SUITE("unit") {
     });
     pickle.finish();
     using namespace std::string_literals;
-    CHECK(out.str() == "\x80\x02}(X\x01\0\0\0a](J\x01\0\0\0\x8a\x08\0\0\0\0\0\xff\xff\xff"s + "eu.");
+    CHECK(out.str() ==
+          "\x80\x02}(X\x01\0\0\0a](J\x01\0\0\0\x8a\x08\0\0\0\0\0\xff\xff\xff"
+          "eu."s);
   }
 
   TEST_CASE("pickle: long lists are added in parts, also behind a list inside") {
