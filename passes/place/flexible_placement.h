@@ -66,7 +66,7 @@ class FlexiblePlacer {
  private:
   // Within a cache line, which is all that a search for a place reads of an interval in its way.
   struct alignas(64) State {
-    double extent = 0;  // of space and time
+    double extent = 0;  // what it takes of space and time
     int64_t bytes = 0;
     double root_bytes = 0;  // the square root of the bytes
     int64_t offset = -1;    // -1: it waits to be placed
@@ -112,7 +112,10 @@ class FlexiblePlacer {
   Spot cheapest_in_the_way(size_t interval);
   bool clear(size_t interval, int64_t offset);
   void put(size_t interval, int64_t offset);
+  void lift(size_t interval);
   void take_out(size_t interval);
+  void let_all_fall();
+  double tries(size_t interval) const;
   double hardness(size_t interval) const;
   bool is_easier(int32_t a, int32_t b) const;
 
@@ -131,7 +134,6 @@ class FlexiblePlacer {
   std::vector<int32_t> meetings_;
   std::vector<Key> met_first_, met_later_, tops_, counted_;
   std::vector<Border> begins_, ends_;
-  std::vector<double> cost_on_top_;  // by meeting
 };
 
 }  // namespace plimsoll

@@ -83,8 +83,6 @@ TEST_SUITE("unit") {
     CHECK(placer.placement().lives[2].first == 5);
   }
 
-  // Of 4,000 bytes a small buffer takes at most 2. Those that live for 64 steps or more lie below all others, the
-  // longest at 0, and the widest fits above them. One that may live longer lies where there is room.
   // Below 9, the third finds 3 bytes above the second and 1 below it, so that the second has to move.
   TEST_CASE("flexible placement: starts from another layout, and what is above the capacity finds a place") {
     const std::vector<FlexibleInterval> intervals = {fixed(2, {0, 4}), fixed(3, {2, 8}), fixed(4, {3, 9})};
@@ -100,6 +98,19 @@ TEST_SUITE("unit") {
     for (size_t i = 0; i < intervals.size(); ++i) CHECK(same.offset(i) == offsets[i]);
   }
 
+  // A small buffer with a long life lies at the bottom of an empty arena, and waits where the other layout has it above
+  // the capacity.
+  TEST_CASE("flexible placement: what waits has no place, whatever it had before another layout") {
+    const std::vector<FlexibleInterval> intervals = {fixed(2, {0, 69}), fixed(3000, {0, 9})};
+    const int64_t offsets[] = {4000, 0};
+    FlexiblePlacer placer(intervals, {}, 4000);
+    REQUIRE(placer.offset(0) == 0);
+    placer.start_from(offsets);
+    CHECK(placer.offset(0) == -1);
+    REQUIRE(placer.place(steps));
+    check_placement(intervals, 4000, placer.placement());
+  }
+
   // 45 + 34 + 21 and 34 + 27 + 39 are 100 of 102 bytes, so the 34 that live throughout must lie at an end. From the
   // bottom on, the longest first, they come to lie in the middle.
   TEST_CASE("flexible placement: what takes the middle goes to an end in time") {
@@ -112,6 +123,8 @@ TEST_SUITE("unit") {
     CHECK((placed.offsets[1] <= 2 || placed.offsets[1] >= 66));
   }
 
+  // Of 4,000 bytes a small buffer takes at most 2. Those that live for 64 steps or more lie below all others, the
+  // longest at 0, and the widest fits above them. One that may live longer lies where there is room.
   TEST_CASE("flexible placement: small buffers with long lives lie at the bottom and stay there") {
     const std::vector<FlexibleInterval> intervals = {fixed(3996, {20, 30}),
                                                      fixed(1, {10, 89}),
