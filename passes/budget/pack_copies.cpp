@@ -29,9 +29,11 @@ constexpr int max_rounds = 6;
 constexpr int64_t steps_of_long_search = 600'000'000;
 constexpr int max_attempts_lower = 5;  // capacities for a layout that wastes much
 constexpr int max_layouts_anew = 3;    // where pressing one lower fails or costs time
-// Shares of the live peak that a layout may take above it: a tight one, one where that is not found, and the first of
-// those that go down step by step. Each step is a quarter of what is left, and no less than `least_step`.
-constexpr double tight_share = 0.005, next_share = 0.025, loose_share = 0.16, step_share = 0.25, least_step = 0.0025;
+// Shares of the live peak that a layout may take above it: a tight one, one where that is not found, one where neither
+// is, and the first of those that go down step by step. Each step is a quarter of what is left, and no less than
+// `least_step`.
+constexpr double tight_share = 0.005, next_share = 0.025, last_share = 0.05, loose_share = 0.16, step_share = 0.25,
+                 least_step = 0.0025;
 
 bool is_wasteful(const PackedCopies& copies) {
   return static_cast<double>(copies.height_bytes) > max_waste * static_cast<double>(copies.live_bytes);
@@ -51,6 +53,7 @@ class CopyPacking {
     const Prices prices = is_long() ? Prices::Lowest : Prices::All;
     std::optional<Found> best = from_scratch(tight_bytes(peak), prices);
     if (!best) best = from_scratch(bytes_above(peak, next_share), prices);
+    if (!best && !is_long()) best = anew(bytes_above(peak, last_share));
     if (!best) return std::nullopt;
     int64_t left = is_long() ? best->steps_left : steps_;
     const std::optional<Found> lower = lowered(*best, 0, left);
