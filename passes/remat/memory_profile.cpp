@@ -33,17 +33,17 @@ MemoryProfile::MemoryProfile(int32_t positions) : events_(static_cast<size_t>(po
 }
 
 bool MemoryProfile::has(ProgramPoint at) const {
-  const auto& events = events_[at.position];
-  auto event = find(events, at.op);
-  return event != events.end() && event->op == at.op;
+  const auto& events = events_[at.position()];
+  auto event = find(events, at.op());
+  return event != events.end() && event->op == at.op();
 }
 
 ProgramPoint MemoryProfile::before(ProgramPoint at) const {
-  const auto& events = events_[at.position];
-  auto event = find(events, at.op);
-  if (event != events.begin()) return {at.position, std::prev(event)->op};
-  assert(at.position > 0 && "no remat stands before the first op");
-  return {at.position - 1, events_[at.position - 1].back().op};
+  const auto& events = events_[at.position()];
+  auto event = find(events, at.op());
+  if (event != events.begin()) return {at.position(), std::prev(event)->op};
+  assert(at.position() > 0 && "no remat stands before the first op");
+  return {at.position() - 1, events_[at.position() - 1].back().op};
 }
 
 int64_t MemoryProfile::added_above(size_t node) const {
@@ -87,22 +87,22 @@ void MemoryProfile::settle(size_t node) const {
 }
 
 void MemoryProfile::insert(ProgramPoint at, int64_t live) {
-  auto& events = events_[at.position];
-  events.insert(find(events, at.op), {at.op, live - added_above(leaf(at.position))});
-  mark_stale(leaf(at.position));
+  auto& events = events_[at.position()];
+  events.insert(find(events, at.op()), {at.op(), live - added_above(leaf(at.position()))});
+  mark_stale(leaf(at.position()));
   count_steps(depth_);
 }
 
 void MemoryProfile::erase(ProgramPoint at) {
-  auto& events = events_[at.position];
-  events.erase(find(events, at.op));
-  mark_stale(leaf(at.position));
+  auto& events = events_[at.position()];
+  events.erase(find(events, at.op()));
+  mark_stale(leaf(at.position()));
   count_steps(depth_);
 }
 
 int64_t MemoryProfile::live(ProgramPoint at) const {
-  const auto& events = events_[at.position];
-  return find(events, at.op)->live + added_above(leaf(at.position));
+  const auto& events = events_[at.position()];
+  return find(events, at.op())->live + added_above(leaf(at.position()));
 }
 
 // Returns whether there is such a point.
@@ -118,21 +118,21 @@ bool MemoryProfile::add_within(int32_t position, int32_t first_op, int32_t last_
 
 void MemoryProfile::add(ProgramPoint first, ProgramPoint last, int64_t bytes) {
   if (first > last || bytes == 0) return;
-  if (first.position == last.position) {
-    if (add_within(first.position, first.op, last.op, bytes)) count_steps(depth_);
+  if (first.position() == last.position()) {
+    if (add_within(first.position(), first.op(), last.op(), bytes)) count_steps(depth_);
     return;
   }
-  const bool at_first = add_within(first.position, first.op, std::numeric_limits<int32_t>::max(), bytes);
-  const bool at_last = add_within(last.position, 0, last.op, bytes);
-  count_steps((at_first + at_last) * depth_ + steps_between(leaf(first.position), leaf(last.position)));
+  const bool at_first = add_within(first.position(), first.op(), std::numeric_limits<int32_t>::max(), bytes);
+  const bool at_last = add_within(last.position(), 0, last.op(), bytes);
+  count_steps((at_first + at_last) * depth_ + steps_between(leaf(first.position()), leaf(last.position())));
   // Everything between the two leaves is below nodes that stand beside the paths from these to where they meet.
-  size_t left = leaf(first.position), right = leaf(last.position);
+  size_t left = leaf(first.position()), right = leaf(last.position());
   for (; left / 2 != right / 2; left /= 2, right /= 2) {
     if (left % 2 == 0) nodes_[left + 1].raise(bytes);
     if (right % 2 == 1) nodes_[right - 1].raise(bytes);
   }
-  mark_stale(leaf(first.position) / 2);
-  mark_stale(leaf(last.position) / 2);
+  mark_stale(leaf(first.position()) / 2);
+  mark_stale(leaf(last.position()) / 2);
 }
 
 // A stretch between two leaves counts as if its nodes were found first, and the way to the root went on from its ends.

@@ -123,10 +123,10 @@ class Annealer {
   bool insert_at(ProgramPoint peak) {
     static constexpr int32_t max_ops[] = {1, 1, 2, 3, 8, 20};
     constexpr int tries = 24;
-    if (peak.position == 0) return false;
+    if (peak.position() == 0) return false;
     for (int i = 0; i < tries; ++i) {
-      int32_t producer = random_.below(s_.producer_count(peak.position));
-      llvm::SmallVector<ProgramPoint, 2> ends = reload_points(s_, s_.producer_at(producer, peak.position), peak);
+      int32_t producer = random_.below(s_.producer_count(peak.position()));
+      llvm::SmallVector<ProgramPoint, 2> ends = reload_points(s_, s_.producer_at(producer, peak.position()), peak);
       if (ends.empty()) continue;
       s_.insert_with_ancestors(ends.size() == 1 ? ends[0] : ends[random_.below(2)], max_ops[random_.below(6)]);
       return true;
@@ -144,7 +144,7 @@ class Annealer {
 
   bool erase_one() {
     ProgramPoint at = any_extra();
-    if (s_.is_offload(at.op)) return false;
+    if (s_.is_offload(at.op())) return false;
     if (random_.coin())
       s_.erase(at);
     else
@@ -156,9 +156,9 @@ class Annealer {
     ProgramPoint at = any_extra();
     int32_t reach = random_.below(3) == 0 ? s_.problem().op_count() / 4 + 1 : 4;
     int32_t by = 1 + random_.below(reach);
-    ProgramPoint to{at.position + (random_.coin() ? by : -by), at.op};
-    if (to.position > s_.problem().op_count()) return false;
-    if (s_.is_copy(at.op)) return shift_copy(at, to);
+    ProgramPoint to{at.position() + (random_.coin() ? by : -by), at.op()};
+    if (to.position() > s_.problem().op_count()) return false;
+    if (s_.is_copy(at.op())) return shift_copy(at, to);
     if (!s_.may_insert(to)) return false;
     s_.erase(at);
     s_.insert(to);
@@ -176,15 +176,15 @@ class Annealer {
   // Puts a reload in the place of a remat, or a remat in the place of a reload.
   bool exchange_one() {
     ProgramPoint at = any_extra();
-    if (s_.is_offload(at.op)) return false;
-    int32_t value = s_.op(at.op).writes[0];
+    if (s_.is_offload(at.op())) return false;
+    int32_t value = s_.op(at.op()).writes[0];
     ProgramPoint use = s_.next_use(value, at);
-    int32_t other = s_.is_reload(at.op) ? s_.producer(value) : s_.reload_of(value);
+    int32_t other = s_.is_reload(at.op()) ? s_.producer(value) : s_.reload_of(value);
     if (use == s_.none() || other < 0) return false;
     s_.erase_with_unread(at);
     ProgramPoint instead = s_.is_reload(other) && random_.coin()
-                               ? s_.unhurried(other, use.position, s_.last_use(value, at))
-                               : s_.point_before(use.position, other);
+                               ? s_.unhurried(other, use.position(), s_.last_use(value, at))
+                               : s_.point_before(use.position(), other);
     if (!s_.may_insert(instead)) return false;
     s_.insert_with_ancestors(instead, 1 + random_.below(3));
     return true;
@@ -200,10 +200,10 @@ class Annealer {
       if (s_.position_after(at) == from) group.push_back(at);
     for (ProgramPoint at : group) s_.erase_alone(at);
     for (ProgramPoint at : group) {
-      ProgramPoint moved = s_.point_before(to, at.op);
+      ProgramPoint moved = s_.point_before(to, at.op());
       if (s_.may_insert(moved))
         s_.insert_alone(moved);
-      else if (s_.is_copy(at.op))
+      else if (s_.is_copy(at.op()))
         return false;  // the copy's other end would be left alone
     }
     return true;

@@ -60,8 +60,8 @@ void add_earlier(const RematSchedule& schedule, ProgramPoint use, ProgramPoint p
   const size_t begin = result.size();
   for (int32_t v : schedule.op(use).reads) {
     if (schedule.producer(v) < 0) continue;
-    const ProgramPoint earlier{schedule.last_use(v, use).position, use.op};
-    if (earlier.position < use.position && earlier > peak && schedule.may_insert(earlier) &&
+    const ProgramPoint earlier{schedule.last_use(v, use).position(), use.op()};
+    if (earlier.position() < use.position() && earlier > peak && schedule.may_insert(earlier) &&
         !llvm::is_contained(llvm::ArrayRef(result).drop_front(begin), earlier))
       result.push_back(earlier);
   }
@@ -70,26 +70,26 @@ void add_earlier(const RematSchedule& schedule, ProgramPoint use, ProgramPoint p
 // The remats, reloads and waits for offloads that free bytes at `peak`.
 std::vector<ProgramPoint> candidates(const RematSchedule& schedule, ProgramPoint peak, bool earlier) {
   std::vector<ProgramPoint> result;
-  const int32_t count = schedule.producer_count(peak.position);
+  const int32_t count = schedule.producer_count(peak.position());
   for (int32_t i = 0; i < count; ++i) {
-    const int32_t id = schedule.producer_at(i, peak.position);
+    const int32_t id = schedule.producer_at(i, peak.position());
     const llvm::SmallVector<ProgramPoint, 2> points = reload_points(schedule, id, peak);
     result.insert(result.end(), points.begin(), points.end());
     if (earlier && !points.empty() && !schedule.is_copy(id)) add_earlier(schedule, points.front(), peak, result);
   }
   if (schedule.is_all_compute()) return result;
   for (ProgramPoint at : schedule.extras())
-    if (schedule.is_offload(at.op) && at >= peak) result.push_back(at);
+    if (schedule.is_offload(at.op()) && at >= peak) result.push_back(at);
   return result;
 }
 
 // The maximum excess that `at` removes.
 double max_gain(const RematSchedule& schedule, const Above& above, ProgramPoint at, ProgramPoint peak) {
-  const RematOp& op = schedule.op(at.op);
+  const RematOp& op = schedule.op(at.op());
   auto without = [&](int32_t v, ProgramPoint made) {
     return above.without(schedule.problem().value_bytes[v], made, at);
   };
-  if (schedule.is_offload(at.op)) {
+  if (schedule.is_offload(at.op())) {
     int32_t producer = schedule.producer(op.reads[0]);
     return without(op.reads[0], {producer, producer});
   }
@@ -105,9 +105,9 @@ double min_added_us(const EngineLoads& loads, const EngineLoads& before, double 
 
 // The maximum excess removed over the minimum time added.
 double max_score(const RematSchedule& schedule, ProgramPoint at, double max_gain) {
-  if (schedule.is_offload(at.op)) return max_gain / min_us;
+  if (schedule.is_offload(at.op())) return max_gain / min_us;
   EngineLoads loads = schedule.loads();
-  loads.add(schedule.op(at.op).engine, schedule.op(at.op).cost_us);
+  loads.add(schedule.op(at.op()).engine, schedule.op(at.op()).cost_us);
   return max_gain / min_added_us(loads, schedule.loads(), schedule.added_us());
 }
 
@@ -140,10 +140,10 @@ bool Descent::is_better(const Candidate& a, const Candidate& b) {
 }
 
 void Descent::apply(RematSchedule& schedule, const Candidate& candidate, llvm::function_ref<bool()> is_worth_it) {
-  if (schedule.is_offload(candidate.at.op)) return schedule.make_synchronous(candidate.at.op);
+  if (schedule.is_offload(candidate.at.op())) return schedule.make_synchronous(candidate.at.op());
   if (!schedule.insert_with_ancestors(candidate.at, candidate.max_ops, is_worth_it)) return;
-  if (schedule.is_reload(candidate.at.op) && candidate.max_ops > 1)
-    schedule.make_synchronous(schedule.offload_of(candidate.at.op));
+  if (schedule.is_reload(candidate.at.op()) && candidate.max_ops > 1)
+    schedule.make_synchronous(schedule.offload_of(candidate.at.op()));
 }
 
 bool Descent::lower_to(int64_t limit) {
@@ -196,13 +196,13 @@ std::vector<Descent::Candidate> Descent::ranked_candidates() {
     if (random_) candidate.factor = std::exp(noise * random_->unit());
     candidate.bound = max_score(schedule_, at, candidate.max_gain);
     double share = 1;
-    if (auto last = last_shares_.find({at.position, at.op}); last != last_shares_.end())
+    if (auto last = last_shares_.find({at.position(), at.op()}); last != last_shares_.end())
       share = std::min(share, max_rise * last->second);
     candidate.max_score = candidate.factor * share * candidate.bound;
     candidate.index = static_cast<int32_t>(result.size());
     result.push_back(candidate);
   }
-  if (random_) schedule_.memory().count_steps(steps_per_producer * schedule_.producer_count(peak.position));
+  if (random_) schedule_.memory().count_steps(steps_per_producer * schedule_.producer_count(peak.position()));
   std::stable_sort(result.begin(), result.end(),
                    [](const Candidate& a, const Candidate& b) { return a.max_score > b.max_score; });
   return result;
@@ -220,7 +220,7 @@ void Descent::apply_close(const Candidate& best) {
   if (scored_.size() > most) scored_.resize(most);
   for (const Candidate& other : scored_) {
     if (schedule_.memory().peak() <= limit_) return;
-    const bool inserts = !schedule_.is_offload(other.at.op);
+    const bool inserts = !schedule_.is_offload(other.at.op());
     if (inserts ? !schedule_.may_insert(other.at) : !schedule_.has(other.at)) continue;
     const double excess = static_cast<double>(schedule_.memory().excess(limit_)), added = schedule_.added_us();
     apply(schedule_, other);
@@ -234,7 +234,7 @@ void Descent::add_alike(const Candidate& best) {
   llvm::DenseSet<int32_t> known{best.index};
   for (const Candidate& other : scored_) known.insert(other.index);
   for (Candidate other : ranked_) {
-    if (kinds_[other.at.op] != kinds_[best.at.op] || known.contains(other.index)) continue;
+    if (kinds_[other.at.op()] != kinds_[best.at.op()] || known.contains(other.index)) continue;
     other.max_ops = best.max_ops;
     scored_.push_back(other);
   }
@@ -248,16 +248,16 @@ Descent::Candidate Descent::best_candidate() {
   llvm::DenseMap<int32_t, size_t> tried_of_kind;
   for (const Candidate& candidate : ranked_) {
     if (candidate.max_score * (1 + rounding) < best.score) break;
-    if (tries_few_alike() && tried_of_kind[kinds_[candidate.at.op]]++ >= max_tried_alike) continue;
+    if (tries_few_alike() && tried_of_kind[kinds_[candidate.at.op()]]++ >= max_tried_alike) continue;
     const double scores = try_candidate(candidate, best);
     if (tried_ != Tried::All && candidate.bound > 0)
-      last_shares_[{candidate.at.position, candidate.at.op}] = scores / (candidate.factor * candidate.bound);
+      last_shares_[{candidate.at.position(), candidate.at.op()}] = scores / (candidate.factor * candidate.bound);
   }
   return best;
 }
 
 llvm::ArrayRef<int32_t> Descent::limits_for(ProgramPoint at) const {
-  if (schedule_.is_copy(at.op)) return copy_limits;
+  if (schedule_.is_copy(at.op())) return copy_limits;
   return is_deep_ ? llvm::ArrayRef<int32_t>(deep_limits) : llvm::ArrayRef<int32_t>(ancestor_limits);
 }
 
@@ -297,14 +297,14 @@ double Descent::try_candidate(Candidate candidate, Candidate& best) {
 llvm::SmallVector<ProgramPoint, 2> reload_points(const RematSchedule& schedule, int32_t id, ProgramPoint peak) {
   ProgramPoint use = schedule.none();
   for (int32_t v : schedule.op(id).writes)
-    if (schedule.is_alive(v, peak) && !schedule.touches(peak.op, v)) use = std::min(use, schedule.next_use(v, peak));
-  if (use == schedule.none() || use.position <= peak.position || schedule.is_offload(use.op)) return {};
+    if (schedule.is_alive(v, peak) && !schedule.touches(peak.op(), v)) use = std::min(use, schedule.next_use(v, peak));
+  if (use == schedule.none() || use.position() <= peak.position() || schedule.is_offload(use.op())) return {};
   llvm::SmallVector<ProgramPoint, 2> result;
   auto add = [&](ProgramPoint at) {
     if (at > peak && schedule.may_insert(at) && !llvm::is_contained(result, at)) result.push_back(at);
   };
-  add(schedule.point_before(use.position, id));
-  if (schedule.is_reload(id)) add(schedule.unhurried(id, use.position, peak));
+  add(schedule.point_before(use.position(), id));
+  if (schedule.is_reload(id)) add(schedule.unhurried(id, use.position(), peak));
   return result;
 }
 
@@ -315,11 +315,11 @@ bool lower_peak(RematSchedule& schedule, int64_t limit, Tried tried, Chains chai
 void drop_unneeded(RematSchedule& schedule, int64_t limit) {
   std::vector<ProgramPoint> extras = schedule.extras().vec();
   std::sort(extras.begin(), extras.end(), [&](ProgramPoint a, ProgramPoint b) {
-    double cost_a = schedule.op(a.op).cost_us, cost_b = schedule.op(b.op).cost_us;
+    double cost_a = schedule.op(a.op()).cost_us, cost_b = schedule.op(b.op()).cost_us;
     return cost_a != cost_b ? cost_a > cost_b : a < b;
   });
   for (ProgramPoint at : extras) {
-    if (!schedule.has(at) || schedule.is_offload(at.op)) continue;
+    if (!schedule.has(at) || schedule.is_offload(at.op())) continue;
     size_t mark = schedule.mark();
     schedule.erase_with_unread(at);
     if (schedule.memory().peak() > limit) schedule.rewind(mark);

@@ -28,8 +28,8 @@ RematLiveness::RematLiveness(const RematProblem& problem)
 }
 
 const RematLiveness::Occurrence& RematLiveness::occurrence(ProgramPoint at) const {
-  const auto& all = occurrences_[at.op];
-  return *std::lower_bound(all.begin(), all.end(), at.position,
+  const auto& all = occurrences_[at.op()];
+  return *std::lower_bound(all.begin(), all.end(), at.position(),
                            [](const Occurrence& o, int32_t position) { return o.position < position; });
 }
 
@@ -61,7 +61,7 @@ int64_t RematLiveness::reused(ProgramPoint at) const {
 }
 
 void RematLiveness::refresh_reused(ProgramPoint at) {
-  if (at.op < 0 || at.op == problem().op_count() || op(at).in_place.empty()) return;
+  if (at.op() < 0 || at.op() == problem().op_count() || op(at).in_place.empty()) return;
   int64_t now = reused(at), &counted = occurrence(at).reused;
   memory_.add(at, at, counted - now);
   counted = now;
@@ -80,16 +80,16 @@ void RematLiveness::drop_use(int32_t value, ProgramPoint at) {
 }
 
 void RematLiveness::add_occurrence(ProgramPoint at) {
-  auto& all = occurrences_[at.op];
-  auto after = std::lower_bound(all.begin(), all.end(), at.position,
+  auto& all = occurrences_[at.op()];
+  auto after = std::lower_bound(all.begin(), all.end(), at.position(),
                                 [](const Occurrence& o, int32_t position) { return o.position < position; });
-  all.insert(after, {at.position, static_cast<int32_t>(extras_.size())});
+  all.insert(after, {at.position(), static_cast<int32_t>(extras_.size())});
   extras_.push_back(at);
   for (int32_t v : op(at).writes) ++value_uses_[v].times_again;
 }
 
 void RematLiveness::drop_occurrence(ProgramPoint at) {
-  auto& all = occurrences_[at.op];
+  auto& all = occurrences_[at.op()];
   Occurrence& gone = occurrence(at);
   ProgramPoint moved = extras_.back();
   extras_[gone.index] = moved;

@@ -115,8 +115,8 @@ RematPlan remat::plan_of(const RematSchedule& schedule) {
   set_extras(afresh, schedule.extras());
   RematPlan plan{{}, {}, afresh.added_us(), afresh.memory().peak()};
   for (ProgramPoint at : afresh.extras()) {
-    if (afresh.is_reload(at.op)) plan.reloads.push_back({afresh.position_after(at), afresh.op(at.op).writes[0]});
-    if (!afresh.is_copy(at.op)) plan.remats.push_back({at.position, at.op});
+    if (afresh.is_reload(at.op())) plan.reloads.push_back({afresh.position_after(at), afresh.op(at.op()).writes[0]});
+    if (!afresh.is_copy(at.op())) plan.remats.push_back({at.position(), at.op()});
   }
   std::sort(plan.reloads.begin(), plan.reloads.end());
   return plan;

@@ -58,10 +58,10 @@ class Repair {
     const auto count = static_cast<int32_t>(remats.size());
     if (count == 0) return;
     if (random_.coin()) {
-      const int32_t center = remats[random_.below(count)].position;
+      const int32_t center = remats[random_.below(count)].position();
       const int32_t reach = random_.below(std::max(2, s_.problem().op_count() / windows));
       llvm::erase_if(remats, [&](ProgramPoint at) {
-        return std::abs(at.position - center) > reach || random_.below(spared) == 0;
+        return std::abs(at.position() - center) > reach || random_.below(spared) == 0;
       });
     } else {
       const int32_t taken = 1 + random_.below(std::min(count, most_at_once));

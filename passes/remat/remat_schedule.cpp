@@ -10,21 +10,21 @@ RematSchedule::RematSchedule(const RematProblem& problem)
     : RematLiveness(problem), loads_(problem), places_(2 * problem.offloads.size()) {}
 
 bool RematSchedule::may_insert(ProgramPoint at) const {
-  if (is_copy(at.op)) return may_copy(at);
-  if (at.op >= at.position || !op(at).repeatable || at.position > op(at).remat_until || has(at)) return false;
+  if (is_copy(at.op())) return may_copy(at);
+  if (at.op() >= at.position() || !op(at).repeatable || at.position() > op(at).remat_until || has(at)) return false;
   // The offload copies the first occurrence, so it is done before the value is made again.
   return !has_copies() || llvm::none_of(op(at).writes, [&](int32_t v) {
     int32_t reload = reload_of(v);
-    return reload >= 0 && is_offloaded(reload) && at.position <= last_position(offload_of(reload));
+    return reload >= 0 && is_offloaded(reload) && at.position() <= last_position(offload_of(reload));
   });
 }
 
 // An offload is done before its value is made again, and reloads are issued after it.
 bool RematSchedule::may_copy(ProgramPoint at) const {
-  const int32_t made_by = producer(copied(at.op));
-  if (at.position < made_by || at.position >= problem().op_count() || has(at)) return false;
-  if (is_offload(at.op)) return at < next_made(copied(at.op), {made_by, made_by});
-  return at.position > made_by && (!is_offloaded(at.op) || at.position >= last_position(offload_of(at.op)));
+  const int32_t made_by = producer(copied(at.op()));
+  if (at.position() < made_by || at.position() >= problem().op_count() || has(at)) return false;
+  if (is_offload(at.op())) return at < next_made(copied(at.op()), {made_by, made_by});
+  return at.position() > made_by && (!is_offloaded(at.op()) || at.position() >= last_position(offload_of(at.op())));
 }
 
 // The base op behind which the offload is done: the first where it has had the time it takes, but at the latest
@@ -32,7 +32,7 @@ bool RematSchedule::may_copy(ProgramPoint at) const {
 int32_t RematSchedule::offload_position(int32_t reload, int32_t latest) const {
   const int32_t made_by = producer(copied(reload));
   ProgramPoint again = next_made(copied(reload), {made_by, made_by});
-  if (again != none()) latest = std::min(latest, is_reload(again.op) ? again.position : again.position - 1);
+  if (again != none()) latest = std::min(latest, is_reload(again.op()) ? again.position() : again.position() - 1);
   auto through =
       std::lower_bound(clock().begin() + made_by + 1, clock().end(), clock_us(made_by + 1) + to_host_us(reload));
   return std::min(latest, std::max(made_by, static_cast<int32_t>(through - clock().begin()) - 1));
@@ -42,7 +42,7 @@ ProgramPoint RematSchedule::unhurried(int32_t reload, int32_t position, ProgramP
   double start_us = clock_us(position) - op(reload).cost_us;
   int32_t before =
       static_cast<int32_t>(std::upper_bound(clock().begin(), clock().end(), start_us) - clock().begin()) - 1;
-  int32_t earliest = std::max(after < ProgramPoint{after.position, reload} ? after.position : after.position + 1,
+  int32_t earliest = std::max(after < ProgramPoint{after.position(), reload} ? after.position() : after.position() + 1,
                               producer(copied(reload)) + 1);
   if (is_offloaded(reload)) earliest = std::max(earliest, last_position(offload_of(reload)));
   return {std::min(std::max(before - 1, earliest), position - 1), reload};
@@ -79,13 +79,13 @@ void RematSchedule::erase_alone(ProgramPoint at) {
 }
 
 void RematSchedule::insert(ProgramPoint at) {
-  if (is_reload(at.op) && !is_offloaded(at.op)) insert_alone({offload_position(at.op, at.position), offload_of(at.op)});
+  if (is_reload(at.op()) && !is_offloaded(at.op())) insert_alone({offload_position(at.op(), at.position()), offload_of(at.op())});
   insert_alone(at);
 }
 
 void RematSchedule::erase(ProgramPoint at) {
   erase_alone(at);
-  if (is_reload(at.op) && !is_in_schedule(at.op)) erase_alone({last_position(offload_of(at.op)), offload_of(at.op)});
+  if (is_reload(at.op()) && !is_in_schedule(at.op())) erase_alone({last_position(offload_of(at.op())), offload_of(at.op())});
 }
 
 void RematSchedule::make_synchronous(int32_t offload) {
@@ -114,10 +114,10 @@ void RematSchedule::forget_journal() {
 double RematSchedule::added_us_with(ProgramPoint at, int32_t position) const {
   EngineLoads loads = loads_;
   loads.add(op(at).engine, op(at).cost_us);
-  if (!is_reload(at.op)) return loads.added_us();
-  double stall_us = op(at).cost_us - (clock_us(position) - clock_us(at.position + 1));
+  if (!is_reload(at.op())) return loads.added_us();
+  double stall_us = op(at).cost_us - (clock_us(position) - clock_us(at.position() + 1));
   loads.add(Engine::Compute, std::max(0.0, stall_us));
-  if (!is_offloaded(at.op)) loads.add(Engine::ToHost, to_host_us(at.op));
+  if (!is_offloaded(at.op())) loads.add(Engine::ToHost, to_host_us(at.op()));
   return loads.added_us();
 }
 
@@ -135,22 +135,22 @@ ProgramPoint RematSchedule::cheaper_producer(int32_t value, int32_t position, Pr
 }
 
 bool RematSchedule::insert_with_ancestors(ProgramPoint at, int32_t max_ops, llvm::function_ref<bool()> is_worth_it) {
-  if (is_copy(at.op)) return insert(at), true;
-  llvm::SmallVector<int32_t, 16> wanted{at.op};
+  if (is_copy(at.op())) return insert(at), true;
+  llvm::SmallVector<int32_t, 16> wanted{at.op()};
   while (!wanted.empty()) {
     auto nearest = std::max_element(wanted.begin(), wanted.end());
-    ProgramPoint now{at.position, *nearest};
+    ProgramPoint now{at.position(), *nearest};
     wanted.erase(nearest);
     --max_ops;
     for (int32_t v : op(now).reads) {
       if (producer(v) < 0 || static_cast<int32_t>(wanted.size()) >= max_ops || is_alive(v, now)) continue;
-      ProgramPoint again = cheaper_producer(v, at.position, last_use(v, now));
-      if (again == from_the_start || llvm::is_contained(wanted, again.op)) continue;
-      if (is_reload(again.op)) {
+      ProgramPoint again = cheaper_producer(v, at.position(), last_use(v, now));
+      if (again == from_the_start || llvm::is_contained(wanted, again.op())) continue;
+      if (is_reload(again.op())) {
         insert(again);
         --max_ops;
       } else {
-        wanted.push_back(again.op);
+        wanted.push_back(again.op());
       }
     }
     insert(now);
@@ -164,7 +164,7 @@ void RematSchedule::erase_with_unread(ProgramPoint at) {
   for (int32_t v : op(at).reads) {
     if (producer(v) < 0) continue;
     ProgramPoint source = made(v, at);
-    if (source.position != source.op && !is_read(source)) erase_with_unread(source);
+    if (source.position() != source.op() && !is_read(source)) erase_with_unread(source);
   }
 }
 

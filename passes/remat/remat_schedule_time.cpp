@@ -47,18 +47,18 @@ double RematSchedule::added_us() const {
 }
 
 llvm::SmallVector<RematSchedule::Event, 2> RematSchedule::events_of(ProgramPoint extra) const {
-  if (is_offload(extra.op)) {
-    const int32_t made_by = producer(copied(extra.op));
-    return {{{made_by, made_by}, EventKind::Made, extra.op}, {extra, EventKind::Offloaded, extra.op}};
+  if (is_offload(extra.op())) {
+    const int32_t made_by = producer(copied(extra.op()));
+    return {{{made_by, made_by}, EventKind::Made, extra.op()}, {extra, EventKind::Offloaded, extra.op()}};
   }
-  if (is_reload(extra.op)) {
-    llvm::SmallVector<Event, 2> events{{extra, EventKind::Reload, extra.op}};
-    if (ProgramPoint use = next_use(copied(extra.op), extra); use != none())
-      events.push_back({use, EventKind::Needed, extra.op});
+  if (is_reload(extra.op())) {
+    llvm::SmallVector<Event, 2> events{{extra, EventKind::Reload, extra.op()}};
+    if (ProgramPoint use = next_use(copied(extra.op()), extra); use != none())
+      events.push_back({use, EventKind::Needed, extra.op()});
     return events;
   }
   if (op(extra).engine != Engine::Compute) return {};
-  return {{extra, EventKind::Remat, extra.op}};
+  return {{extra, EventKind::Remat, extra.op()}};
 }
 
 void RematSchedule::add_events(ProgramPoint extra) {
@@ -139,7 +139,7 @@ double RematSchedule::stalled_and_remat_us() const {
     const Event& event = events_[i];
     const bool ahead = event.kind == EventKind::Needed || event.kind == EventKind::Remat;
     const double takes_us = cost_us(event.id);
-    clock_.set_now_us(later_us + clock_us(event.at.position + (ahead ? 0 : 1)));
+    clock_.set_now_us(later_us + clock_us(event.at.position() + (ahead ? 0 : 1)));
     switch (event.kind) {
       case EventKind::Remat: later_us += takes_us; break;
       case EventKind::Needed: later_us += clock_.wait_for(Engine::ToDevice, places_[copy_index(event.id)]); break;

@@ -61,8 +61,8 @@ RematProblem random_schedule(std::mt19937& random, int ops) {
     schedule.insert_with_ancestors(at, 3);
   }
   for (remat::ProgramPoint at : schedule.extras()) {
-    if (schedule.is_reload(at.op)) reloads.insert({schedule.position_after(at), schedule.op(at.op).writes[0]});
-    if (!schedule.is_copy(at.op)) remats.insert({at.position, at.op});
+    if (schedule.is_reload(at.op())) reloads.insert({schedule.position_after(at), schedule.op(at.op()).writes[0]});
+    if (!schedule.is_copy(at.op())) remats.insert({at.position(), at.op()});
   }
   RematProblem result = with_extras(problem, remats, reloads);
   for (RematOp& o : result.ops) o.remat_until = result.op_count();

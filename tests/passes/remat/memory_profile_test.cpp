@@ -58,11 +58,11 @@ TEST_SUITE("unit") {
         if (const int32_t kind = below(4); kind == 0 && !profile.has(at)) {
           plain.live[at] = below(50);
           profile.insert(at, plain.live[at]);
-        } else if (kind == 1 && profile.has(at) && at.position != at.op) {
+        } else if (kind == 1 && profile.has(at) && at.position() != at.op()) {
           plain.live.erase(at);
           profile.erase(at);
         } else {
-          const ProgramPoint last{at.position + below(positions - at.position), below(2 * positions)};
+          const ProgramPoint last{at.position() + below(positions - at.position()), below(2 * positions)};
           const int64_t bytes = below(21) - 10;
           plain.add(at, last, bytes);
           profile.add(at, last, bytes);

@@ -21,10 +21,10 @@ int64_t peak_with(const RematProblem& problem, const Extras& remats) {
 struct Contents {
   explicit Contents(const remat::RematSchedule& schedule) {
     for (ProgramPoint at : schedule.extras()) {
-      const RematOp& op = schedule.op(at.op);
-      if (schedule.is_offload(at.op)) offloaded_behind[op.reads[0]] = at.position;
-      if (schedule.is_reload(at.op)) reloads.insert({schedule.position_after(at), op.writes[0]});
-      if (!schedule.is_copy(at.op)) remats.insert({at.position, at.op});
+      const RematOp& op = schedule.op(at.op());
+      if (schedule.is_offload(at.op())) offloaded_behind[op.reads[0]] = at.position();
+      if (schedule.is_reload(at.op())) reloads.insert({schedule.position_after(at), op.writes[0]});
+      if (!schedule.is_copy(at.op())) remats.insert({at.position(), at.op()});
     }
   }
 
@@ -89,7 +89,7 @@ TEST_CASE("remat: incremental measures equal a plain sweep") {
         remats.erase(old);
       } else if (schedule.may_insert(at)) {
         schedule.insert(at);
-        remats.insert({at.position, at.op});
+        remats.insert({at.position(), at.op()});
       }
       const int64_t peak = peak_with(problem, remats);
       REQUIRE(schedule.memory().peak() == peak);
@@ -122,8 +122,8 @@ TEST_CASE("remat: incremental measures with copies equal a plain sweep") {
           position, schedule.producer_at(pick(random, schedule.producer_count(position)), position));
       if (!schedule.extras().empty() && pick(random, 2) == 0)
         at = schedule.extras()[static_cast<size_t>(pick(random, static_cast<int>(schedule.extras().size())))];
-      if (schedule.is_offload(at.op))
-        schedule.make_synchronous(at.op);
+      if (schedule.is_offload(at.op()))
+        schedule.make_synchronous(at.op());
       else if (schedule.has(at))
         schedule.erase(at);
       else if (schedule.may_insert(at))
