@@ -54,6 +54,7 @@ class MemoryProfile {
   // Gives the points above the limit in order, until `take` returns false.
   void each_above(int64_t limit, llvm::function_ref<bool(ProgramPoint, int64_t live)> take) const;
   int64_t steps() const { return steps_; }                    // elementary steps so far
+  int64_t steps_of_point() const { return depth_; }           // of adding to one point alone
   void count_steps(int64_t steps) const { steps_ += steps; }  // adds the steps of work done outside of the profile
 
  private:

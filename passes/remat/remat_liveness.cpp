@@ -60,11 +60,33 @@ int64_t RematLiveness::reused(ProgramPoint at) const {
   return sum;
 }
 
-void RematLiveness::refresh_reused(ProgramPoint at) {
-  if (at.op() < 0 || at.op() == problem().op_count() || op(at).in_place.empty()) return;
-  int64_t now = reused(at), &counted = occurrence(at).reused;
-  memory_.add(at, at, counted - now);
+// Returns what it adds to the profile.
+int64_t RematLiveness::refresh_reused(ProgramPoint at) {
+  if (at.op() < 0 || at.op() == problem().op_count() || op(at).in_place.empty()) return 0;
+  int64_t now = reused(at), &counted = occurrence(at).reused, added = counted - now;
+  memory_.add(at, at, added);
   counted = now;
+  return added;
+}
+
+void RematLiveness::add(ProgramPoint first, ProgramPoint last, int64_t bytes) {
+  if (first > last || bytes == 0) return;
+  memory_.add(first, last, bytes);
+  additions_.push_back({first, last, bytes, false});
+}
+
+// Once a life ends at `at`, or no longer does.
+void RematLiveness::move_end(ProgramPoint at) {
+  if (const int64_t added = refresh_reused(at); added != 0) additions_.push_back({at, at, added, true});
+}
+
+void RematLiveness::take_back_additions(size_t before) {
+  while (additions_.size() > before) {
+    const Addition& last = additions_.back();
+    memory_.add(last.first, last.last, -last.bytes);
+    if (last.is_reused) occurrence(last.first).reused += last.bytes;
+    additions_.pop_back();
+  }
 }
 
 void RematLiveness::add_use(int32_t value, ProgramPoint at) {
@@ -99,14 +121,15 @@ void RematLiveness::drop_occurrence(ProgramPoint at) {
   all.erase(&gone);
 }
 
-void RematLiveness::put(ProgramPoint at) {
+RematLiveness::Undo RematLiveness::put(ProgramPoint at) {
+  const Undo undo{additions_.size()};
   llvm::SmallVector<ProgramPoint, 8> moved_ends;
   memory_.insert(at, live_across(memory_.before(at)) + op(at).workspace_bytes);
   for (int32_t v : op(at).writes) {
     ProgramPoint earlier = made(v, at);
     ProgramPoint end = last_use_before(v, earlier, next_made(v, at)), cut = last_use_before(v, earlier, at);
     if (end > at)
-      memory_.add(cut.next(), at.previous(), -bytes(v));
+      add(cut.next(), at.previous(), -bytes(v));
     else
       memory_.add(at, at, bytes(v));
     moved_ends.push_back(cut);
@@ -116,14 +139,16 @@ void RematLiveness::put(ProgramPoint at) {
     ProgramPoint end = last_use(v, at);
     add_use(v, at);
     if (end > at) continue;
-    memory_.add(end.next(), at, bytes(v));
+    add(end.next(), at, bytes(v));
     moved_ends.push_back(end);
   }
   refresh_reused(at);
-  for (ProgramPoint end : moved_ends) refresh_reused(end);
+  for (ProgramPoint end : moved_ends) move_end(end);
+  return undo;
 }
 
-void RematLiveness::take(ProgramPoint at) {
+RematLiveness::Undo RematLiveness::take(ProgramPoint at) {
+  Undo undo{additions_.size()};
   llvm::SmallVector<ProgramPoint, 8> moved_ends;
   for (int32_t v : op(at).reads) {
     const ProgramPoint start = made(v, at), until = next_made(v, start);
@@ -131,18 +156,43 @@ void RematLiveness::take(ProgramPoint at) {
     drop_use(v, at);
     if (end > at) continue;
     const ProgramPoint earlier = last_use_before(v, start, until);
-    memory_.add(earlier.next(), at, -bytes(v));
+    add(earlier.next(), at, -bytes(v));
     moved_ends.push_back(earlier);
   }
   for (int32_t v : op(at).writes) {
     ProgramPoint end = last_use(v, at.next());
     ProgramPoint cut = last_use_before(v, made(v, at), at);
-    if (end > at) memory_.add(cut.next(), at.previous(), bytes(v));
+    if (end > at)
+      add(cut.next(), at.previous(), bytes(v));
+    else if (bytes(v) != 0)
+      undo.steps += memory_.steps_of_point();
     moved_ends.push_back(cut);
   }
+  undo.live = memory_.live(at);
+  undo.reused = occurrence(at).reused;
+  if (undo.reused != 0) undo.steps += memory_.steps_of_point();
   drop_occurrence(at);
   memory_.erase(at);
-  for (ProgramPoint end : moved_ends) refresh_reused(end);
+  undo.gone = additions_.size();
+  for (ProgramPoint end : moved_ends) move_end(end);
+  return undo;
+}
+
+void RematLiveness::take_back_put(ProgramPoint at, const Undo& undo) {
+  take_back_additions(undo.additions);
+  for (int32_t v : op(at).reads) drop_use(v, at);
+  drop_occurrence(at);
+  memory_.erase(at);
+}
+
+void RematLiveness::take_back_take(ProgramPoint at, const Undo& undo) {
+  take_back_additions(undo.gone);
+  memory_.insert(at, undo.live);
+  add_occurrence(at);
+  occurrence(at).reused = undo.reused;
+  for (int32_t v : op(at).reads) add_use(v, at);
+  take_back_additions(undo.additions);
+  memory_.count_steps(undo.steps);
 }
 
 }  // namespace plimsoll::remat

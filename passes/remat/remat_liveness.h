@@ -40,8 +40,20 @@ class RematLiveness : public RematOps {
  protected:
   static constexpr ProgramPoint from_the_start{0, -1};
 
-  void put(ProgramPoint at);
-  void take(ProgramPoint at);
+  // What it takes to take a change back, besides what is added to the profile.
+  struct Undo {
+    size_t additions = 0;          // so many came before it,
+    size_t gone = 0;               // and so many before a point was gone,
+    int64_t live = 0, reused = 0;  // which had these bytes
+    int64_t steps = 0;             // that the profile counts to put the point back, besides these
+  };
+  Undo put(ProgramPoint at);
+  Undo take(ProgramPoint at);
+  // The same as `take` and `put`, of the last change, without looking for what it changed. The point is then the last
+  // of the extras.
+  void take_back_put(ProgramPoint at, const Undo& undo);
+  void take_back_take(ProgramPoint at, const Undo& undo);
+  void forget_additions() { additions_.clear(); }
 
   bool is_in_schedule(int32_t id) const { return !occurrences_[id].empty(); }
   bool is_offloaded(int32_t reload) const { return is_in_schedule(offload_of(reload)); }
@@ -61,7 +73,10 @@ class RematLiveness : public RematOps {
   ProgramPoint last_use_before(int32_t value, ProgramPoint made, ProgramPoint until) const;
   int64_t live_across(ProgramPoint at) const;
   int64_t reused(ProgramPoint at) const;
-  void refresh_reused(ProgramPoint at);
+  int64_t refresh_reused(ProgramPoint at);
+  void add(ProgramPoint first, ProgramPoint last, int64_t bytes);
+  void move_end(ProgramPoint at);
+  void take_back_additions(size_t before);
   const Occurrence& occurrence(ProgramPoint at) const;
   Occurrence& occurrence(ProgramPoint at) { return const_cast<Occurrence&>(std::as_const(*this).occurrence(at)); }
   void add_use(int32_t value, ProgramPoint at);
@@ -76,7 +91,14 @@ class RematLiveness : public RematOps {
     int32_t times_again = 0;             // that remats and reloads make it
   };
 
+  struct Addition {
+    ProgramPoint first, last;
+    int64_t bytes;
+    bool is_reused;  // it is the change of what an occurrence reuses
+  };
+
   MemoryProfile memory_;
+  std::vector<Addition> additions_;                            // to the profile, that may be taken back
   std::vector<ValueUse> value_uses_;                           // by value
   std::vector<llvm::SmallVector<ProgramPoint, 4>> uses_;       // by value, sorted
   std::vector<llvm::SmallVector<Occurrence, 2>> occurrences_;  // by id, sorted; the base op first

@@ -50,6 +50,7 @@ ProgramPoint RematSchedule::unhurried(int32_t reload, int32_t position, ProgramP
 
 // Erasing notes events in the reverse order of inserting, so that the two cancel.
 void RematSchedule::change(ProgramPoint at, bool inserted) {
+  Change change{inserted, at, noted_.size()};
   llvm::SmallVector<ProgramPoint, 8> reloads = reloads_ahead(at);
   if (!inserted) {
     drop_events(at);
@@ -57,25 +58,38 @@ void RematSchedule::change(ProgramPoint at, bool inserted) {
   }
   for (ProgramPoint reload : reloads) drop_events(reload);
   if (inserted) {
-    put(at);
+    change.undo = put(at);
     loads_.add(op(at).engine, op(at).cost_us);
   } else {
-    take(at);
+    change.undo = take(at);
     loads_.remove(op(at).engine, op(at).cost_us);
   }
   added_us_.reset();
   for (ProgramPoint reload : reloads) add_events(reload);
   if (inserted) add_events(at);
+  journal_.push_back(change);
+}
+
+// Leaves what the opposite change would leave, down to the order of the extras and of the sums of times.
+void RematSchedule::take_back(const Change& change) {
+  const ProgramPoint at = change.at;
+  if (change.inserted) {
+    take_back_put(at, change.undo);
+    loads_.remove(op(at).engine, op(at).cost_us);
+  } else {
+    take_back_take(at, change.undo);
+    loads_.add(op(at).engine, op(at).cost_us);
+  }
+  added_us_.reset();
+  for (; noted_.size() > change.events; noted_.pop_back()) note_event(noted_.back().event, !noted_.back().added);
 }
 
 void RematSchedule::insert_alone(ProgramPoint at) {
   change(at, true);
-  journal_.push_back({true, at});
 }
 
 void RematSchedule::erase_alone(ProgramPoint at) {
   change(at, false);
-  journal_.push_back({false, at});
 }
 
 void RematSchedule::insert(ProgramPoint at) {
@@ -97,15 +111,16 @@ void RematSchedule::make_synchronous(int32_t offload) {
 
 void RematSchedule::rewind(size_t mark) {
   while (journal_.size() > mark) {
-    Change last = journal_.back();
+    take_back(journal_.back());
     journal_.pop_back();
-    change(last.at, !last.inserted);
   }
   if (mark == 0) added_us_ = rewound_us_;
 }
 
 void RematSchedule::forget_journal() {
   journal_.clear();
+  noted_.clear();
+  forget_additions();
   rewound_us_ = added_us_;
 }
 

@@ -78,6 +78,8 @@ class RematSchedule : public RematLiveness {
   struct Change {
     bool inserted;
     ProgramPoint at;
+    size_t events = 0;  // so many were noted before it
+    Undo undo = {};
   };
   enum class EventKind : uint8_t { Needed, Remat, Made, Offloaded, Reload };  // in this order at one point
   // Something that an engine does besides the base ops.
@@ -91,10 +93,12 @@ class RematSchedule : public RematLiveness {
   bool may_copy(ProgramPoint at) const;
   int32_t offload_position(int32_t reload, int32_t latest) const;
   void change(ProgramPoint at, bool inserted);
+  void take_back(const Change& change);
   llvm::SmallVector<Event, 2> events_of(ProgramPoint extra) const;
   void add_events(ProgramPoint extra);
   void drop_events(ProgramPoint extra);
   void note_event(const Event& event, bool added);
+  void keep_event(const Event& event, bool added);
   void settle_events() const;
   llvm::SmallVector<ProgramPoint, 8> reloads_ahead(ProgramPoint at) const;
   void go_back(size_t event) const;
@@ -108,6 +112,7 @@ class RematSchedule : public RematLiveness {
     Event event;
     bool added;  // or dropped
   };
+  std::vector<EventChange> noted_;     // by the changes in the journal
   mutable std::vector<Event> events_;  // sorted, of the extras when time was measured last; none where all is compute
   mutable std::vector<EventChange> event_changes_;  // since then
   mutable std::vector<Event> settled_;              // scratch of those between the first change and the last

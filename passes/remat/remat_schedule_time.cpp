@@ -63,13 +63,19 @@ llvm::SmallVector<RematSchedule::Event, 2> RematSchedule::events_of(ProgramPoint
 
 void RematSchedule::add_events(ProgramPoint extra) {
   if (is_all_compute()) return;
-  for (const Event& event : events_of(extra)) note_event(event, true);
+  for (const Event& event : events_of(extra)) keep_event(event, true);
 }
 
 void RematSchedule::drop_events(ProgramPoint extra) {
   if (is_all_compute()) return;
   const llvm::SmallVector<Event, 2> events = events_of(extra);
-  for (const Event& event : llvm::reverse(events)) note_event(event, false);
+  for (const Event& event : llvm::reverse(events)) keep_event(event, false);
+}
+
+// Notes it, and that it may be taken back.
+void RematSchedule::keep_event(const Event& event, bool added) {
+  noted_.push_back({event, added});
+  note_event(event, added);
 }
 
 // Most changes are taken back in reverse before anybody asks for the time.
