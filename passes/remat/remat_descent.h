@@ -34,9 +34,12 @@ class Descent {
   };
 
   static bool is_better(const Candidate& a, const Candidate& b);
-  static void apply(
-      RematSchedule& schedule, const Candidate& candidate,
-      llvm::function_ref<bool()> is_worth_it = [] { return true; });
+  static void apply(RematSchedule& schedule, const Candidate& candidate) {
+    RematSchedule::Chain chain(candidate.at);
+    apply(schedule, candidate, chain, [] { return true; });
+  }
+  static void apply(RematSchedule& schedule, const Candidate& candidate, RematSchedule::Chain& chain,
+                    llvm::function_ref<bool()> is_worth_it);
   Candidate next_change();  // has no score where nothing lowers the excess any more
   Candidate best_candidate();
   std::vector<Candidate> ranked_candidates();

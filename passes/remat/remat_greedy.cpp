@@ -139,9 +139,11 @@ bool Descent::is_better(const Candidate& a, const Candidate& b) {
   return a.score != b.score ? a.score > b.score : a.score > 0 && a.index < b.index;
 }
 
-void Descent::apply(RematSchedule& schedule, const Candidate& candidate, llvm::function_ref<bool()> is_worth_it) {
+// The chain is that of the candidate with fewer ops, if any.
+void Descent::apply(RematSchedule& schedule, const Candidate& candidate, RematSchedule::Chain& chain,
+                    llvm::function_ref<bool()> is_worth_it) {
   if (schedule.is_offload(candidate.at.op())) return schedule.make_synchronous(candidate.at.op());
-  if (!schedule.insert_with_ancestors(candidate.at, candidate.max_ops, is_worth_it)) return;
+  if (!schedule.extend(chain, candidate.max_ops, is_worth_it)) return;
   if (schedule.is_reload(candidate.at.op()) && candidate.max_ops > 1)
     schedule.make_synchronous(schedule.offload_of(candidate.at.op()));
 }
@@ -262,7 +264,8 @@ llvm::ArrayRef<int32_t> Descent::limits_for(ProgramPoint at) const {
 }
 
 // Tries the candidate with few and with many of its ancestors. Whatever is better than `best` replaces it. Returns
-// the maximum that the candidate can score.
+// the maximum that the candidate can score. Repairs insert each chain anew, since their work is counted in steps of the
+// profile.
 double Descent::try_candidate(Candidate candidate, Candidate& best) {
   const double added = schedule_.added_us();
   const EngineLoads loads = schedule_.loads();
@@ -272,11 +275,12 @@ double Descent::try_candidate(Candidate candidate, Candidate& best) {
   };
   const auto may_be_best = [&](double score) { return score * (1 + rounding) >= best.score; };
   double max_seen = 0;
+  const size_t mark = schedule_.mark();
+  RematSchedule::Chain chain(candidate.at);
   size_t last_count = 0;
   for (int32_t max_ops : limits_for(candidate.at)) {
-    const size_t mark = schedule_.mark();
     candidate.max_ops = max_ops;
-    apply(schedule_, candidate, [&] { return may_be_best(max_score(candidate.max_gain)); });
+    apply(schedule_, candidate, chain, [&] { return may_be_best(max_score(candidate.max_gain)); });
     const size_t count = schedule_.mark() - mark;
     double score = max_score(candidate.max_gain);
     const bool given_up = !may_be_best(score);
@@ -287,10 +291,13 @@ double Descent::try_candidate(Candidate candidate, Candidate& best) {
       scored_.push_back(candidate);
     }
     max_seen = std::max(max_seen, score);
-    schedule_.rewind(mark);
     if (given_up || count == last_count) break;
     last_count = count;
+    if (!random_) continue;
+    schedule_.rewind(mark);
+    chain = RematSchedule::Chain(candidate.at);
   }
+  schedule_.rewind(mark);
   return max_seen;
 }
 

@@ -3,6 +3,7 @@
 #include "llvm/ADT/STLExtras.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace plimsoll::remat {
 
@@ -149,25 +150,44 @@ ProgramPoint RematSchedule::cheaper_producer(int32_t value, int32_t position, Pr
   return may_remat && added_us_with(remat, position) <= added_us_with(reloaded, position) ? remat : reloaded;
 }
 
-bool RematSchedule::insert_with_ancestors(ProgramPoint at, int32_t max_ops, llvm::function_ref<bool()> is_worth_it) {
-  if (is_copy(at.op())) return insert(at), true;
-  llvm::SmallVector<int32_t, 16> wanted{at.op()};
+bool RematSchedule::extend(Chain& chain, int32_t max_ops, llvm::function_ref<bool()> is_worth_it) {
+  const ProgramPoint at = chain.at_;
+  if (is_copy(at.op())) {
+    if (std::exchange(chain.ops_, 1) == 0) insert(at);
+    return true;
+  }
+  if (chain.cut_off_) rewind(*std::exchange(chain.cut_off_, std::nullopt));
+  llvm::SmallVector<int32_t, 16> wanted;
+  wanted.swap(chain.wanted_);
+  max_ops -= chain.ops_;
   while (!wanted.empty()) {
+    const size_t changes = mark();
     auto nearest = std::max_element(wanted.begin(), wanted.end());
     ProgramPoint now{at.position(), *nearest};
     wanted.erase(nearest);
-    --max_ops;
+    const size_t others = wanted.size();
+    int32_t ops = 1;
     for (int32_t v : op(now).reads) {
-      if (producer(v) < 0 || static_cast<int32_t>(wanted.size()) >= max_ops || is_alive(v, now)) continue;
+      if (producer(v) < 0) continue;
+      if (static_cast<int32_t>(wanted.size()) >= max_ops - ops) {
+        if (chain.cut_off_ || is_alive(v, now)) continue;
+        chain.cut_off_ = changes;
+        chain.wanted_.assign(wanted.begin(), wanted.begin() + others);
+        chain.wanted_.push_back(now.op());
+        continue;
+      }
+      if (is_alive(v, now)) continue;
       ProgramPoint again = cheaper_producer(v, at.position(), last_use(v, now));
       if (again == from_the_start || llvm::is_contained(wanted, again.op())) continue;
       if (is_reload(again.op())) {
         insert(again);
-        --max_ops;
+        ++ops;
       } else {
         wanted.push_back(again.op());
       }
     }
+    max_ops -= ops;
+    if (!chain.cut_off_) chain.ops_ += ops;
     insert(now);
     if (!is_worth_it()) return false;
   }

@@ -65,7 +65,27 @@ class RematSchedule : public RematLiveness {
   // Inserts `at` with those of its ancestors whose values are gone by then, rematerialised or reloaded, nearest first,
   // at most `max_ops` in all. False when `is_worth_it` said no and the insertion stopped halfway.
   bool insert_with_ancestors(
-      ProgramPoint at, int32_t max_ops, llvm::function_ref<bool()> is_worth_it = [] { return true; });
+      ProgramPoint at, int32_t max_ops, llvm::function_ref<bool()> is_worth_it = [] { return true; }) {
+    Chain chain(at);
+    return extend(chain, max_ops, is_worth_it);
+  }
+
+  // The same of one chain with more and more ops: what `extend` leaves is what inserting it anew would leave, as long as
+  // nothing else changes in between.
+  class Chain {
+   public:
+    explicit Chain(ProgramPoint at) : at_(at), wanted_{at.op()} {}
+
+   private:
+    friend class RematSchedule;
+    ProgramPoint at_;
+    // What is to be inserted yet. Once an ancestor was left out, as it was before that op's turn, where the schedule had
+    // so many changes and the chain so many ops.
+    llvm::SmallVector<int32_t, 16> wanted_;
+    int32_t ops_ = 0;
+    std::optional<size_t> cut_off_;
+  };
+  bool extend(Chain& chain, int32_t max_ops, llvm::function_ref<bool()> is_worth_it = [] { return true; });
   // Takes it out, and every remat and reload that then nobody reads.
   void erase_with_unread(ProgramPoint at);
 
