@@ -94,6 +94,15 @@ class HoleTree {
   };
 
   void add(Spans& spans, Span span) {
+    // Behind all others, or into the last, is where most go.
+    if (spans.empty() || spans.back().low <= span.low) {
+      steps_ += 8;
+      if (spans.empty() || spans.back().high < span.low)
+        spans.push_back(span);
+      else
+        spans.back().high = std::max(spans.back().high, span.high);
+      return;
+    }
     // The spans from `begin` to `end` touch or overlap the new one and become one with it.
     auto begin =
         std::lower_bound(spans.begin(), spans.end(), span.low, [](const Span& s, int64_t low) { return s.high < low; });
