@@ -125,9 +125,9 @@ class SplitSearch {
   Status consider_joined(int64_t budget_bytes, std::optional<Plan>& best) {
     Result<PlainForms::Forms> forms = forms_->joined_within(budget_bytes);
     if (!forms) return forms.takeError();
-    for (const std::unique_ptr<JobProgram>& form : *forms)
-      if (Status s = consider(*joined_for(*form, budget_bytes), budget_bytes, best)) return s;
-    return Status::success();
+    std::vector<const JobProgram*> candidates;
+    for (const std::unique_ptr<JobProgram>& form : *forms) candidates.push_back(joined_for(*form, budget_bytes));
+    return consider_at_once(candidates, budget_bytes, best);
   }
 
   const JobProgram* joined_for(const JobProgram& form, int64_t budget_bytes) {
@@ -210,10 +210,12 @@ class SplitSearch {
 
   double slow_us() const { return max_slowdown_of_usual * whole_->plain().predicted_step_us; }
 
-  // Whether it will be, by bounds of what the usual search of the one candidate that there is may find.
+  // Whether it will be, beside the usual searches of the candidates. Of a single one, bounds of what its search may
+  // find say so. Several are searched one after the other, which leaves a core idle for a third of the time.
   bool will_short_search_be_worth_it(llvm::ArrayRef<const JobProgram*> candidates, const std::optional<Plan>& best,
                                      int64_t budget_bytes) const {
-    if (candidates.size() != 1 || !has_short_searches(budget_bytes)) return false;
+    if (candidates.empty() || !has_short_searches(budget_bytes)) return false;
+    if (candidates.size() > 1) return true;
     if (best && best->predicted_step_us <= slow_us()) return false;
     const JobProgram& only = *candidates.front();
     return may_fit(only.options, only.plain(), budget_bytes) && only.plans().likely_us_within(budget_bytes) > slow_us();
@@ -232,20 +234,15 @@ class SplitSearch {
     return Status::success();
   }
 
-  // The same beside the usual search of `usual`. Neither is bounded by what the other finds.
-  Status consider_with_short(const JobProgram& usual, int64_t budget_bytes, std::optional<Plan>& best,
+  // The same beside the usual searches of `usual`. Neither chain is bounded by what the other finds.
+  Status consider_with_short(llvm::ArrayRef<const JobProgram*> usual, int64_t budget_bytes, std::optional<Plan>& best,
                              std::vector<const JobProgram*>& candidates) {
     add_short(best, candidates);
     std::optional<Plan> of_short = best;
     std::optional<Status> done[2];
     parallel_for(2, [&](size_t i) {
-      if (i == 0) {
-        done[i].emplace(consider(usual, budget_bytes, best));
-        return;
-      }
-      done[i].emplace(Status::success());
-      for (const JobProgram* candidate : candidates)
-        if (!*done[i]) done[i].emplace(consider(*candidate, budget_bytes, of_short));
+      done[i].emplace(i == 0 ? consider_in_turn(usual, budget_bytes, best)
+                             : consider_in_turn(candidates, budget_bytes, of_short));
     });
     if (of_short && (!best || is_better(*of_short, *best))) best = std::move(of_short);
     return llvm::joinErrors(std::move(*done[0]), std::move(*done[1]));
@@ -341,10 +338,9 @@ class SplitSearch {
   Status consider_all(llvm::ArrayRef<const JobProgram*> candidates, int64_t budget_bytes, std::optional<Plan>& best) {
     std::vector<const JobProgram*> short_candidates;
     if (will_short_search_be_worth_it(candidates, best, budget_bytes)) {
-      if (Status s = consider_with_short(*candidates.front(), budget_bytes, best, short_candidates)) return s;
+      if (Status s = consider_with_short(candidates, budget_bytes, best, short_candidates)) return s;
     } else {
-      for (const JobProgram* candidate : candidates)
-        if (Status s = consider(*candidate, budget_bytes, best)) return s;
+      if (Status s = consider_in_turn(candidates, budget_bytes, best)) return s;
       if (has_short_searches(budget_bytes))
         if (Status s = consider_short(budget_bytes, best, short_candidates)) return s;
     }
@@ -428,6 +424,14 @@ class SplitSearch {
     Result<std::optional<Plan>> plan = candidate.plans().fastest(budget_bytes, enough_us);
     if (!plan) return plan.takeError();
     if (*plan && (!best || is_better(**plan, *best))) best = explained(std::move(**plan), candidate);
+    return Status::success();
+  }
+
+  // The same for one after the other.
+  Status consider_in_turn(llvm::ArrayRef<const JobProgram*> candidates, int64_t budget_bytes,
+                          std::optional<Plan>& best) const {
+    for (const JobProgram* candidate : candidates)
+      if (Status s = consider(*candidate, budget_bytes, best)) return s;
     return Status::success();
   }
 
