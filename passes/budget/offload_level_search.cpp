@@ -21,7 +21,7 @@
 namespace plimsoll {
 namespace {
 
-constexpr size_t trials_at_once = 3;  // whose layouts are packed beside each other: some take thrice as long as others
+constexpr size_t trials_at_once = 4;  // whose layouts are packed beside each other, two by two on two cores
 
 // Whether the placed plan takes the time it was chosen for. That of a stage depends on other stages.
 [[maybe_unused]] bool is_time_of(const Plan& plan, size_t function, double us) {
