@@ -40,7 +40,7 @@ class RematLiveness : public RematOps {
  protected:
   static constexpr ProgramPoint from_the_start{0, -1};
 
-  // What it takes to take a change back, besides what is added to the profile.
+  // What it takes to undo a change, besides the additions to the profile.
   struct Undo {
     size_t additions = 0;          // so many came before it,
     size_t gone = 0;               // and so many before a point was gone,
@@ -49,8 +49,7 @@ class RematLiveness : public RematOps {
   };
   Undo put(ProgramPoint at);
   Undo take(ProgramPoint at);
-  // The same as `take` and `put`, of the last change, without looking for what it changed. The point is then the last
-  // of the extras.
+  // Undo the last change as `take` and `put` would, without looking for what it changed.
   void take_back_put(ProgramPoint at, const Undo& undo);
   void take_back_take(ProgramPoint at, const Undo& undo);
   void forget_additions() { additions_.clear(); }

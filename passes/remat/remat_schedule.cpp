@@ -71,7 +71,7 @@ void RematSchedule::change(ProgramPoint at, bool inserted) {
   journal_.push_back(change);
 }
 
-// Leaves what the opposite change would leave, down to the order of the extras and of the sums of times.
+// Leaves what the opposite change would leave, also the order of the extras and the rounding of sums of times.
 void RematSchedule::take_back(const Change& change) {
   const ProgramPoint at = change.at;
   if (change.inserted) {

@@ -79,11 +79,10 @@ class RematSchedule : public RematLiveness {
    private:
     friend class RematSchedule;
     ProgramPoint at_;
-    // What is to be inserted yet. Once an ancestor was left out, as it was before that op's turn, where the schedule had
-    // so many changes and the chain so many ops.
+    // Ops to insert and the number of those inserted, before the turn of the first op of which an ancestor was left out.
     llvm::SmallVector<int32_t, 16> wanted_;
     int32_t ops_ = 0;
-    std::optional<size_t> cut_off_;
+    std::optional<size_t> cut_off_;  // the mark there; none where no ancestor was left out
   };
   bool extend(Chain& chain, int32_t max_ops, llvm::function_ref<bool()> is_worth_it = [] { return true; });
   // Takes it out, and every remat and reload that then nobody reads.

@@ -72,7 +72,7 @@ void RematSchedule::drop_events(ProgramPoint extra) {
   for (const Event& event : llvm::reverse(events)) keep_event(event, false);
 }
 
-// Notes it, and that it may be taken back.
+// Notes the event for as long as the change that it comes from may be undone.
 void RematSchedule::keep_event(const Event& event, bool added) {
   noted_.push_back({event, added});
   note_event(event, added);

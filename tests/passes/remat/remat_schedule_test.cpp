@@ -1,6 +1,7 @@
 #include "passes/remat/remat_schedule.h"
 
 #include "passes/offload/overlap.h"
+#include "passes/remat/remat_search.h"
 #include "tests/support/fit_problems.h"
 
 #include "doctest/doctest.h"
@@ -135,6 +136,39 @@ TEST_CASE("remat: incremental measures with copies equal a plain sweep") {
     CHECK(schedule.memory().peak() == plain_peak(problem));
     CHECK(schedule.added_us() == doctest::Approx(0));
   }
+}
+
+TEST_CASE("remat: a chain that goes on is what it is when inserted anew") {
+  std::mt19937 random(7);
+  int longer = 0;
+  for (int round = 0; round < 400; ++round) {
+    RematProblem problem = random_problem(random, 8 + pick(random, 30));
+    if (round % 2 == 1) add_offloads(random, problem);
+    remat::RematSchedule schedule(problem);
+    for (int i = 0; i < 3; ++i) {
+      const ProgramPoint at{1 + pick(random, problem.op_count()), pick(random, problem.op_count())};
+      if (!schedule.may_insert(at)) continue;
+      schedule.forget_journal();
+      const std::vector<ProgramPoint> before = schedule.extras().vec();
+      remat::RematSchedule::Chain chain(at);
+      for (int32_t max_ops : {1, 2, 4, 8}) {
+        const size_t shorter = schedule.mark();
+        schedule.extend(chain, max_ops);
+        longer += max_ops > 1 && schedule.mark() > shorter;
+        remat::RematSchedule anew(problem);
+        remat::set_extras(anew, before);
+        anew.insert_with_ancestors(at, max_ops);
+        const Contents contents(schedule), expected(anew);
+        REQUIRE(contents.remats == expected.remats);
+        REQUIRE(contents.reloads == expected.reloads);
+        REQUIRE(schedule.memory().peak() == anew.memory().peak());
+        REQUIRE(schedule.added_us() == doctest::Approx(anew.added_us()));
+      }
+      schedule.rewind(0);
+      REQUIRE(llvm::ArrayRef(before) == schedule.extras());
+    }
+  }
+  CHECK(longer > 100);
 }
 
 // Value 0 is read by the two ops after the one that makes it.
