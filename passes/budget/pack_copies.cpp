@@ -23,9 +23,10 @@ constexpr int64_t least_rounds = 8;     // and at least so many times what it ta
 constexpr double share_aside = 0.6;     // of the work, for lower prices of lives
 constexpr double attempt_share = 0.12;  // of the work, for each way to press a layout lower
 constexpr int max_rounds = 6;
-// From so much work for each way on, a tight layout is looked for at the lowest price of lives alone, and others are
-// not brought down. The plan of Qwen2 72B, of 10,000 instructions, asks 9 times, and none was found at higher prices,
-// which took two thirds of the work.
+// From so much work for each way on, a tight layout is looked for at the lowest price of lives alone, others are
+// pressed together at one price and not brought down. The plan of Qwen2 72B, of 10,000 instructions, asks for 9 tight
+// ones, and none was found at higher prices, which took two thirds of the work; falling prices of what cannot be pressed
+// took a fifth of all processor time.
 constexpr int64_t steps_of_long_search = 600'000'000;
 constexpr int max_attempts_lower = 5;  // capacities for a layout that wastes much
 constexpr int max_layouts_anew = 3;    // where pressing one lower fails or costs time
@@ -213,7 +214,7 @@ class CopyPacking {
   // The layout pressed below a lower capacity. What was hard to place before is so again, so that it takes less work.
   std::optional<Found> pressed(const Found& high, int64_t capacity_bytes, llvm::ArrayRef<Life> wanted) const {
     int64_t left = high.steps_left;
-    for (int lower_prices = 0; lower_prices == 0 || left > 0; ++lower_prices) {
+    for (int lower_prices = 0; lower_prices == 0 || (left > 0 && !is_long()); ++lower_prices) {
       FlexiblePlacer lower = high.placer;
       for (int i = 0; i < lower_prices; ++i)
         if (!lower.lower_price()) return std::nullopt;
