@@ -33,7 +33,7 @@ constexpr int max_layouts_anew = 3;    // where pressing one lower fails or cost
 // Shares of the live peak that a layout may take above it: a tight one, one where that is not found, one where neither
 // is, and the first of those that go down step by step. Each step is a quarter of what is left, and no less than
 // `least_step`.
-constexpr double tight_share = 0.005, next_share = 0.025, last_share = 0.05, loose_share = 0.16, step_share = 0.25,
+constexpr double tight_share = 0.005, next_share = 0.025, last_share = 0.05, loose_share = 0.09, step_share = 0.25,
                  least_step = 0.0025;
 
 bool is_wasteful(const PackedCopies& copies) {
