@@ -25,8 +25,8 @@ constexpr double attempt_share = 0.12;  // of the work, for each way to press a 
 constexpr int max_rounds = 6;
 // From so much work for each way on, a tight layout is looked for at the lowest price of lives alone, others are
 // pressed together at one price and not brought down. The plan of Qwen2 72B, of 10,000 instructions, asks for 9 tight
-// ones, and none was found at higher prices, which took two thirds of the work; falling prices of what cannot be pressed
-// took a fifth of all processor time.
+// ones, and none was found at higher prices, which took two thirds of the work; falling prices of what cannot be
+// pressed took a fifth of all processor time.
 constexpr int64_t steps_of_long_search = 600'000'000;
 constexpr int max_attempts_lower = 5;  // capacities for a layout that wastes much
 constexpr int max_layouts_anew = 3;    // where pressing one lower fails or costs time

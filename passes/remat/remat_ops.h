@@ -26,7 +26,9 @@ class RematOps {
   bool is_reload(int32_t id) const { return id > problem_->op_count() + offload_count(); }
   bool is_offload(int32_t id) const { return is_copy(id) && !is_reload(id); }
   ProgramPoint point_before(int32_t position, int32_t id) const { return {is_copy(id) ? position - 1 : position, id}; }
-  int32_t position_after(ProgramPoint extra) const { return is_copy(extra.op()) ? extra.position() + 1 : extra.position(); }
+  int32_t position_after(ProgramPoint extra) const {
+    return is_copy(extra.op()) ? extra.position() + 1 : extra.position();
+  }
 
   int32_t producer(int32_t value) const { return producer_[value]; }    // -1: none
   int32_t reload_of(int32_t value) const { return reload_of_[value]; }  // -1: no offload is offered

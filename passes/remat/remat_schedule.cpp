@@ -85,22 +85,20 @@ void RematSchedule::take_back(const Change& change) {
   for (; noted_.size() > change.events; noted_.pop_back()) note_event(noted_.back().event, !noted_.back().added);
 }
 
-void RematSchedule::insert_alone(ProgramPoint at) {
-  change(at, true);
-}
+void RematSchedule::insert_alone(ProgramPoint at) { change(at, true); }
 
-void RematSchedule::erase_alone(ProgramPoint at) {
-  change(at, false);
-}
+void RematSchedule::erase_alone(ProgramPoint at) { change(at, false); }
 
 void RematSchedule::insert(ProgramPoint at) {
-  if (is_reload(at.op()) && !is_offloaded(at.op())) insert_alone({offload_position(at.op(), at.position()), offload_of(at.op())});
+  if (is_reload(at.op()) && !is_offloaded(at.op()))
+    insert_alone({offload_position(at.op(), at.position()), offload_of(at.op())});
   insert_alone(at);
 }
 
 void RematSchedule::erase(ProgramPoint at) {
   erase_alone(at);
-  if (is_reload(at.op()) && !is_in_schedule(at.op())) erase_alone({last_position(offload_of(at.op())), offload_of(at.op())});
+  if (is_reload(at.op()) && !is_in_schedule(at.op()))
+    erase_alone({last_position(offload_of(at.op())), offload_of(at.op())});
 }
 
 void RematSchedule::make_synchronous(int32_t offload) {

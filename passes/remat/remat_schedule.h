@@ -70,8 +70,8 @@ class RematSchedule : public RematLiveness {
     return extend(chain, max_ops, is_worth_it);
   }
 
-  // The same of one chain with more and more ops: what `extend` leaves is what inserting it anew would leave, as long as
-  // nothing else changes in between.
+  // The same of one chain with more and more ops: what `extend` leaves is what inserting it anew would leave, as long
+  // as nothing else changes in between.
   class Chain {
    public:
     explicit Chain(ProgramPoint at) : at_(at), wanted_{at.op()} {}
@@ -79,12 +79,14 @@ class RematSchedule : public RematLiveness {
    private:
     friend class RematSchedule;
     ProgramPoint at_;
-    // Ops to insert and the number of those inserted, before the turn of the first op of which an ancestor was left out.
+    // Ops to insert and the number of those inserted, before the turn of the first op of which an ancestor was left
+    // out.
     llvm::SmallVector<int32_t, 16> wanted_;
     int32_t ops_ = 0;
     std::optional<size_t> cut_off_;  // the mark there; none where no ancestor was left out
   };
-  bool extend(Chain& chain, int32_t max_ops, llvm::function_ref<bool()> is_worth_it = [] { return true; });
+  bool extend(
+      Chain& chain, int32_t max_ops, llvm::function_ref<bool()> is_worth_it = [] { return true; });
   // Takes it out, and every remat and reload that then nobody reads.
   void erase_with_unread(ProgramPoint at);
 
