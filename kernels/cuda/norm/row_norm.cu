@@ -28,12 +28,12 @@ constexpr int threads_of_warps = 128;
 constexpr int most_by_lanes = 7;
 
 // Rows of some lanes of a warp with up to `held` accesses each, of which they may lack the last, or all but four. Every
-// lane takes part in `at_once` rows. Parameters of three and four accesses are on their way beside the rows; with fewer
-// or more, registers that are left to other rows gain more.
+// lane takes part in `at_once` rows. Parameters of three and four accesses, and of the shortest rows, are on their way
+// beside the rows; with others, registers that are left to more rows gain more.
 template <typename T, typename P, bool centered, int lanes, int held, int at_once>
 __global__ void __launch_bounds__(threads_of_warps) norm_by_lanes_kernel(RowNormCall call) {
   constexpr int n = vector_length<T>, beside = warp_threads / lanes, always = held <= 4 ? held - 1 : 4;
-  constexpr bool ahead = held == 3 || held == 4;
+  constexpr bool ahead = lanes == 8 || held == 3 || held == 4;
   const int lane = static_cast<int>(threadIdx.x) % warp_threads, t = lane % lanes;
   const int accesses = static_cast<int>(call.width / n);
   const int64_t warp = (int64_t{blockIdx.x} * threads_of_warps + threadIdx.x) / warp_threads;
@@ -53,14 +53,12 @@ __global__ void __launch_bounds__(threads_of_warps) norm_by_lanes_kernel(RowNorm
     }
   const P *scale = static_cast<const P*>(call.scale), *bias = static_cast<const P*>(call.bias);
   Packed<P, n> factor[held], offset[held];
-  const auto load_column = [&](int k) {
+#pragma unroll
+  for (int k = 0; ahead && k < held; ++k) {
     const int column = n * (t + k * lanes);
     factor[k] = load_parameters<n>(has_access(k) ? scale : nullptr, column, 1.0f);
     if (centered) offset[k] = load_parameters<n>(has_access(k) ? bias : nullptr, column, 0.0f);
-  };
-  if (ahead)
-#pragma unroll
-    for (int k = 0; k < held; ++k) load_column(k);
+  }
   // All lanes of a warp add up, those beyond the last row as well.
   const float width = static_cast<float>(call.width);
   RowStatistics of[at_once];
@@ -91,7 +89,10 @@ __global__ void __launch_bounds__(threads_of_warps) norm_by_lanes_kernel(RowNorm
 #pragma unroll
   for (int k = 0; k < held; ++k) {
     if (!has_access(k)) break;
-    if (!ahead) load_column(k);
+    if (!ahead) {
+      factor[k] = load_parameters<n>(scale, n * (t + k * lanes), 1.0f);
+      if (centered) offset[k] = load_parameters<n>(bias, n * (t + k * lanes), 0.0f);
+    }
 #pragma unroll
     for (int r = 0; r < at_once; ++r) {
       if (!is_row(r)) break;
