@@ -11,7 +11,8 @@ the same update; violations (a plan above its budget, a longer step or a refusal
 refused); the most packing waste, see below; how far a step is above the line between the plans a tenth of the plain
 need to either side; seconds of wall clock and of processors that a plan took, and a refusal; and MiB resident. --curve
 prints the plans too, --table rows of Markdown. FILE has lines `name options...`: compile options for the model of that
-name. Seconds are those of --jobs compilations at a time. Exits 1 where there is a violation.
+name. Seconds are those of --jobs compilations at a time. Exits 1 where there is a violation, or a job that cannot be
+planned, whose error takes the place of its row.
 
 Packing waste is what a layout takes above the bytes that are alive at its peak, as far as the step needs it: a layout
 that fits is not searched further. So where one takes more than 1 % above them, a plan is asked for within 1 % above
@@ -235,12 +236,19 @@ def main():
         def run(job):
             model, device = job
             words = [*options.get(name_of(model), []), *rest, "--device", device]
-            return sweep(Planner(asked.plimsoll, files[model], words, folder), asked.points, compilations)
+            try:
+                return sweep(Planner(asked.plimsoll, files[model], words, folder), asked.points, compilations)
+            except RuntimeError as error:  # the others go on
+                return error
 
         if asked.table:
             print("| " + " | ".join(HEADS) + " |\n|" + "---|" * len(HEADS))
         for (model, device), done in zip(jobs, sweeps.map(run, jobs)):
             title = f"{name_of(model)}, {device}"
+            if isinstance(done, RuntimeError):
+                print(f"{title}: {done}", flush=True)
+                good = False
+                continue
             print(done.row(title) if asked.table else f"{title}: {done.line()}")
             lines = [*(done.curve() if asked.curve else []), *("    " + each for each in done.found)]
             print("".join(line + "\n" for line in lines), end="", flush=True)
