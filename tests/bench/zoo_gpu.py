@@ -419,7 +419,7 @@ def parse():
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2), help="processes at a time of --export, --compile and --warm")
     parser.add_argument("--ahead", type=int, default=2, help="models at a time in --time, of which one has the GPU")
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--limit", type=int, default=300, help="seconds of one warming, or one model's sides of PyTorch on the GPU")
+    parser.add_argument("--limit", type=int, default=300, help="seconds of one warming, or one model's sides of PyTorch, with what they wait for each other")
     parser.add_argument("--minutes", type=float, default=9.0, help="--time starts nothing after these")
     parser.add_argument("--gpu-gib", type=float, default=125.0, help="memory that --warm may fill")
     parser.add_argument("--json", type=pathlib.Path)
