@@ -22,8 +22,8 @@ struct PackedCopies {
 };
 
 // Lays the function out within 0.5 % more than what is alive with the intervals of `wide`, or where that is not found
-// within 2.5 %, with shorter ones where they do not fit. The step takes at least as long as with `wide`. None where
-// such a layout is not found.
+// within 1, 2.5 or 5 %, with shorter ones where they do not fit. The step takes at least as long as with `wide`. None
+// where such a layout is not found.
 std::optional<PackedCopies> pack_tightly(const FunctionWithCopies& function, const Overlap& wide,
                                          const PlacementOptions& options);
 
@@ -31,10 +31,15 @@ std::optional<PackedCopies> pack_tightly(const FunctionWithCopies& function, con
 // `max_slowdown` longer than one that wastes more than `max_waste`, the lowest stands for all.
 std::vector<PackedCopies> worth_trying(std::vector<PackedCopies> layouts);
 
-// Layouts from 16 % above what is alive down to `tight`, each lower than the one before and slower; none takes less
+// Layouts from 9 % above what is alive down to `tight`, each lower than the one before and slower; none takes less
 // time than `wide`, and none is lower than `tight`. They are worth trying, all of them.
 std::vector<PackedCopies> pack_step_by_step(const FunctionWithCopies& function, const Overlap& wide,
                                             const PackedCopies& tight, const PlacementOptions& options);
+
+// The copies of a layout that wastes more than `max_waste` in a lower one with which the step takes exactly as long;
+// none where it wastes less, or many starts find no lower one.
+std::optional<PackedCopies> pack_lower(const FunctionWithCopies& function, const Overlap& wide,
+                                       const PackedCopies& high, const PlacementOptions& options);
 
 // The layout of the function once its copies are issued as `packed.overlap` says.
 BufferPlacement placement_of(const PackedCopies& packed, const Graph& graph, const BufferAssignment& assigned,

@@ -1,5 +1,7 @@
 #include "passes/offload/copy_intervals.h"
 
+#include "llvm/ADT/STLExtras.h"
+
 #include <algorithm>
 #include <cassert>
 #include <limits>
@@ -294,12 +296,14 @@ void CopyIntervals::give_back() {
 
 std::vector<size_t> CopyIntervals::late_copies(llvm::ArrayRef<CopyInterval> wanted) const {
   std::vector<size_t> late;
+  const auto waited_us = [&](size_t w) { return line_.through_us[w] - line_.arrive_us[intervals_[w].done]; };
   for (size_t w = 0; w < intervals_.size(); ++w) {
     const CopyInterval& interval = intervals_[w];
-    const bool waits = line_.through_us[w] > line_.arrive_us[interval.done];
     const bool idle = line_.start_us[w] <= line_.leave_us[interval.issue];
-    if ((interval.issue > wanted[w].issue && idle) || (interval.done < wanted[w].done && waits)) late.push_back(w);
+    if ((interval.issue > wanted[w].issue && idle) || (interval.done < wanted[w].done && waited_us(w) > 0))
+      late.push_back(w);
   }
+  llvm::stable_sort(late, [&](size_t a, size_t b) { return waited_us(a) > waited_us(b); });
   return late;
 }
 

@@ -1,5 +1,6 @@
 #include "passes/place/flexible_placement.h"
 
+#include "ir/support/random.h"
 #include "passes/place/hole_tree.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -54,6 +55,8 @@ constexpr size_t failures_per_fall = 500;
 // 1.4 times as long. Each key then moves this far on average at most, or an introsort goes on.
 constexpr size_t min_keys_to_count = 24, max_moves = 8;
 constexpr int counted_bits = 7;
+
+constexpr double variation = 0.15;  // of what an interval takes, where the search shall go another way
 
 // What an interval takes of space and time. Space counts for a little more, as what is large finds fewer holes. Square
 // roots are the same on every machine.
@@ -422,6 +425,11 @@ bool FlexiblePlacer::lower_price() {
   if (price_ + 1 == life_prices.size()) return false;
   ++price_;
   return true;
+}
+
+void FlexiblePlacer::vary(uint64_t seed) {
+  Random random(seed);
+  for (State& state : states_) state.extent *= 1 + variation * (2 * random.unit() - 1);
 }
 
 bool FlexiblePlacer::place(int64_t steps) {

@@ -51,6 +51,8 @@ class FlexiblePlacer {
   int64_t offset(size_t interval) const { return states_[interval].offset; }
   // Parts of lives that are no cores are given up more easily from now on; false where nothing is easier.
   bool lower_price();
+  // Some intervals are harder to move from now on and others easier, by up to 15 %: the search goes another way.
+  void vary(uint64_t seed);
   // Once all have room, what lives may be.
   FlexiblePlacement placement() const;
   FlexiblePlacement placement(placement::HoleTree& tree) const;  // the same with a tree whose memory is reused

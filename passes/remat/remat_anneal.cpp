@@ -1,4 +1,4 @@
-#include "passes/remat/remat_random.h"
+#include "ir/support/random.h"
 #include "passes/remat/remat_search.h"
 
 #include <algorithm>

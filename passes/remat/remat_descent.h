@@ -2,7 +2,7 @@
 
 // Greedy descent of the peak as an object, for searches that lower it to the same limit many times.
 
-#include "passes/remat/remat_random.h"
+#include "ir/support/random.h"
 #include "passes/remat/remat_search.h"
 
 #include "llvm/ADT/DenseMap.h"

@@ -2,11 +2,13 @@
 
 #include <cstdint>
 
-namespace plimsoll::remat {
+namespace plimsoll {
 
 // The same numbers on every machine: Vigna's splitmix64 (2015).
 class Random {
  public:
+  explicit Random(uint64_t seed = 0) : state_(0x9E3779B97F4A7C15ull + seed) {}
+
   uint64_t bits() {
     uint64_t z = (state_ += 0x9E3779B97F4A7C15ull);
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
@@ -18,7 +20,7 @@ class Random {
   bool coin() { return below(2) == 0; }
 
  private:
-  uint64_t state_ = 0x9E3779B97F4A7C15ull;
+  uint64_t state_;
 };
 
-}  // namespace plimsoll::remat
+}  // namespace plimsoll
