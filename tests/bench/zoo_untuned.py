@@ -22,6 +22,8 @@ images("hrnet", "hrnet_w18", "HRNet-W18", 64, {}, {}, channels_last=True)
 images("pvt", "pvt_v2_b2", "PVT v2-B2", 128, dict(drop_path_rate=0.1), dict(depths=(1, 1, 1, 1)))
 images("xcit", "xcit_small_12_p16_224", "XCiT-S12", 128, dict(drop_path_rate=0.05), dict(img_size=64, depth=2, embed_dim=48, num_heads=4))
 images("vgg", "vgg16_bn", "VGG-16", 64, dict(drop_rate=0.5), {}, rows=224, small_size=224, channels_last=True)
+images("nfnet", "eca_nfnet_l0", "ECA-NFNet-L0", 128, dict(drop_rate=0.2, drop_path_rate=0.25), {}, channels_last=True)
+images("vit-huge", "vit_huge_patch14_224", "ViT-H/14", 32, dict(drop_path_rate=0.3), dict(img_size=56, depth=2, embed_dim=96, num_heads=4), small_size=56)
 
 
 def segformer(small):
@@ -48,6 +50,16 @@ def text(key, family, title, batch, rows, settings, small, **more):
 text("pythia", "GPTNeoX", "Pythia 410M", 8, 2048, dict(vocab_size=50304, hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096), NARROW)
 text("bloom", "Bloom", "BLOOM 560M", 4, 2048, dict(vocab_size=250880, hidden_size=1024, n_layer=24, n_head=16), dict(vocab_size=512, hidden_size=64, n_layer=2, n_head=4), attention="eager")
 text("olmo2", "Olmo2", "OLMo 2 1B", 2, 4096, dict(vocab_size=100352, hidden_size=2048, intermediate_size=8192, num_hidden_layers=16, num_attention_heads=16, max_position_embeddings=4096), GROUPED)
+text("smollm2", "Llama", "SmolLM2 1.7B", 2, 4096, dict(vocab_size=49152, hidden_size=2048, intermediate_size=8192, num_hidden_layers=24, num_attention_heads=32, num_key_value_heads=32,
+     max_position_embeddings=8192, rope_theta=130000.0, tie_word_embeddings=True, rms_norm_eps=1e-5), dict(NARROW, num_key_value_heads=4))
+text("stablelm", "StableLm", "StableLM 2 1.6B", 4, 2048, dict(vocab_size=100352, hidden_size=2048, intermediate_size=5632, num_hidden_layers=24, num_attention_heads=32,
+     num_key_value_heads=32, use_qkv_bias=True, max_position_embeddings=4096), dict(NARROW, num_key_value_heads=4))
+text("granite", "Granite", "Granite 3.0 2B, 12 layers", 2, 4096, dict(vocab_size=49155, hidden_size=2048, intermediate_size=8192, num_hidden_layers=12, num_attention_heads=32,
+     num_key_value_heads=8, max_position_embeddings=4096, tie_word_embeddings=True, rms_norm_eps=1e-5, attention_dropout=0.1, embedding_multiplier=12.0,
+     residual_multiplier=0.22, attention_multiplier=0.015625, logits_scaling=8.0), dict(GROUPED, vocab_size=515), note="12 of 40 layers")
+text("starcoder2", "Starcoder2", "StarCoder2 3B, 6 layers", 1, 8192, dict(vocab_size=49152, hidden_size=3072, intermediate_size=12288, num_hidden_layers=6, num_attention_heads=24,
+     num_key_value_heads=2, sliding_window=4096, max_position_embeddings=16384, rope_theta=999999.4420358813, attention_dropout=0.1, residual_dropout=0.1,
+     embedding_dropout=0.1), dict(GROUPED, sliding_window=8), note="6 of 30 layers")
 
 
 def bart(small):
