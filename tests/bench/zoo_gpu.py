@@ -9,10 +9,10 @@ Usage: zoo_gpu.py DIR --export [--jobs 12]             DIR/NAME/model.onnx: weig
 
 Phases may be named together and run in this order; --only and --skip choose models, --small makes them tiny for a machine without a GPU. --export and
 --compile may run on another machine: of DIR, --warm and --time need the plans alone. What a phase finds out is in the file of --json (DIR/results.json)
-after each model. --time goes on where it was stopped: a side that has a time, or failed, is not timed again without --again. A failure is the last line of the error.
+after each model, and of PyTorch after each side. --time goes on where it was stopped: a side that has a time, or failed, is not timed again without --again. A failure is the last line of the error.
 
 Only one process at a time takes timed steps; PyTorch's next processes (--ahead) build and compile their models meanwhile, which can disturb a step, so that of
-three rounds of steps the one with the least median counts. --warm admits as many as the memory of the GPU holds by our plans' sizes. Needs torch, transformers, timm, onnxscript, safetensors and pynvml; says which are absent.
+three rounds of steps the one with the least median counts. --warm and --time admit as many as the memory of the GPU holds by our plans' sizes. Needs torch, transformers, timm, onnxscript, safetensors and pynvml; says which are absent.
 """
 import argparse
 import concurrent.futures
@@ -29,6 +29,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import warnings
@@ -102,23 +103,33 @@ def root_cause(error):
     return f"{type(error).__name__}: {(str(error).strip().splitlines() or ['no message'])[0][:400]}"
 
 
-def run_part(args, part, name, limit_s, *words):
-    """Runs this script for one model. Returns the JSON lines it prints, and a failure behind them where it does not end well."""
+def run_part(args, part, name, limit_s, *words, seen=lambda result: None):
+    """Runs this script for one model. Returns the JSON lines it prints, and a failure behind them where it does not end well; each goes to seen() as it comes."""
     command = [sys.executable, __file__, args.folder, "--part", part, "--only", name, *(["--small"] if args.small else []), *map(str, words)]
     threads = max(2, 2 * (os.cpu_count() or 2) // args.jobs)
     environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(args.folder.resolve() / "inductor"), "TORCHINDUCTOR_COMPILE_THREADS": str(threads)}
+    results = []
 
-    def results(output):
-        return [json.loads(line) for line in (output or "").splitlines() if line.startswith('{"')]
+    def add(result):
+        results.append(result)
+        seen(result)
 
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, env=environment)
-    except subprocess.TimeoutExpired as error:
-        return results(error.stdout and error.stdout.decode()) + [{"failed": f"takes longer than {limit_s:.0f} s"}]
-    lines = results(done.stdout)
-    if done.returncode == -signal.SIGALRM:
-        return lines + [{"failed": "takes longer than the limit on the GPU"}]
-    return lines if done.returncode == 0 and lines else lines + [{"failed": last_line(done.stderr)}]
+    with tempfile.TemporaryFile("w+") as errors, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment) as child:
+        timer = threading.Timer(limit_s, child.kill)
+        timer.start()
+        for line in child.stdout:
+            if line.startswith('{"'):
+                add(json.loads(line))
+        code, late = child.wait(), not timer.is_alive()
+        timer.cancel()
+        errors.seek(0)
+        if late:
+            add({"failed": f"takes longer than {limit_s:.0f} s"})
+        elif code == -signal.SIGALRM:
+            add({"failed": "takes longer than the limit on the GPU"})
+        elif code or not results:
+            add({"failed": last_line(errors.read())})
+    return results
 
 
 def run_jax(args, name, steps):
@@ -276,24 +287,37 @@ def expected_bytes(args, results, name):
     return (2 if "eager" in args.sides else 1.4) * plan["promised"] + 2**30 if plan else 40 * 2**30
 
 
+class GpuMemory:
+    """Admits processes beside each other while the bytes that they are expected to hold fit; one that is expected to hold more than there is runs alone."""
+
+    def __init__(self, gib):
+        self.whole = self.free = gib * 2**30
+        self.changed = threading.Condition()
+
+    @contextlib.contextmanager
+    def held(self, need):
+        need = min(need, self.whole)
+        with self.changed:
+            self.changed.wait_for(lambda: self.free >= need)
+            self.free -= need
+        try:
+            yield
+        finally:
+            with self.changed:
+                self.free += need
+                self.changed.notify_all()
+
+
 def warm_all(args, names, results):
-    free, changed = [args.gpu_gib * 2**30], threading.Condition()
+    memory = GpuMemory(args.gpu_gib)
 
     def warm(name):
-        need = min(expected_bytes(args, results, name), args.gpu_gib * 2**30)
-        with changed:
-            changed.wait_for(lambda: free[0] >= need)
-            free[0] -= need
-        try:
-            sides = [side for side in args.sides if MODES.get(side)]
+        sides = [side for side in args.sides if MODES.get(side)]
+        with memory.held(expected_bytes(args, results, name)):
             if "jax" in args.sides and name in JAX_MODELS:
                 run_jax(args, name, 1)
             if sides:
                 results.put(name, "warm", run_part(args, "warm", name, args.limit, "--sides", ",".join(sides), "--limit", args.limit)[-1])
-        finally:
-            with changed:
-                free[0] += need
-                changed.notify_all()
 
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         list(pool.map(warm, sorted(names, key=lambda name: -expected_bytes(args, results, name))))
@@ -333,8 +357,19 @@ def time_plimsoll(args, name, plan):
             "process": rows[-1]["device_bytes"], "allocated": plan["allocated"], "losses": losses(plan, kinds), "kinds": kinds, "seconds": time.monotonic() - begin}
 
 
+class SideResults:
+    """Puts one result for each side, in the order in which a process runs them; a failure is of the first side that has none."""
+
+    def __init__(self, results, name, sides):
+        self.results, self.name, self.sides = results, name, list(sides)
+
+    def __call__(self, result):
+        if self.sides:
+            self.results.put(self.name, self.sides.pop(0), result)
+
+
 def time_all(args, names, results):
-    deadline = time.monotonic() + 60 * args.minutes
+    deadline, memory = time.monotonic() + 60 * args.minutes, GpuMemory(args.gpu_gib)
 
     def missing(name, side):
         return args.again or side not in results.of.get(name, {})
@@ -342,16 +377,19 @@ def time_all(args, names, results):
     def time_one(name):
         plan = results.good(name, "plan")
         if "plimsoll" in args.sides and plan and missing(name, "plimsoll") and time.monotonic() < deadline:
-            results.put(name, "plimsoll", time_plimsoll(args, name, plan))
+            with memory.held(plan["promised"]):
+                results.put(name, "plimsoll", time_plimsoll(args, name, plan))
         if "jax" in args.sides and name in JAX_MODELS and missing(name, "jax") and time.monotonic() < deadline:
             with alone_on_gpu(args.folder):
                 results.put(name, "jax", run_jax(args, name, args.steps))
         sides = [side for side in MODES if side in args.sides and missing(name, side)]
-        if not sides or time.monotonic() > deadline:
+        if not sides:
             return
-        left_s = deadline - time.monotonic() + args.limit
-        for side, result in zip(sides, run_part(args, "pytorch", name, left_s, "--sides", ",".join(sides), "--steps", args.steps, "--limit", args.limit)):
-            results.put(name, result.get("side", side), result)
+        with memory.held(expected_bytes(args, results, name)):
+            left_s = deadline - time.monotonic()
+            if left_s < 0:
+                return
+            run_part(args, "pytorch", name, left_s + args.limit, "--sides", ",".join(sides), "--steps", args.steps, "--limit", args.limit, seen=SideResults(results, name, sides))
 
     with concurrent.futures.ThreadPoolExecutor(args.ahead) as pool:
         list(pool.map(time_one, names))
@@ -421,7 +459,7 @@ def parse():
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--limit", type=int, default=300, help="seconds of one warming, or one model's sides of PyTorch, with what they wait for each other")
     parser.add_argument("--minutes", type=float, default=9.0, help="--time starts nothing after these")
-    parser.add_argument("--gpu-gib", type=float, default=125.0, help="memory that --warm may fill")
+    parser.add_argument("--gpu-gib", type=float, default=125.0, help="memory that processes beside each other may fill")
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--part", choices=["export", "batch", "warm", "pytorch"], help=argparse.SUPPRESS)
     args = parser.parse_args()
