@@ -32,6 +32,26 @@ TEST_SUITE("unit") {
     CHECK(predicted_us(4, 3) > predicted_us(96, 7));
   }
 
+  TEST_CASE("what cuDNN may take follows from what a convolution reads and writes") {
+    const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
+    const auto workspace = [&](llvm::StringRef kernel, DType dtype, int64_t batch) {
+      const Type x(dtype, {batch, 64, 64, 32}), w(dtype, {32, 3, 3, 32});
+      const std::vector<const Type*> types{&x, &w};
+      const Attrs attrs{{"channels_last", int64_t{1}}, {"pads", Ints{1, 1, 1, 1}}};
+      const OpCall call(get_op("conv"), attrs, types);
+      for (const KernelCandidate& each :
+           CudaCatalog(h200).candidates(get_op("conv"), call, llvm::cantFail(infer(call))))
+        if (each.name == kernel) return each.workspace_bytes;
+      return int64_t{-1};
+    };
+    constexpr int64_t mib = 1 << 20, weight = 32 * 3 * 3 * 32 * 2;
+    // x and y have 256 KiB a sample in 16 bits each.
+    CHECK(workspace("cudnn", DType::BF16, 16) == 32 * mib + 8 * mib + weight);
+    CHECK(workspace("cudnn", DType::F32, 16) == 32 * mib + 2 * (16 * mib + 2 * weight));
+    CHECK(workspace("cudnn", DType::BF16, 1024) == 256 * mib);
+    CHECK(workspace("cudnn_lean", DType::BF16, 16) == 8 * mib);
+  }
+
   TEST_CASE("predictions know a bias that is added in a launch of its own, and tiles of 64 channels") {
     const CudaCatalog h200(llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200")));
     const auto us = [&](int64_t channels, bool has_bias) {
