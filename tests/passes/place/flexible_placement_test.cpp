@@ -195,6 +195,26 @@ TEST_SUITE("unit") {
     CHECK_FALSE(FlexiblePlacer({fixed(3, {0, 4})}, {}, 6).lower_price());
   }
 
+  TEST_CASE("flexible placement: other starts find what one does not") {
+    std::mt19937 random(5);
+    constexpr int64_t capacity = 620, few_steps = 300'000;
+    int by_one = 0, by_some = 0;
+    for (int round = 0; round < 20; ++round) {
+      const std::vector<FlexibleInterval> intervals = streamed(random, 150, 600);
+      for (uint64_t start = 0; start < 6; ++start) {
+        FlexiblePlacer placer(intervals, {}, capacity);
+        if (start > 0) placer.vary(start);
+        if (!placer.place(few_steps)) continue;
+        check_placement(intervals, capacity, placer.placement());
+        by_one += start == 0;
+        ++by_some;
+        break;
+      }
+    }
+    CHECK(by_one > 5);
+    CHECK(by_some > 3 * by_one / 2);
+  }
+
   TEST_CASE("flexible placement: lives within a capacity, and the same each time") {
     std::mt19937 random(3);
     int shorter = 0, found = 0;
