@@ -66,24 +66,14 @@ void CopyLives::find_readers() {
     if (const ValueId root = assigned_.in_place_of[v]; root != ValueId::None) taken_over_[index_of(root)] = true;
 }
 
-CopyIntervals CopyLives::shortened(llvm::ArrayRef<CopyInterval> intervals) const {
-  std::vector<CopyBounds> bounds;
-  for (const CopyInterval& interval : intervals)
-    bounds.push_back(engine_of(interval) == Engine::ToHost ? bounds_of(interval)
-                                                           : CopyBounds{interval.issue, interval.done, interval.done});
-  CopyIntervals shorter(tight_, intervals.vec(), std::move(bounds));
-  shorter.give_back();
-  return shorter;
-}
-
-std::vector<CopyInterval> CopyLives::shortest(llvm::ArrayRef<CopyInterval> intervals, double total_us) const {
-  const CopyIntervals shorter = shortened(intervals);
-  return shorter.total_us() == total_us ? shorter.intervals().vec() : intervals.vec();
-}
-
 // Much shorter intervals take hardly more time.
 void CopyLives::choose_wanted() {
-  const CopyIntervals intervals = shortened(wide_.intervals);
+  std::vector<CopyBounds> bounds;
+  for (const CopyInterval& interval : wide_.intervals)
+    bounds.push_back(engine_of(interval) == Engine::ToHost ? bounds_of(interval)
+                                                           : CopyBounds{interval.issue, interval.done, interval.done});
+  CopyIntervals intervals(tight_, wide_.intervals, std::move(bounds));
+  intervals.give_back();
   wanted_ = intervals.intervals().vec();
   clock_us_ = intervals.clock_us();
 }

@@ -30,8 +30,6 @@ class CopyLives {
   llvm::ArrayRef<double> clock_us() const { return clock_us_; }
   // By buffer that has to be placed.
   llvm::ArrayRef<FlexibleInterval> buffers() const { return flexible_; }
-  // The shortest intervals that take as long as these, whose time is given.
-  std::vector<CopyInterval> shortest(llvm::ArrayRef<CopyInterval> intervals, double total_us) const;
   // Their lives with these intervals, and the largest sum of bytes that are alive then.
   std::vector<Life> lives_of(llvm::ArrayRef<CopyInterval> intervals) const;
   int64_t peak_of(llvm::ArrayRef<Life> lives) const;
@@ -48,7 +46,6 @@ class CopyLives {
  private:
   void assign();
   void find_readers();
-  remat::CopyIntervals shortened(llvm::ArrayRef<CopyInterval> intervals) const;
   void choose_wanted();
   void collect_buffers(int64_t alignment);
   void start_at_copy(const CopyInterval& interval);

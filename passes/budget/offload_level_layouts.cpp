@@ -89,18 +89,6 @@ void OffloadLevelSearch::measure(const Trial& trial, int64_t allowance, LayoutSe
   keep(place(MemorySpace::Device));
 }
 
-// Calls `f` with the trial's function before its copies are issued, and options for layouts.
-template <typename F>
-auto OffloadLevelSearch::with_copies_in_place(const Trial& trial, F f) const {
-  const TriedFunction in_place = apply({trial.order, trial.candidate, trial.us});
-  const RematProblem problem = apply_to_problem(trial.order->sequence.problem, trial.candidate->plan);
-  const FunctionWithCopies function{in_place.graph, in_place.draft.writers, *in_.draft.catalog, problem};
-  PlacementOptions options;
-  options.alignment = in_.draft.device.alignment_bytes;
-  options.seconds = in_.placement_seconds;
-  return f(function, options);
-}
-
 // The layouts of a trial's copies, whatever the budget; null where they need none.
 PackedTry* OffloadLevelSearch::pack(const Trial& trial, PackedLayouts wanted) const {
   if (!trial.overlap || trial.packed || meets_stages(trial.order->graph)) return nullptr;
@@ -108,31 +96,22 @@ PackedTry* OffloadLevelSearch::pack(const Trial& trial, PackedLayouts wanted) co
   PackedTry& made = candidate.packed[static_cast<size_t>(trial.overlap - candidate.overlaps.data())];
   const bool wants_steps = wanted == PackedLayouts::Steps && !made.has_steps;
   if (made.was_made && !wants_steps) return &made;
-  with_copies_in_place(trial, [&](const FunctionWithCopies& function, const PlacementOptions& options) {
-    if (!std::exchange(made.was_made, true))
-      if (std::optional<PackedCopies> tight = pack_tightly(function, *trial.overlap, options))
-        made.tight = {std::move(*tight), {}};
-    if (!wants_steps) return;
+  const TriedFunction in_place = apply({trial.order, trial.candidate, trial.us});
+  const RematProblem problem = apply_to_problem(trial.order->sequence.problem, candidate.plan);
+  const FunctionWithCopies function{in_place.graph, in_place.draft.writers, *in_.draft.catalog, problem};
+  PlacementOptions options;
+  options.alignment = in_.draft.device.alignment_bytes;
+  options.seconds = in_.placement_seconds;
+  if (!std::exchange(made.was_made, true))
+    if (std::optional<PackedCopies> tight = pack_tightly(function, *trial.overlap, options))
+      made.tight = {std::move(*tight), {}};
+  if (wants_steps) {
     made.has_steps = true;
     if (made.tight)
       for (PackedCopies& copies : pack_step_by_step(function, *trial.overlap, made.tight->copies, options))
         made.steps.push_back({std::move(copies), {}});
-  });
+  }
   return &made;
-}
-
-// The copies of a packed trial in a lower layout if one is found, else as they are.
-PackedCopies OffloadLevelSearch::brought_down(const Trial& trial) const {
-  const PackedCopies& copies = trial.packed->copies;
-  const RematCandidate& candidate = *trial.candidate;
-  const auto made = llvm::find_if(candidate.packed, [&](const PackedTry& each) {
-    return (each.tight && &*each.tight == trial.packed) ||
-           llvm::any_of(each.steps, [&](const PackedOverlap& step) { return &step == trial.packed; });
-  });
-  const Overlap& wide = candidate.overlaps[static_cast<size_t>(made - candidate.packed.begin())];
-  return with_copies_in_place(trial, [&](const FunctionWithCopies& function, const PlacementOptions& options) {
-    return pack_lower(function, wide, copies, options).value_or(copies);
-  });
 }
 
 Trial OffloadLevelSearch::packed_trial(const Trial& trial, PackedOverlap& packed) {

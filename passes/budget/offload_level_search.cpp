@@ -112,23 +112,16 @@ void OffloadLevelSearch::measure() {
   min_bytes_ = in_.draft.device.reserve_bytes() + persistent_bytes_ + step_bytes;
 }
 
-// A layout that copies give way to comes down where that is asked for and possible, which changes no time.
-Result<Plan> OffloadLevelSearch::lower(int64_t budget_bytes, ChosenLayouts layouts) {
+Result<Plan> OffloadLevelSearch::lower(int64_t budget_bytes) {
   draft_.emplace(Program{}, in_.draft.device, *in_.draft.catalog);
   for (const FunctionSearch& function : functions_) {
-    Trial chosen = function.chosen;
-    std::optional<PackedCopies> packed;
-    if (chosen.packed) {
-      packed = layouts == ChosenLayouts::BroughtDown ? brought_down(chosen) : chosen.packed->copies;
-      chosen.overlap = &packed->overlap;
-    }
-    TriedFunction tried = apply(chosen);
+    TriedFunction tried = apply(function.chosen);
     draft_->device = draft_->device.with_more_collectives(repeated_collectives(tried));
     if (Status s = verify(tried.graph)) return s;
     tried.draft.placement = function.chosen.layout().placement;
-    if (packed)
+    if (const PackedOverlap* packed = function.chosen.packed)
       tried.draft.placement =
-          placement_of(*packed, tried.graph,
+          placement_of(packed->copies, tried.graph,
                        assign_buffers(tried.graph, tried.draft.writers, tried.draft.copies, *in_.draft.catalog),
                        in_.draft.device.alignment_bytes);
     draft_->program.functions.push_back(std::move(tried.graph));
@@ -146,7 +139,7 @@ Result<std::optional<Plan>> OffloadLevelSearch::fastest(int64_t budget_bytes, do
     are_chosen = choose(f, enough_us - (min_us_ - min_us_of(f)));
   drop_bounds();
   if (!are_chosen) return std::nullopt;
-  Result<Plan> plan = chosen_plan(budget_bytes, true, ChosenLayouts::BroughtDown);
+  Result<Plan> plan = chosen_plan(budget_bytes, true);
   if (!plan) return plan.takeError();
   return std::optional(std::move(*plan));
 }
@@ -221,14 +214,13 @@ Result<std::optional<Plan>> OffloadLevelSearch::smallest(int64_t budget_bytes, i
     functions_[f].chosen = *least;
     all_fit &= fits(functions_[f].chosen);
   }
-  // As the search for the fastest knows it: what needs least must fit there as well.
-  Result<Plan> plan = chosen_plan(budget_bytes, all_fit, ChosenLayouts::AsTried);
+  Result<Plan> plan = chosen_plan(budget_bytes, all_fit);
   if (!plan) return plan.takeError();
   return std::optional(std::move(*plan));
 }
 
-Result<Plan> OffloadLevelSearch::chosen_plan(int64_t budget_bytes, [[maybe_unused]] bool fits, ChosenLayouts layouts) {
-  Result<Plan> plan = lower(budget_bytes, layouts);
+Result<Plan> OffloadLevelSearch::chosen_plan(int64_t budget_bytes, [[maybe_unused]] bool fits) {
+  Result<Plan> plan = lower(budget_bytes);
   if (!plan) return plan.takeError();
   for (size_t f = 0; f < functions_.size(); ++f)
     assert((meets_stages(draft_->program.functions[f]) || is_time_of(*plan, f, functions_[f].chosen.us)) &&

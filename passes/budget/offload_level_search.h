@@ -71,9 +71,8 @@ class OffloadLevelSearch {
   void measure();
   bool choose(size_t function, double enough_us);
   void drop_bounds();
-  enum class ChosenLayouts : uint8_t { AsTried, BroughtDown };
-  Result<Plan> chosen_plan(int64_t budget_bytes, bool fits, ChosenLayouts layouts);
-  Result<Plan> lower(int64_t budget_bytes, ChosenLayouts layouts);
+  Result<Plan> chosen_plan(int64_t budget_bytes, bool fits);
+  Result<Plan> lower(int64_t budget_bytes);
   // Transient bytes that a function may have.
   int64_t allowance(int64_t budget_bytes) const {
     return budget_bytes - in_.draft.device.reserve_bytes() - persistent_bytes_;
@@ -134,9 +133,6 @@ class OffloadLevelSearch {
   void measure(const Trial& trial, int64_t allowance, LayoutSearch search = LayoutSearch::Whole) const;
   enum class PackedLayouts : uint8_t { Tight, Steps };
   PackedTry* pack(const Trial& trial, PackedLayouts wanted) const;
-  PackedCopies brought_down(const Trial& trial) const;
-  template <typename F>
-  auto with_copies_in_place(const Trial& trial, F f) const;
   static Trial packed_trial(const Trial& trial, PackedOverlap& packed);
   std::vector<Trial> packed(const Trial& trial) const;
   std::optional<Trial> tightly_packed(const Trial& trial) const;

@@ -1,6 +1,5 @@
 #include "passes/budget/pack_copies.h"
 
-#include "ir/support/parallel.h"
 #include "ir/support/search_effort.h"
 #include "passes/place/hole_tree.h"
 #include "passes/place/place_buffers.h"
@@ -32,13 +31,12 @@ constexpr double round_share = 0.5;     // each with so much of the work that is
 constexpr int64_t steps_of_long_search = 600'000'000;
 constexpr int max_layouts_anew = 3;  // where pressing one lower fails or costs time
 // Layouts that waste much are brought down with this times the work for one way on, but no more than `max_steps_lower`:
-// at five capacities, from where they are and by seven starts anew, each with `start_share` of the work for one way.
+// at five capacities, from where they are and by seven starts anew, each with `start_share` of the work for one way. Of
+// 69 layouts of ConvNeXt, GPT-2, Swin and U-Net near their floors, one start finds 53 within 1 % of what is alive, and
+// four with as much work each 60.
 constexpr int64_t work_lower = 10, max_steps_lower = 150'000'000;
 constexpr int max_attempts_lower = 5, starts_lower = 8;
 constexpr double start_share = 0.5;
-// The one that is chosen in the end gets more: of 69 layouts of ConvNeXt, GPT-2, Swin and U-Net near their floors, one
-// start finds 53 within 1 % of what is alive, and sixteen find 66.
-constexpr int64_t steps_of_all_starts = 2'500'000'000, min_starts = 4, max_starts = 24, starts_at_once = 4;
 // Shares of the live peak that a layout may take above it: a tight one, and each of the next where none before it is
 // found; and the first of those that go down step by step. Each step is a quarter of what is left, and no less than
 // `least_step`.
@@ -106,18 +104,6 @@ class CopyPacking {
     return worth_trying(std::move(layouts));
   }
 
-  // The copies of a layout in a lower one with which the step takes exactly as long.
-  std::optional<PackedCopies> brought_down(const PackedCopies& high) const {
-    const std::vector<CopyInterval> intervals = lives_.shortest(high.overlap.intervals, high.overlap.total_us);
-    const int64_t enough = bytes_above(lives_.peak_of(lives_.lives_of(intervals)), near_share);
-    const int64_t half = (enough + high.height_bytes) / 2 / options_.alignment * options_.alignment;
-    if (enough >= high.height_bytes) return std::nullopt;
-    const auto starts = std::clamp(steps_of_all_starts / steps_, min_starts, max_starts);
-    if (std::optional<PackedCopies> lower = by_some_starts(enough, starts, intervals, high.overlap.total_us))
-      return lower;
-    return by_some_starts(half, min_starts, intervals, high.overlap.total_us);
-  }
-
  private:
   bool is_long() const { return steps_ >= steps_of_long_search; }
   int64_t steps_to_lower() const { return std::min(work_lower * steps_, std::max(steps_, max_steps_lower)); }
@@ -137,7 +123,7 @@ class CopyPacking {
     return static_cast<int64_t>((1 + share) * static_cast<double>(peak)) / unit * unit;
   }
 
-  int64_t most_steps_down() const { return static_cast<int64_t>(attempt_share * static_cast<double>(steps_)); }
+  int64_t work(double share) const { return static_cast<int64_t>(share * static_cast<double>(steps_)); }
 
   int64_t tight_bytes(int64_t peak) const { return std::max(peak, bytes_above(peak, tight_share)); }
 
@@ -162,8 +148,8 @@ class CopyPacking {
 
   // The same while lives are not given up easily. What is in the way of a lower layout is where large buffers are.
   std::optional<Found> anew(int64_t capacity_bytes) const {
-    const auto some = static_cast<int64_t>((1 - share_aside) * static_cast<double>(steps_));
-    return found(FlexiblePlacer(lives_.buffers(), lives_.clock_us(), capacity_bytes), some, 0, wide_.total_us, wanted_);
+    FlexiblePlacer empty(lives_.buffers(), lives_.clock_us(), capacity_bytes);
+    return found(std::move(empty), work(1 - share_aside), 0, wide_.total_us, wanted_);
   }
 
   // The fastest of some layouts. After each, copies that an engine waits for insist on their whole intervals; where not
@@ -214,36 +200,6 @@ class CopyPacking {
     return late;
   }
 
-  // Of some starts the first that finds a layout with which the step takes exactly `total_us`. By turns lives do not
-  // give way, and do.
-  std::optional<PackedCopies> by_some_starts(int64_t capacity_bytes, int64_t starts,
-                                             llvm::ArrayRef<CopyInterval> intervals, double total_us) const {
-    const std::vector<Life> lives = lives_.lives_of(intervals);
-    std::vector<FlexibleInterval> giving_way = lives_.buffers().vec();
-    for (size_t i = 0; i < lives.size(); ++i) giving_way[i].wanted = lives[i];
-    std::vector<FlexibleInterval> rigid = giving_way;
-    for (size_t i = 0; i < lives.size(); ++i) rigid[i].core = lives[i];
-    for (int64_t start = 0; start < starts; start += starts_at_once) {
-      std::vector<std::optional<FlexiblePlacer>> placed(static_cast<size_t>(std::min(starts_at_once, starts - start)));
-      parallel_for(placed.size(), [&](size_t i) {
-        FlexiblePlacer placer(i % 2 == 0 ? rigid : giving_way, lives_.clock_us(), capacity_bytes);
-        placer.vary(static_cast<uint64_t>(start) + i);
-        if (placer.place(steps_)) placed[i].emplace(std::move(placer));
-      });
-      for (const std::optional<FlexiblePlacer>& placer : placed) {
-        if (!placer) continue;
-        const FlexiblePlacement layout = placer->placement(tree_);
-        CopyIntervals within = lives_.intervals_within(layout, intervals);
-        within.widen(std::numeric_limits<int64_t>::max(), FirstServed::Done, total_us);
-        CopyIntervals filled = within;
-        filled.use_bounds();
-        for (const CopyIntervals* each : {&filled, &within})
-          if (each->total_us() == total_us) return packed(layout, *each);
-      }
-    }
-    return std::nullopt;
-  }
-
   // A layout that wastes much, brought down to what is alive with its own intervals, which are shorter than they were
   // wanted; where that is not found, by halves of the way there. None where it wastes little, or where no lower one is
   // found that takes hardly longer and at least `least_bytes`. `left` is the work for all that are brought down.
@@ -271,13 +227,13 @@ class CopyPacking {
                                         int64_t& left) const {
     const llvm::ArrayRef<CopyInterval> wanted = high.intervals.intervals();
     const std::vector<Life> lives = lives_.lives_of(wanted);
-    for (int start = 0; start < starts_lower; ++start) {
+    for (int start = 0; start < starts_lower && left > 0; ++start) {
       FlexiblePlacer placer =
           start > 0 ? FlexiblePlacer(lives_.buffers(), lives_.clock_us(), capacity_bytes) : high.placer;
       placer.press(capacity_bytes, lives);
       placer.forget_failures();
       if (start > 1) placer.vary(static_cast<uint64_t>(start));
-      const int64_t some = std::min(left, static_cast<int64_t>(start_share * static_cast<double>(steps_)));
+      const int64_t some = std::min(left, work(start_share));
       left -= some;
       std::optional<Found> next = found(std::move(placer), some, 0, enough_us, wanted);
       if (!next || next->total_us() > enough_us) continue;
@@ -296,7 +252,7 @@ class CopyPacking {
       for (int i = 0; i < lower_prices; ++i)
         if (!lower.lower_price()) return std::nullopt;
       lower.press(capacity_bytes, wanted);
-      const int64_t some = std::min(left, most_steps_down());
+      const int64_t some = std::min(left, work(attempt_share));
       left -= some;
       if (std::optional<Found> next = found(std::move(lower), some, 0, wide_.total_us, wanted_)) {
         next->steps_left += left;
@@ -365,12 +321,6 @@ std::optional<PackedCopies> pack_tightly(const FunctionWithCopies& function, con
 std::vector<PackedCopies> pack_step_by_step(const FunctionWithCopies& function, const Overlap& wide,
                                             const PackedCopies& tight, const PlacementOptions& options) {
   return CopyPacking(function, wide, options).down_to(tight);
-}
-
-std::optional<PackedCopies> pack_lower(const FunctionWithCopies& function, const Overlap& wide,
-                                       const PackedCopies& high, const PlacementOptions& options) {
-  if (!is_wasteful(high)) return std::nullopt;
-  return CopyPacking(function, wide, options).brought_down(high);
 }
 
 BufferPlacement placement_of(const PackedCopies& packed, const Graph& graph, const BufferAssignment& assigned,

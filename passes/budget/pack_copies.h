@@ -36,11 +36,6 @@ std::vector<PackedCopies> worth_trying(std::vector<PackedCopies> layouts);
 std::vector<PackedCopies> pack_step_by_step(const FunctionWithCopies& function, const Overlap& wide,
                                             const PackedCopies& tight, const PlacementOptions& options);
 
-// The copies of a layout that wastes more than `max_waste` in a lower one with which the step takes exactly as long;
-// none where it wastes less, or many starts find no lower one.
-std::optional<PackedCopies> pack_lower(const FunctionWithCopies& function, const Overlap& wide,
-                                       const PackedCopies& high, const PlacementOptions& options);
-
 // The layout of the function once its copies are issued as `packed.overlap` says.
 BufferPlacement placement_of(const PackedCopies& packed, const Graph& graph, const BufferAssignment& assigned,
                              int64_t alignment);

@@ -100,15 +100,6 @@ std::vector<int64_t> heights_worth_trying(std::vector<PackedCopies> layouts) {
   return heights;
 }
 
-// The same layout above so many bytes that nothing uses.
-PackedCopies raised(PackedCopies packed, int64_t bytes) {
-  for (std::vector<int64_t>* offsets : {&packed.offset_of_value, &packed.offset_of_workspace})
-    for (int64_t& offset : *offsets)
-      if (offset >= 0) offset += bytes;
-  packed.height_bytes += bytes;
-  return packed;
-}
-
 TEST_SUITE("unit") {
   TEST_CASE("pack copies: layouts within what is alive, whose copies do not collide and take the time they say") {
     std::mt19937 random(7);
@@ -156,36 +147,6 @@ TEST_SUITE("unit") {
     REQUIRE(again);
     CHECK(one->offset_of_value == again->offset_of_value);
     CHECK(one->overlap.intervals == again->overlap.intervals);
-  }
-
-  TEST_CASE("pack copies: a layout that wastes much comes down, and the step takes exactly as long") {
-    std::mt19937 random(9);
-    int lowered = 0, tried = 0;
-    for (int round = 0; round < 4; ++round) {
-      const Streamed streamed(updates_of(random, 20 + 5 * round));
-      for (const Overlap& wide : overlap_levels(streamed.problem, std::numeric_limits<int64_t>::max())) {
-        const std::optional<PackedCopies> tight = pack_tightly(streamed.function(), wide, placement_options());
-        if (!tight) continue;
-        ++tried;
-        const PackedCopies high = raised(*tight, tight->live_bytes / 20 / alignment * alignment);
-        const std::optional<PackedCopies> lower = pack_lower(streamed.function(), wide, high, placement_options());
-        if (!lower) continue;
-        ++lowered;
-        check_layout(streamed, *lower);
-        CHECK(lower->height_bytes < high.height_bytes);
-        CHECK(lower->overlap.total_us == high.overlap.total_us);
-      }
-    }
-    CHECK(tried > 4);
-    CHECK(lowered > tried / 2);
-  }
-
-  TEST_CASE("pack copies: a layout that wastes little stays as it is") {
-    std::mt19937 random(8);
-    const Streamed streamed(updates_of(random, 40));
-    const Overlap wide = overlap_levels(streamed.problem, std::numeric_limits<int64_t>::max()).back();
-    PackedCopies little = layout(1010, 1000, 1000);
-    CHECK(!pack_lower(streamed.function(), wide, little, placement_options()));
   }
 
   TEST_CASE("pack copies: a layout that another one is as good as is not worth trying") {
