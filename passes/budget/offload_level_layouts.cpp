@@ -41,7 +41,8 @@ void OffloadLevelSearch::measure(const Trial& trial, int64_t allowance, LayoutSe
   TrialLayout& layout = trial.layout();
   if (layout.live_bytes > allowance || layout.is_searched) return;
   const auto is_searched_on = [&] {
-    return layout.height_bytes > allowance && search != LayoutSearch::Greedy && !is_well_packed(trial);
+    const auto packed = search == LayoutSearch::Whole ? PackedLayouts::Tight : PackedLayouts::TightOfOneStart;
+    return layout.height_bytes > allowance && search != LayoutSearch::Greedy && !is_well_packed(trial, packed);
   };
   if (layout.height_bytes >= 0 && !is_searched_on()) return;
   const TriedFunction tried = apply(trial);
@@ -95,16 +96,20 @@ PackedTry* OffloadLevelSearch::pack(const Trial& trial, PackedLayouts wanted) co
   RematCandidate& candidate = *trial.candidate;
   PackedTry& made = candidate.packed[static_cast<size_t>(trial.overlap - candidate.overlaps.data())];
   const bool wants_steps = wanted == PackedLayouts::Steps && !made.has_steps;
-  if (made.was_made && !wants_steps) return &made;
+  const bool wants_starts = wanted != PackedLayouts::TightOfOneStart && !made.has_starts;
+  if (made.was_made && !wants_starts && !wants_steps) return &made;
   const TriedFunction in_place = apply({trial.order, trial.candidate, trial.us});
   const RematProblem problem = apply_to_problem(trial.order->sequence.problem, candidate.plan);
   const FunctionWithCopies function{in_place.graph, in_place.draft.writers, *in_.draft.catalog, problem};
   PlacementOptions options;
   options.alignment = in_.draft.device.alignment_bytes;
   options.seconds = in_.placement_seconds;
-  if (!std::exchange(made.was_made, true))
-    if (std::optional<PackedCopies> tight = pack_tightly(function, *trial.overlap, options))
+  if (!std::exchange(made.was_made, true) || wants_starts) {
+    made.has_starts = wants_starts;
+    const Starts starts = wants_starts ? Starts::Some : Starts::One;
+    if (std::optional<PackedCopies> tight = pack_tightly(function, *trial.overlap, starts, options))
       made.tight = {std::move(*tight), {}};
+  }
   if (wants_steps) {
     made.has_steps = true;
     if (made.tight)
@@ -129,14 +134,14 @@ std::vector<Trial> OffloadLevelSearch::packed(const Trial& trial) const {
 }
 
 // The one of these that is looked for alone.
-std::optional<Trial> OffloadLevelSearch::tightly_packed(const Trial& trial) const {
-  PackedTry* made = pack(trial, PackedLayouts::Tight);
+std::optional<Trial> OffloadLevelSearch::tightly_packed(const Trial& trial, PackedLayouts wanted) const {
+  PackedTry* made = pack(trial, wanted);
   return made && made->tight ? std::optional(packed_trial(trial, *made->tight)) : std::nullopt;
 }
 
 // Whether its copies gave way to a layout that wastes so little that no other is looked for.
-bool OffloadLevelSearch::is_well_packed(const Trial& trial) const {
-  const std::optional<Trial> tight = tightly_packed(trial);
+bool OffloadLevelSearch::is_well_packed(const Trial& trial, PackedLayouts wanted) const {
+  const std::optional<Trial> tight = tightly_packed(trial, wanted);
   return tight && static_cast<double>(tight->packed->copies.height_bytes) <=
                       max_waste * static_cast<double>(trial.layout().live_bytes);
 }
@@ -213,13 +218,18 @@ std::optional<Trial> OffloadLevelSearch::least_of(FunctionSearch& function, int6
     measure(trials[i], 0, LayoutSearch::Greedy);  // no layout is within nothing, so none is looked for yet
     return trials[i].layout().live_bytes;
   };
+  std::vector<Trial> as_wanted = trials;  // before their copies give way
+  const auto give_way = [&](size_t i, PackedLayouts wanted) {
+    const Trial& wide = as_wanted[i];
+    if (!is_wasteful(wide.layout())) return;
+    const std::optional<Trial> tight = tightly_packed(wide, wanted);
+    if (!tight) return;
+    measure(*tight, std::numeric_limits<int64_t>::max());
+    if (is_well_packed(wide, wanted) || need(*tight) < need(wide)) trials[i] = *tight;
+  };
   const auto place = [&](size_t i) {
     measure(trials[i], trials[i].layout().live_bytes, options_.is_short ? LayoutSearch::Greedy : LayoutSearch::Brief);
-    if (!is_wasteful(trials[i].layout())) return need(trials[i]);
-    const std::optional<Trial> tight = tightly_packed(trials[i]);
-    if (!tight) return need(trials[i]);
-    measure(*tight, std::numeric_limits<int64_t>::max());
-    if (is_well_packed(trials[i]) || need(*tight) < need(trials[i])) trials[i] = *tight;
+    give_way(i, PackedLayouts::TightOfOneStart);
     return need(trials[i]);
   };
   const auto finish = [&](size_t i) {
@@ -227,7 +237,9 @@ std::optional<Trial> OffloadLevelSearch::least_of(FunctionSearch& function, int6
     return need(trials[i]);
   };
   const std::optional<size_t> least = least_layout(reckoned_bytes, enough_bytes, live_bytes, place, finish);
-  return least ? std::optional(trials[*least]) : std::nullopt;
+  if (!least) return std::nullopt;
+  give_way(*least, PackedLayouts::Tight);
+  return trials[*least];
 }
 
 }  // namespace plimsoll

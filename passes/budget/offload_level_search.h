@@ -131,12 +131,12 @@ class OffloadLevelSearch {
   // How far a layout is searched that greedy orders do not bring within the allowance.
   enum class LayoutSearch : uint8_t { Greedy, Brief, Whole };
   void measure(const Trial& trial, int64_t allowance, LayoutSearch search = LayoutSearch::Whole) const;
-  enum class PackedLayouts : uint8_t { Tight, Steps };
+  enum class PackedLayouts : uint8_t { TightOfOneStart, Tight, Steps };
   PackedTry* pack(const Trial& trial, PackedLayouts wanted) const;
   static Trial packed_trial(const Trial& trial, PackedOverlap& packed);
   std::vector<Trial> packed(const Trial& trial) const;
-  std::optional<Trial> tightly_packed(const Trial& trial) const;
-  bool is_well_packed(const Trial& trial) const;
+  std::optional<Trial> tightly_packed(const Trial& trial, PackedLayouts wanted = PackedLayouts::Tight) const;
+  bool is_well_packed(const Trial& trial, PackedLayouts wanted) const;
   static bool is_wasteful(const TrialLayout& layout);
   bool gives_way(const Trial& trial) const;
   // Whether a trial fits; where its layout alone is too high, lower layouts of it that are within the allowance.

@@ -21,10 +21,13 @@ struct PackedCopies {
   std::vector<int64_t> offset_of_value, offset_of_workspace;  // by value that opens a buffer, and by node; -1: none
 };
 
+// From how many starts tight layouts are searched; some take several times as long as one.
+enum class Starts : uint8_t { One, Some };
+
 // Lays the function out within 0.5 % more than what is alive with the intervals of `wide`, or where that is not found
 // within 1, 2.5 or 5 %, with shorter ones where they do not fit. The step takes at least as long as with `wide`. None
 // where such a layout is not found.
-std::optional<PackedCopies> pack_tightly(const FunctionWithCopies& function, const Overlap& wide,
+std::optional<PackedCopies> pack_tightly(const FunctionWithCopies& function, const Overlap& wide, Starts starts,
                                          const PlacementOptions& options);
 
 // Of some layouts those that are lower than every faster one, by falling height. Of those that take up to

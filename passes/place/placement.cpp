@@ -176,7 +176,9 @@ Placement place_intervals(llvm::ArrayRef<Interval> intervals, const PlacementOpt
     const Part& part = parts[p];
     Packing& packing = packings[p];
     const int64_t enough = std::max(least_bytes, result.height_bytes) - part.base;
-    if (goes_on) improve(part.piece, enough, options.close_bytes - part.base, effort, packing);
+    const int64_t close = options.close_bytes - part.base;
+    if (goes_on) improve(part.piece, enough, close, effort, packing);
+    if (goes_on && packing.height > std::max(enough, close)) come_near(part.piece, std::max(enough, close), packing);
     for (size_t i = 0; i < part.members.size(); ++i) result.offsets[part.members[i]] = part.base + packing.offsets[i];
     if (part.base + packing.height <= result.height_bytes) continue;
     result.height_bytes = part.base + packing.height;

@@ -62,6 +62,10 @@ void search_by_ejection(const Piece& piece, int64_t target, Effort& effort, Pack
 // The same from `best` itself: what is above a lower capacity looks for a place among all others.
 void press_together(const Piece& piece, int64_t target, Effort& effort, Packing& best);
 
+// Brings `best`, which must hold a packing, to 1 % above the bound, or to `target` where that is more, where this is
+// found. For any number of buffers, with work of its own.
+void come_near(const Piece& piece, int64_t target, Packing& best);
+
 class ExactSearch {
  public:
   explicit ExactSearch(const Piece& piece);  // outlives it
