@@ -37,7 +37,7 @@ constexpr int max_layouts_anew = 3;  // where pressing one lower fails or costs 
 // waste much, few at others.
 constexpr double start_share = 0.5;
 constexpr int starts_near = 16, enough_found = 2, max_attempts_lower = 5, starts_lower = 12, starts_halfway = 2;
-constexpr int steps_lower = 8;  // times the work for one way, for the layouts above a tight one
+constexpr int steps_lower = 2;  // times the work for one way, for the layouts above a tight one
 // Shares of the live peak that a layout may take above it: a tight one, and each of the next where none before it is
 // found; and the first of those that go down step by step. Each step is a quarter of what is left, and no less than
 // `least_step`.
@@ -59,18 +59,10 @@ class CopyPacking {
 
   std::optional<PackedCopies> tight(Starts starts) const {
     const int64_t peak = lives_.peak_of(lives_.lives_of(wanted_));
-    const Prices prices = is_long() ? Prices::Lowest : Prices::All;
-    std::optional<Found> best = from_scratch(bytes_above(peak, next_share), prices);
-    if (!best && !is_long()) best = anew(bytes_above(peak, last_share));
-    if (!best) return std::nullopt;
     const bool has_some = starts == Starts::Some && !is_long();
-    if (best->height_bytes <= bytes_above(peak, next_share)) {
-      std::optional<Found> near = from_scratch(bytes_above(peak, near_share), prices);
-      if (!near && has_some) near = by_some_starts(bytes_above(peak, near_share));
-      if (near) best.emplace(std::move(*near));
-      if (near)
-        if (std::optional<Found> lowest = from_scratch(tight_bytes(peak), prices)) best.emplace(std::move(*lowest));
-    }
+    std::optional<Found> best = is_long() ? from_scratch(tight_bytes(peak), Prices::Lowest) : anew(tight_bytes(peak));
+    if (!best) best = loose_first(peak, has_some);
+    if (!best) return std::nullopt;
     int64_t left = has_some ? starts_lower * work(start_share) : is_long() ? best->steps_left : steps_;
     const std::optional<Found> lower = lowered(*best, 0, left);
     return packed(lower ? *lower : *best);
@@ -150,6 +142,19 @@ class CopyPacking {
       left = aside;
     }
     return std::nullopt;
+  }
+
+  // From a loose one on: where there is none within 2.5 %, tighter ones are not looked for.
+  std::optional<Found> loose_first(int64_t peak, bool has_some_starts) const {
+    const Prices prices = is_long() ? Prices::Lowest : Prices::All;
+    std::optional<Found> loose = from_scratch(bytes_above(peak, next_share), prices);
+    if (is_long()) return loose;
+    if (!loose) return anew(bytes_above(peak, last_share));
+    std::optional<Found> near = from_scratch(bytes_above(peak, near_share), prices);
+    if (!near && has_some_starts) near = by_some_starts(bytes_above(peak, near_share));
+    if (!near) return loose;
+    std::optional<Found> tight = from_scratch(tight_bytes(peak), prices);
+    return tight ? std::move(tight) : std::move(near);
   }
 
   // The faster of the first that some starts find, every other start while lives are given up most easily.
