@@ -1,10 +1,12 @@
 #include "passes/budget/pack_copies.h"
 
+#include "ir/support/parallel.h"
 #include "ir/support/search_effort.h"
 #include "passes/place/hole_tree.h"
 #include "passes/place/place_buffers.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <limits>
 #include <utility>
@@ -36,7 +38,8 @@ constexpr int max_layouts_anew = 3;  // where pressing one lower fails or costs 
 // down at five capacities, each from where they are and by starts anew: many at the capacity at which they no longer
 // waste much, few at others.
 constexpr double start_share = 0.5;
-constexpr int starts_near = 16, enough_found = 2, max_attempts_lower = 5, starts_lower = 12, starts_halfway = 2;
+constexpr int starts_at_once = 2, starts_near = 16, enough_found = 2, max_attempts_lower = 5, starts_lower = 8,
+              starts_halfway = 2;
 constexpr int steps_lower = 2;  // times the work for one way, for the layouts above a tight one
 // Shares of the live peak that a layout may take above it: a tight one, and each of the next where none before it is
 // found; and the first of those that go down step by step. Each step is a quarter of what is left, and no less than
@@ -162,15 +165,19 @@ class CopyPacking {
     const FlexiblePlacer empty(lives_.buffers(), lives_.clock_us(), capacity_bytes);
     std::optional<Found> best;
     int found_some = 0;
-    for (int start = 1; start <= starts_near && found_some < enough_found; ++start) {
-      FlexiblePlacer placer = empty;
-      vary(placer, start);
-      std::optional<Found> next = found(std::move(placer), work(start_share), steps_, wide_.total_us, wanted_);
-      if (!next) continue;
-      ++found_some;
-      if (best && next->total_us() >= best->total_us()) continue;
-      best.emplace(std::move(*next));
-      if (best->total_us() <= max_slowdown * wide_.total_us) break;
+    for (int start = 1; start <= starts_near && found_some < enough_found; start += starts_at_once) {
+      std::array<std::optional<Found>, starts_at_once> some;
+      parallel_for(some.size(), [&](size_t i) {
+        FlexiblePlacer placer = empty;
+        vary(placer, start + static_cast<int>(i));
+        some[i] = found(std::move(placer), work(start_share), 0, wide_.total_us, wanted_);
+      });
+      for (std::optional<Found>& next : some) {
+        if (!next) continue;
+        ++found_some;
+        if (!best || next->total_us() < best->total_us()) best.emplace(std::move(*next));
+      }
+      if (best && best->total_us() <= max_slowdown * wide_.total_us) break;
     }
     return best;
   }
@@ -224,7 +231,7 @@ class CopyPacking {
   // Replaces `best` where what is placed takes less time. Returns the copies that an engine waits for.
   std::vector<size_t> keep_if_faster(const FlexiblePlacer& placer, double enough_us,
                                      llvm::ArrayRef<CopyInterval> wanted, std::optional<Found>& best) const {
-    FlexiblePlacement layout = placer.placement(tree_);
+    FlexiblePlacement layout = placer.placement();
     CopyIntervals within = lives_.intervals_within(layout, wanted), widened = within;
     widened.widen(std::numeric_limits<int64_t>::max(), FirstServed::Done, enough_us);
     std::vector<size_t> late = widened.late_copies(wanted);
@@ -327,7 +334,6 @@ class CopyPacking {
   const PlacementOptions& options_;
   const std::vector<CopyInterval> wanted_;
   int64_t steps_ = 0;  // of work for each way to a low layout
-  mutable placement::HoleTree tree_{0};
 };
 
 // Whether no one needs `b` beside `a`.
