@@ -218,14 +218,14 @@ std::optional<Trial> OffloadLevelSearch::least_of(FunctionSearch& function, int6
     measure(trials[i], 0, LayoutSearch::Greedy);  // no layout is within nothing, so none is looked for yet
     return trials[i].layout().live_bytes;
   };
-  std::vector<Trial> as_wanted = trials;  // before their copies give way
+  const std::vector<Trial> as_wanted = trials;  // before their copies give way
   const auto give_way = [&](size_t i, PackedLayouts wanted) {
     const Trial& wide = as_wanted[i];
     if (!is_wasteful(wide.layout())) return;
     const std::optional<Trial> tight = tightly_packed(wide, wanted);
     if (!tight) return;
     measure(*tight, std::numeric_limits<int64_t>::max());
-    if (is_well_packed(wide, wanted) || need(*tight) < need(wide)) trials[i] = *tight;
+    trials[i] = is_well_packed(wide, wanted) || need(*tight) < need(wide) ? *tight : wide;
   };
   const auto place = [&](size_t i) {
     measure(trials[i], trials[i].layout().live_bytes, options_.is_short ? LayoutSearch::Greedy : LayoutSearch::Brief);

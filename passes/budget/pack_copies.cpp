@@ -2,7 +2,6 @@
 
 #include "ir/support/parallel.h"
 #include "ir/support/search_effort.h"
-#include "passes/place/hole_tree.h"
 #include "passes/place/place_buffers.h"
 
 #include <algorithm>

@@ -458,14 +458,9 @@ bool FlexiblePlacer::place(int64_t steps) {
   return true;
 }
 
-FlexiblePlacement FlexiblePlacer::placement() const {
-  HoleTree tree(0);
-  return placement(tree);
-}
-
 // Rising offsets take bytes behind those that are taken, which moves none of the tree's spans.
-FlexiblePlacement FlexiblePlacer::placement(HoleTree& tree) const {
-  tree.restart(static_cast<int32_t>(placed_in_.size()) * stretch_steps);
+FlexiblePlacement FlexiblePlacer::placement() const {
+  HoleTree tree(static_cast<int32_t>(placed_in_.size()) * stretch_steps);
   std::vector<Key> rising;
   FlexiblePlacement placed;
   for (size_t i = 0; i < intervals_.size(); ++i) {

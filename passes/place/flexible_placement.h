@@ -12,10 +12,6 @@
 
 namespace plimsoll {
 
-namespace placement {
-class HoleTree;
-}
-
 // Steps, inclusive.
 struct Life {
   int32_t first = 0, last = 0;
@@ -55,7 +51,6 @@ class FlexiblePlacer {
   void vary(uint64_t seed);
   // Once all have room, what lives may be.
   FlexiblePlacement placement() const;
-  FlexiblePlacement placement(placement::HoleTree& tree) const;  // the same with a tree whose memory is reused
   // Its core is all that it wants from now on.
   void insist_on(size_t interval);
   // From now on all are below another capacity and want these lives. What was hard to place stays so.
