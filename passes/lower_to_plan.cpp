@@ -244,10 +244,15 @@ class Lowering {
   // A height from which no further search for a layout begins: the rest takes longest to find.
   static int64_t close_to(int64_t live_bytes) { return live_bytes + live_bytes / 1000; }
 
+  // Parts inside often lower the peak, and `enough_bytes` is then far above what is alive. Greedy orders, which cost
+  // little, go on until they are close to that, and searches begin above 1/500 more.
   BufferPlacement placed_anew(llvm::ArrayRef<Buffer> buffers, MemorySpace space, int32_t instructions,
                               int64_t enough_bytes) const {
     PlacementOptions options = placement_options(buffers, space, instructions);
-    options.capacity_bytes = enough_bytes;
+    const int64_t live_bytes = peak_bytes(buffers, space, instructions, alignment_);
+    options.capacity_bytes = std::min(enough_bytes, close_to(live_bytes));
+    options.close_bytes = std::max(options.close_bytes, std::min(enough_bytes, live_bytes + live_bytes / 500));
+    options.peak_orders = true;
     return place_buffers(buffers, space, instructions, options);
   }
 

@@ -168,7 +168,9 @@ Placement place_intervals(llvm::ArrayRef<Interval> intervals, const PlacementOpt
   int64_t enough_bytes = std::max(least_bytes, result.height_bytes);
   for (size_t p = 0; p < parts.size(); ++p) {
     const Part& part = parts[p];
-    try_static_orders(part.piece, close_target(part.piece, enough_bytes - part.base), effort, packings[p]);
+    const int64_t target = close_target(part.piece, enough_bytes - part.base);
+    try_static_orders(part.piece, target, effort, packings[p]);
+    if (options.peak_orders) try_peak_orders(part.piece, target, effort, packings[p]);
     enough_bytes = std::max(enough_bytes, part.base + packings[p].height);
   }
   const bool goes_on = !options.goes_on || options.goes_on(enough_bytes);

@@ -25,6 +25,7 @@ struct PlacementOptions {
   double seconds = 2.0;        // of search, see ir/support/search_effort.h
   int64_t capacity_bytes = 0;  // a height at which the search ends, where that is above the lower bound
   int64_t close_bytes = 0;     // a height at which no further search begins
+  bool peak_orders = false;    // also tries greedy orders that begin with what is alive at the peak
   // Asked once greedy orders are through, with the height they come to, which the search never exceeds: whether it goes
   // on from there. Arenas of many buffers get no more than these orders.
   llvm::function_ref<bool(int64_t height_bytes)> goes_on = nullptr;

@@ -1,10 +1,12 @@
 #include "passes/place/hole_tree.h"
 #include "passes/place/placement_problem.h"
 
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/MathExtras.h"
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <limits>
 #include <numeric>
 
@@ -85,21 +87,64 @@ constexpr StaticOrder static_orders[] = {
      }},
 };
 
+// What is alive at the peak comes first in these, by the key, and so lies there without a hole; the rest follows by
+// size.
+constexpr StaticOrder peak_orders[] = {
+    {"peak, life",
+     [](const Buffer& b) {
+       return Key{b.first - b.last, -b.bytes};
+     }},
+    {"peak, start",
+     [](const Buffer& b) {
+       return Key{b.first, -b.bytes};
+     }},
+    {"peak, end",
+     [](const Buffer& b) {
+       return Key{-b.last, -b.bytes};
+     }},
+};
+
+// The first section with the largest sum of live bytes.
+int32_t peak_section(const Piece& piece) {
+  std::vector<int64_t> change(static_cast<size_t>(piece.sections) + 1);
+  for (const Buffer& b : piece.buffers) change[b.first] += b.bytes, change[b.last + 1] -= b.bytes;
+  std::partial_sum(change.begin(), change.end(), change.begin());
+  return static_cast<int32_t>(std::max_element(change.begin(), change.end()) - change.begin());
+}
+
+// Keeps the lowest packing of the order in `best`, until that is as low as `target`.
+void try_order(const Piece& piece, llvm::ArrayRef<int32_t> order, const char* name, int64_t target, HoleTree& tree,
+               Effort& effort, Packing& best) {
+  Packing trial;
+  for (Fit fit : {Fit::First, Fit::Tightest}) {
+    bool have_one = best.height != no_limit;
+    if (have_one && (best.height <= target || effort.spent())) return;
+    int64_t limit = have_one ? best.height - 1 : no_limit;
+    if (!place_in_order(piece, order, fit, limit, tree, effort, trial)) continue;
+    trial.method = std::string("greedy by ") + name + (fit == Fit::First ? ", first fit" : ", tightest fit");
+    std::swap(best, trial);
+  }
+}
+
 }  // namespace
 
 void try_static_orders(const Piece& piece, int64_t target, Effort& effort, Packing& best) {
   HoleTree tree(piece.sections);
-  Packing trial;
-  for (const StaticOrder& o : static_orders) {
-    std::vector<int32_t> order = sorted_by(piece, o.key);
-    for (Fit fit : {Fit::First, Fit::Tightest}) {
-      bool have_one = best.height != no_limit;
-      if (have_one && (best.height <= target || effort.spent())) return;
-      int64_t limit = have_one ? best.height - 1 : no_limit;
-      if (!place_in_order(piece, order, fit, limit, tree, effort, trial)) continue;
-      trial.method = std::string("greedy by ") + o.name + (fit == Fit::First ? ", first fit" : ", tightest fit");
-      std::swap(best, trial);
-    }
+  for (const StaticOrder& o : static_orders)
+    try_order(piece, sorted_by(piece, o.key), o.name, target, tree, effort, best);
+}
+
+void try_peak_orders(const Piece& piece, int64_t target, Effort& effort, Packing& best) {
+  if (best.height <= target) return;
+  HoleTree tree(piece.sections);
+  const int32_t peak = peak_section(piece);
+  const auto meets_peak = [&](int32_t i) { return piece.buffers[i].first <= peak && peak <= piece.buffers[i].last; };
+  const std::vector<int32_t> by_size = sorted_by(piece, static_orders[0].key);
+  for (const StaticOrder& o : peak_orders) {
+    std::vector<int32_t> order;
+    llvm::copy_if(sorted_by(piece, o.key), std::back_inserter(order), meets_peak);
+    llvm::copy_if(by_size, std::back_inserter(order), [&](int32_t i) { return !meets_peak(i); });
+    try_order(piece, order, o.name, target, tree, effort, best);
   }
 }
 

@@ -48,6 +48,9 @@ class Effort {
 // Fourteen static orders; keeps the lowest packing in `best`. At least one is run to its end.
 void try_static_orders(const Piece& piece, int64_t target, Effort& effort, Packing& best);
 
+// Likewise three orders that begin with what is alive at the peak; `best` must hold a packing.
+void try_peak_orders(const Piece& piece, int64_t target, Effort& effort, Packing& best);
+
 // Gives the buffers whose offset is below 0 the lowest holes below `limit`, larger ones first; false where one finds
 // none.
 bool fill_holes(const Piece& piece, llvm::ArrayRef<int64_t> offsets, int64_t limit, Effort& effort, Packing& out);
