@@ -218,9 +218,6 @@ class Lowering {
     parts_ = {};
     if (draft.placement || in_.parts == Parts::Copied) return;
     const int32_t instructions = assignment_.instructions;
-    const auto place = [&](llvm::ArrayRef<Buffer> buffers, int64_t enough_bytes) {
-      return placed_anew(buffers, MemorySpace::Device, instructions, enough_bytes);
-    };
     const int64_t peak = peak_bytes(assignment_.buffers, MemorySpace::Device, instructions, alignment_);
     const int64_t close = close_to(peak);
     std::vector<int64_t> state_offset(graph_->value_count(), -1);
@@ -230,8 +227,10 @@ class Lowering {
     for (const int32_t max_more_life : {instructions, instructions / 8}) {
       PlacedParts parts = place_parts(*graph_, assignment_, {alignment_, max_more_life, state_offset});
       if (parts.count == 0) break;
-      BufferPlacement inside = place(parts.buffers, apart ? apart->height_bytes : peak);
-      if (inside.height_bytes > close && !apart) apart = place(assignment_.buffers, 0);
+      BufferPlacement inside = place_inside(parts.buffers, peak, apart);
+      if (inside.height_bytes > close && !apart)
+        apart = place_buffers(assignment_.buffers, MemorySpace::Device, instructions,
+                              placement_options(assignment_.buffers, MemorySpace::Device, instructions));
       if (apart && inside.height_bytes > apart->height_bytes) continue;
       placements_.back() = std::move(inside);
       assignment_.buffers = parts.buffers;
@@ -244,16 +243,18 @@ class Lowering {
   // A height from which no further search for a layout begins: the rest takes longest to find.
   static int64_t close_to(int64_t live_bytes) { return live_bytes + live_bytes / 1000; }
 
-  // Parts inside often lower the peak, and `enough_bytes` is then far above what is alive. Greedy orders, which cost
-  // little, go on until they are close to that, and searches begin above 1/500 more.
-  BufferPlacement placed_anew(llvm::ArrayRef<Buffer> buffers, MemorySpace space, int32_t instructions,
-                              int64_t enough_bytes) const {
-    PlacementOptions options = placement_options(buffers, space, instructions);
-    const int64_t live_bytes = peak_bytes(buffers, space, instructions, alignment_);
+  // Parts inside often lower the peak, which may be far above what is alive then. Greedy orders, which cost little, go
+  // on until they are close to that, and searches begin above 1/500 more, or above the layout apart if there is one.
+  BufferPlacement place_inside(llvm::ArrayRef<Buffer> buffers, int64_t peak_apart,
+                               const std::optional<BufferPlacement>& apart) const {
+    const int32_t instructions = assignment_.instructions;
+    PlacementOptions options = placement_options(buffers, MemorySpace::Device, instructions);
+    const int64_t live_bytes = peak_bytes(buffers, MemorySpace::Device, instructions, alignment_);
+    const int64_t enough_bytes = apart ? apart->height_bytes : std::min(peak_apart, live_bytes + live_bytes / 500);
     options.capacity_bytes = std::min(enough_bytes, close_to(live_bytes));
-    options.close_bytes = std::max(options.close_bytes, std::min(enough_bytes, live_bytes + live_bytes / 500));
+    options.close_bytes = std::max(options.close_bytes, enough_bytes);
     options.peak_orders = true;
-    return place_buffers(buffers, space, instructions, options);
+    return place_buffers(buffers, MemorySpace::Device, instructions, options);
   }
 
   PlacementOptions placement_options(llvm::ArrayRef<Buffer> buffers, MemorySpace space, int32_t instructions) const {
