@@ -268,6 +268,7 @@ class Lowering {
   // Of a function without parts inside. A quick layout is final where no search would begin.
   BufferPlacement placed_alone(llvm::ArrayRef<Buffer> buffers, MemorySpace space, int32_t instructions) {
     PlacementOptions options = placement_options(buffers, space, instructions);
+    options.peak_orders = true;
     const auto goes_on = [&](int64_t height_bytes) {
       is_final_ &= height_bytes <= options.close_bytes;
       return false;
