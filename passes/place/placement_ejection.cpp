@@ -9,13 +9,14 @@ namespace {
 constexpr int attempts = 3;  // capacities, each with as much of the effort
 constexpr int presses = 8;   // the same, where one starts from the packing that there is
 
-// A packing further above its bound than `near_share` is looked for there once one is found within `halfway_share`: one
-// start from the best there is, then some from scratch. In all they get so much work, and each at least what it takes
-// to place every buffer some times. Of layouts that greedy orders leave 1 to 4 % above the bound, most are near it when
-// they are pressed once.
+// A packing further above its bound than `near_share` is looked for there once one is found within `halfway_share`:
+// pressed together from the best there is, then from scratch by some starts. Each gets at least what it takes to place
+// every buffer some times, up to so much for the pressing and for all others. Of layouts that greedy orders leave 1 to
+// 4 % above the bound, most are near it when they are pressed once.
 constexpr double halfway_share = 0.025, near_share = 0.0095;
-constexpr int starts_halfway = 1, starts_near = 4;
-constexpr int64_t steps_near = 600'000'000, steps_of_start = 60'000'000, rounds_of_start = 8;
+constexpr int starts_near = 3;
+constexpr int64_t steps_to_press = 600'000'000, steps_of_starts = 180'000'000;
+constexpr int64_t steps_of_start = 60'000'000, rounds_of_start = 8;
 
 enum class Start : uint8_t { FromScratch, FromBest };
 
@@ -65,20 +66,24 @@ void halve_the_way(const Piece& piece, int64_t target, Start start, Effort& effo
   }
 }
 
-// Whether it is found by so many starts.
-bool fits_below(int64_t capacity, int starts, llvm::ArrayRef<FlexibleInterval> intervals, int64_t& left,
-                Packing& best) {
+// Whether it is found when the best is pressed together, or else by so many starts.
+bool fits_below(int64_t capacity, int starts, llvm::ArrayRef<FlexibleInterval> intervals, Packing& best) {
   const FlexiblePlacer empty(intervals.vec(), {}, capacity);
   const int64_t steps = std::max(steps_of_start, rounds_of_start * empty.steps_to_place_each());
+  FlexiblePlacer pressed = empty;
+  pressed.start_from(best.offsets);
+  if (pressed.place(std::min(steps, steps_to_press))) {
+    best = packing_of(pressed, intervals, Start::FromBest);
+    return true;
+  }
+  int64_t left = steps_of_starts;
   for (int start = 0; start < starts && left > 0; ++start) {
     FlexiblePlacer placer = empty;
-    if (start == 0) placer.start_from(best.offsets);
-    if (start > 1) placer.vary(static_cast<uint64_t>(start));
+    if (start > 0) placer.vary(static_cast<uint64_t>(start));
     const int64_t some = std::min(left, steps);
-    const bool found = placer.place(some);
-    left -= some - placer.steps_left();
-    if (!found) continue;
-    best = packing_of(placer, intervals, start == 0 ? Start::FromBest : Start::FromScratch);
+    left -= some;
+    if (!placer.place(some)) continue;
+    best = packing_of(placer, intervals, Start::FromScratch);
     return true;
   }
   return false;
@@ -101,9 +106,8 @@ void come_near(const Piece& piece, int64_t target, Packing& best) {
     return std::max(target, static_cast<int64_t>((1 + share) * static_cast<double>(piece.lower_bound))) / unit * unit;
   };
   const int64_t halfway = above(halfway_share), near = above(near_share);
-  int64_t left = steps_near;
-  if (best.height > halfway && !fits_below(halfway, starts_halfway, intervals, left, best)) return;
-  if (best.height > near) fits_below(near, starts_near, intervals, left, best);
+  if (best.height > halfway && !fits_below(halfway, 0, intervals, best)) return;
+  if (best.height > near) fits_below(near, starts_near, intervals, best);
 }
 
 }  // namespace plimsoll::placement
