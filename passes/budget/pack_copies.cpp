@@ -96,11 +96,14 @@ class CopyPacking {
       high = std::move(lower);
     }
     // The way down may end above these, or come to them late, and the tight one alone may take much longer.
-    if (!is_long())
-      for (const double share : {next_share, near_share})
-        if (const std::optional<Found> next = from_scratch(bytes_above(peak, share), Prices::All);
-            next && next->height_bytes > tight.height_bytes)
-          add(*next);
+    const auto add_if_above = [&](const std::optional<Found>& found) {
+      if (found && found->height_bytes > tight.height_bytes) add(*found);
+    };
+    if (!is_long()) {
+      add_if_above(from_scratch(bytes_above(peak, next_share), Prices::All));
+      add_if_above(from_scratch(bytes_above(peak, near_share), Prices::All));
+      add_if_above(by_some_starts(bytes_above(peak, near_share)));
+    }
     layouts.push_back(tight);
     return worth_trying(std::move(layouts));
   }
