@@ -199,4 +199,16 @@ std::vector<int64_t> CopyLives::offset_of_workspace(const FlexiblePlacement& lay
   return offsets;
 }
 
+std::vector<int64_t> CopyLives::offsets_of(llvm::ArrayRef<int64_t> of_value,
+                                           llvm::ArrayRef<int64_t> of_workspace) const {
+  std::vector<int64_t> offsets(placed_.size(), 0);
+  for (size_t i = 0; i < placed_.size(); ++i)
+    if (const ValueId value = assigned_.buffers[placed_[i]].first_value; value != ValueId::None)
+      offsets[i] = of_value[index_of(value)];
+  for (NodeId id : nodes_)
+    if (const int32_t buffer = assigned_.workspace_of[index_of(id)]; buffer >= 0 && index_[buffer] >= 0)
+      offsets[static_cast<size_t>(index_[buffer])] = of_workspace[index_of(id)];
+  return offsets;
+}
+
 }  // namespace plimsoll

@@ -42,6 +42,8 @@ class CopyLives {
   // Offsets of a layout: by value that opens a buffer, and by node whose workspace it is; -1: none.
   std::vector<int64_t> offset_of_value(const FlexiblePlacement& layout) const;
   std::vector<int64_t> offset_of_workspace(const FlexiblePlacement& layout) const;
+  // And back: by buffer that has to be placed.
+  std::vector<int64_t> offsets_of(llvm::ArrayRef<int64_t> of_value, llvm::ArrayRef<int64_t> of_workspace) const;
 
  private:
   void assign();

@@ -35,6 +35,8 @@ struct TrialLayout {
 struct PackedOverlap {
   PackedCopies copies;
   TrialLayout layout;
+  bool is_pressed = false, was_pressed = false;
+  std::shared_ptr<PackedOverlap> pressed = nullptr;  // what becomes of a layout that is a plan's
 };
 
 struct PackedTry {

@@ -90,6 +90,24 @@ void OffloadLevelSearch::measure(const Trial& trial, int64_t allowance, LayoutSe
   keep(place(MemorySpace::Device));
 }
 
+// A trial's function as its copies are packed, before any is issued elsewhere.
+struct OffloadLevelSearch::Packing {
+  Packing(const OffloadLevelSearch& search, const Trial& trial)
+      : in_place(apply({trial.order, trial.candidate, trial.us})),
+        problem(apply_to_problem(trial.order->sequence.problem, trial.candidate->plan)),
+        function{in_place.graph, in_place.draft.writers, *search.in_.draft.catalog, problem} {
+    options.alignment = search.in_.draft.device.alignment_bytes;
+    options.seconds = search.in_.placement_seconds;
+  }
+  Packing(const Packing&) = delete;
+  Packing& operator=(const Packing&) = delete;
+
+  const TriedFunction in_place;
+  const RematProblem problem;
+  const FunctionWithCopies function;
+  PlacementOptions options;
+};
+
 // The layouts of a trial's copies, whatever the budget; null where they need none.
 PackedTry* OffloadLevelSearch::pack(const Trial& trial, PackedLayouts wanted) const {
   if (!trial.overlap || trial.packed || meets_stages(trial.order->graph)) return nullptr;
@@ -98,22 +116,20 @@ PackedTry* OffloadLevelSearch::pack(const Trial& trial, PackedLayouts wanted) co
   const bool wants_steps = wanted == PackedLayouts::Steps && !made.has_steps;
   const bool wants_starts = wanted != PackedLayouts::TightOfOneStart && !made.has_starts;
   if (made.was_made && !wants_starts && !wants_steps) return &made;
-  const TriedFunction in_place = apply({trial.order, trial.candidate, trial.us});
-  const RematProblem problem = apply_to_problem(trial.order->sequence.problem, candidate.plan);
-  const FunctionWithCopies function{in_place.graph, in_place.draft.writers, *in_.draft.catalog, problem};
-  PlacementOptions options;
-  options.alignment = in_.draft.device.alignment_bytes;
-  options.seconds = in_.placement_seconds;
-  if (!std::exchange(made.was_made, true) || wants_starts) {
-    made.has_starts = wants_starts;
-    const Starts starts = wants_starts ? Starts::Some : Starts::One;
-    if (std::optional<PackedCopies> tight = pack_tightly(function, *trial.overlap, starts, options))
-      made.tight = {std::move(*tight), {}};
+  const Packing packing(*this, trial);
+  if (!std::exchange(made.was_made, true))
+    if (std::optional<PackedCopies> tight = pack_tightly(packing.function, *trial.overlap, packing.options))
+      made.tight.emplace(PackedOverlap{std::move(*tight), {}});
+  if (wants_starts) {
+    made.has_starts = true;
+    if (made.tight)
+      made.tight = {pack_more_tightly(packing.function, *trial.overlap, made.tight->copies, packing.options), {}};
   }
   if (wants_steps) {
     made.has_steps = true;
     if (made.tight)
-      for (PackedCopies& copies : pack_step_by_step(function, *trial.overlap, made.tight->copies, options))
+      for (PackedCopies& copies :
+           pack_step_by_step(packing.function, *trial.overlap, made.tight->copies, packing.options))
         made.steps.push_back({std::move(copies), {}});
   }
   return &made;
@@ -159,6 +175,21 @@ bool OffloadLevelSearch::fits(const Trial& trial) const {
   const TrialLayout& layout = trial.layout();
   if (layout.live_bytes > allowance_ || layout.height_bytes > allowance_ || is_above_host(layout)) return false;
   return !gives_way(trial);
+}
+
+// The trial with a lower layout; none where its own does not waste much, or none is found. Whatever the budget, the
+// layout is what becomes of the trial's, but the trial is one of a budget that its own layout is within.
+std::optional<Trial> OffloadLevelSearch::pressed_hard(const Trial& trial) const {
+  if (!trial.packed || trial.packed->is_pressed || !is_wasteful(trial.layout())) return std::nullopt;
+  PackedOverlap& high = *trial.packed;
+  if (!std::exchange(high.was_pressed, true)) {
+    const Packing packing(*this, trial);
+    if (std::optional<PackedCopies> low = press_hard(packing.function, high.copies, packing.options)) {
+      high.pressed = std::make_shared<PackedOverlap>(PackedOverlap{std::move(*low), {}});
+      high.pressed->is_pressed = true;
+    }
+  }
+  return high.pressed ? std::optional(packed_trial(trial, *high.pressed)) : std::nullopt;
 }
 
 // Whether the same copies take fewer bytes and hardly more time where their intervals give way to the layout.

@@ -166,8 +166,13 @@ bool OffloadLevelSearch::choose(size_t f, double enough_us) {
           continue;
         }
         if (tried[i].fits) {
-          function.chosen = trials[i];
-          return true;
+          const std::optional<Trial> lower = pressed_hard(trials[i]);
+          if (!lower) {
+            function.chosen = trials[i];
+            return true;
+          }
+          push(function, *lower);
+          continue;
         }
         if (tried[i].is_too_high) at_once = trials_at_once;
         for (const Trial& lower : tried[i].lower) push(function, lower);

@@ -132,12 +132,14 @@ class OffloadLevelSearch {
   enum class LayoutSearch : uint8_t { Greedy, Brief, Whole };
   void measure(const Trial& trial, int64_t allowance, LayoutSearch search = LayoutSearch::Whole) const;
   enum class PackedLayouts : uint8_t { TightOfOneStart, Tight, Steps };
+  struct Packing;
   PackedTry* pack(const Trial& trial, PackedLayouts wanted) const;
   static Trial packed_trial(const Trial& trial, PackedOverlap& packed);
   std::vector<Trial> packed(const Trial& trial) const;
   std::optional<Trial> tightly_packed(const Trial& trial, PackedLayouts wanted = PackedLayouts::Tight) const;
   bool is_well_packed(const Trial& trial, PackedLayouts wanted) const;
   static bool is_wasteful(const TrialLayout& layout);
+  std::optional<Trial> pressed_hard(const Trial& trial) const;
   bool gives_way(const Trial& trial) const;
   // Whether a trial fits; where its layout alone is too high, lower layouts of it that are within the allowance.
   struct TriedLayout {

@@ -21,14 +21,17 @@ struct PackedCopies {
   std::vector<int64_t> offset_of_value, offset_of_workspace;  // by value that opens a buffer, and by node; -1: none
 };
 
-// From how many starts tight layouts are searched; some take several times as long as one.
-enum class Starts : uint8_t { One, Some };
+bool is_wasteful(const PackedCopies& copies);
 
 // Lays the function out within 0.5 % more than what is alive with the intervals of `wide`, or where that is not found
 // within 1, 2.5 or 5 %, with shorter ones where they do not fit. The step takes at least as long as with `wide`. None
-// where such a layout is not found.
-std::optional<PackedCopies> pack_tightly(const FunctionWithCopies& function, const Overlap& wide, Starts starts,
+// where such a layout is not found. It is looked for from one start.
+std::optional<PackedCopies> pack_tightly(const FunctionWithCopies& function, const Overlap& wide,
                                          const PlacementOptions& options);
+
+// The layout, or where it wastes much one that is found from some starts, which takes several times as long.
+PackedCopies pack_more_tightly(const FunctionWithCopies& function, const Overlap& wide, const PackedCopies& tight,
+                               const PlacementOptions& options);
 
 // Of some layouts those that are lower than every faster one, by falling height. Of those that take up to
 // `max_slowdown` longer than one that wastes more than `max_waste`, the lowest stands for all.
@@ -38,6 +41,11 @@ std::vector<PackedCopies> worth_trying(std::vector<PackedCopies> layouts);
 // time than `wide`, and none is lower than `tight`. They are worth trying, all of them.
 std::vector<PackedCopies> pack_step_by_step(const FunctionWithCopies& function, const Overlap& wide,
                                             const PackedCopies& tight, const PlacementOptions& options);
+
+// The layout brought down to where it no longer wastes much, by more work than all layouts get; it may take up to
+// `max_slowdown` longer. None where none is found.
+std::optional<PackedCopies> press_hard(const FunctionWithCopies& function, const PackedCopies& high,
+                                       const PlacementOptions& options);
 
 // The layout of the function once its copies are issued as `packed.overlap` says.
 BufferPlacement placement_of(const PackedCopies& packed, const Graph& graph, const BufferAssignment& assigned,

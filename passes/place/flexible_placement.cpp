@@ -37,8 +37,9 @@ constexpr int64_t small_share = 2000, max_bottom_share = 16;
 constexpr int32_t min_steps_at_bottom = 64;
 // What a step of mean length is worth that a life gives up, where a buffer that is alive for one step is worth 1 to
 // move. At a low price more is given up, and more layouts are found. With its tries a buffer gets harder to move by
-// their square, and its life, which costs time, dearer by their number: most layouts are found so.
-constexpr std::array life_prices = {3.0, 0.5, 0.1};
+// their square, and its life, which costs time, dearer by their number: most layouts are found so. At the highest
+// price, with which no search begins, those that are found give up half as much time or less, and fewer are.
+constexpr std::array life_prices = {30.0, 3.0, 0.5, 0.1};
 
 // Number of failures of an interval after each of which it goes to the bottom or the capacity. Two large ones otherwise
 // drive each other out of the middle for ever, where each leaves too little for the other on either side, while nothing
@@ -420,6 +421,8 @@ bool FlexiblePlacer::clear(size_t interval, int64_t offset) {
   }
   return took_out;
 }
+
+void FlexiblePlacer::raise_price() { price_ = 0; }
 
 bool FlexiblePlacer::lower_price() {
   if (price_ + 1 == life_prices.size()) return false;

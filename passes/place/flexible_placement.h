@@ -47,6 +47,8 @@ class FlexiblePlacer {
   int64_t offset(size_t interval) const { return states_[interval].offset; }
   // Parts of lives that are no cores are given up more easily from now on; false where nothing is easier.
   bool lower_price();
+  // Or hardly at all.
+  void raise_price();
   // Some intervals are harder to move from now on and others easier, by up to 15 %: the search goes another way.
   void vary(uint64_t seed);
   // Once all have room, what lives may be.
@@ -120,7 +122,7 @@ class FlexiblePlacer {
   std::vector<double> clock_;  // by step, in mean steps
   int64_t capacity_;
   int64_t steps_left_ = 0;
-  size_t price_ = 0;
+  size_t price_ = 1;
   std::vector<State> states_;
   int number_bits_ = 0;                      // of a key
   std::vector<std::vector<Key>> placed_in_;  // by stretch of time, the intervals whose lives meet it, in order,

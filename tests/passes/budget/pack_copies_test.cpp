@@ -100,6 +100,13 @@ std::vector<int64_t> heights_worth_trying(std::vector<PackedCopies> layouts) {
   return heights;
 }
 
+// By some starts.
+std::optional<PackedCopies> packed_tightly(const Streamed& streamed, const Overlap& wide) {
+  const std::optional<PackedCopies> one = pack_tightly(streamed.function(), wide, placement_options());
+  if (!one) return std::nullopt;
+  return pack_more_tightly(streamed.function(), wide, *one, placement_options());
+}
+
 TEST_SUITE("unit") {
   TEST_CASE("pack copies: layouts within what is alive, whose copies do not collide and take the time they say") {
     std::mt19937 random(7);
@@ -107,8 +114,7 @@ TEST_SUITE("unit") {
     for (int round = 0; round < 8; ++round) {
       const Streamed streamed(updates_of(random, 20 + 5 * round));
       for (const Overlap& wide : overlap_levels(streamed.problem, std::numeric_limits<int64_t>::max())) {
-        const std::optional<PackedCopies> tight =
-            pack_tightly(streamed.function(), wide, Starts::Some, placement_options());
+        const std::optional<PackedCopies> tight = packed_tightly(streamed, wide);
         if (!tight) continue;
         ++found;
         check_layout(streamed, *tight);
@@ -142,9 +148,7 @@ TEST_SUITE("unit") {
     std::mt19937 random(8);
     const Streamed streamed(updates_of(random, 40));
     const Overlap wide = overlap_levels(streamed.problem, std::numeric_limits<int64_t>::max()).back();
-    const std::optional<PackedCopies> one = pack_tightly(streamed.function(), wide, Starts::Some, placement_options());
-    const std::optional<PackedCopies> again =
-        pack_tightly(streamed.function(), wide, Starts::Some, placement_options());
+    const std::optional<PackedCopies> one = packed_tightly(streamed, wide), again = packed_tightly(streamed, wide);
     REQUIRE(one);
     REQUIRE(again);
     CHECK(one->offset_of_value == again->offset_of_value);
@@ -157,19 +161,39 @@ TEST_SUITE("unit") {
     for (int round = 0; round < 8; ++round) {
       const Streamed streamed(updates_of(random, 120, 6));
       const Overlap wide = overlap_levels(streamed.problem, std::numeric_limits<int64_t>::max()).front();
-      const std::optional<PackedCopies> one = pack_tightly(streamed.function(), wide, Starts::One, placement_options());
-      const std::optional<PackedCopies> some =
-          pack_tightly(streamed.function(), wide, Starts::Some, placement_options());
-      REQUIRE(one.has_value() <= some.has_value());
+      const std::optional<PackedCopies> one = pack_tightly(streamed.function(), wide, placement_options());
       if (!one) continue;
-      check_layout(streamed, *some);
+      const PackedCopies some = pack_more_tightly(streamed.function(), wide, *one, placement_options());
+      check_layout(streamed, some);
       const auto waste = [](const PackedCopies& packed) {
         return static_cast<double>(packed.height_bytes) / static_cast<double>(packed.live_bytes) - 1;
       };
       wasted_by_one += waste(*one);
-      wasted_by_some += waste(*some);
+      wasted_by_some += waste(some);
     }
     CHECK(wasted_by_some < 0.9 * wasted_by_one);
+  }
+
+  TEST_CASE("pack copies: a layout that is pressed hard wastes less and takes hardly longer") {
+    std::mt19937 random(10);
+    int wasteful = 0, pressed = 0;
+    for (int round = 0; round < 2; ++round) {
+      const Streamed streamed(updates_of(random, 60, 6));
+      for (const Overlap& wide : overlap_levels(streamed.problem, std::numeric_limits<int64_t>::max())) {
+        const std::optional<PackedCopies> high = pack_tightly(streamed.function(), wide, placement_options());
+        if (!high || !is_wasteful(*high)) continue;
+        ++wasteful;
+        const std::optional<PackedCopies> low = press_hard(streamed.function(), *high, placement_options());
+        if (!low) continue;
+        ++pressed;
+        check_layout(streamed, *low);
+        CHECK(low->height_bytes < high->height_bytes);
+        CHECK(low->overlap.total_us >= high->overlap.total_us);
+        CHECK(low->overlap.total_us <= max_slowdown * high->overlap.total_us);
+      }
+    }
+    CHECK(wasteful > 0);
+    CHECK(2 * pressed >= wasteful);
   }
 
   TEST_CASE("pack copies: a layout that another one is as good as is not worth trying") {
