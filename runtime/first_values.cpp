@@ -10,6 +10,8 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <optional>
+#include <set>
 #include <vector>
 
 namespace plimsoll {
@@ -17,10 +19,11 @@ namespace {
 
 constexpr double transformers_deviation = 0.02;  // initializer_range of nearly all configurations
 
-// A weight on its way to its reader: which dimension of the whole weight each dimension is; empty where that is lost.
+// A weight on its way to its reader.
 struct Traced {
   size_t state;
-  llvm::SmallVector<int64_t, 4> dims;
+  llvm::SmallVector<int64_t, 4> dims;  // which dimension of the whole weight each dimension is; empty: that is lost
+  bool is_multiplied = false;          // by numbers that are no weight
 };
 
 // Does an op of that name multiply a weight and give what the next layers read?
@@ -28,6 +31,8 @@ bool makes_layer(llvm::StringRef op) {
   return op == "linear" || op == "linear_gelu" || op == "linear_f8" || op == "matmul" || op == "conv" ||
          op == "conv_moments";
 }
+
+bool is_norm(llvm::StringRef op) { return op.contains("_norm"); }
 
 class Finder {
  public:
@@ -103,29 +108,67 @@ class Finder {
       for (size_t i = 0; i < instruction.operands.size() && i < op.operands.size(); ++i)
         for (const Traced& traced : trace(instruction.operands[i]))
           read(instruction, op.operands[i].name, i, traced, makers);
+      follow_arithmetic(instruction);
     }
+  }
+
+  // A weight that a norm standardises is still that of the layer behind, and one that numbers multiply may be a norm's
+  // scale.
+  void follow_arithmetic(const Instruction& instruction) {
+    if (is_norm(instruction.op) && !trace(instruction.operands[0]).empty())
+      traced_[instruction.results[0]] = trace(instruction.operands[0]).vec();
+    if (const auto weight = multiplied_weight(instruction))
+      traced_[instruction.results[0]] = multiplied(trace(*weight));
+  }
+
+  // The operand that is a weight whose elements the other multiplies, each by one number.
+  std::optional<SlotId> multiplied_weight(const Instruction& instruction) const {
+    if (instruction.op != "mul") return std::nullopt;
+    const bool is_first = !trace(instruction.operands[0]).empty(), is_second = !trace(instruction.operands[1]).empty();
+    if (is_first == is_second) return std::nullopt;
+    const SlotId weight = instruction.operands[is_first ? 0 : 1];
+    const auto elements = [&](SlotId id) { return element_count(slot(id).type.shape); };
+    if (elements(weight) != elements(instruction.results[0])) return std::nullopt;
+    return weight;
+  }
+
+  static std::vector<Traced> multiplied(llvm::ArrayRef<Traced> weights) {
+    std::vector<Traced> after = weights.vec();
+    for (Traced& weight : after) weight.is_multiplied = true;
+    return after;
   }
 
   // A fused op is the ops of its body, on what they read of its operands.
   void read_body(const Instruction& fused, const std::map<SlotId, const Instruction*>& makers) {
     const FusedBody body = llvm::cantFail(fused_body(fused.attrs.get_string("body")));
-    std::map<ValueId, SlotId> moved;  // values of the body that are an operand, perhaps converted
+    std::map<ValueId, SlotId> moved;  // values of the body that are an operand, perhaps converted or multiplied
+    std::set<ValueId> products;       // of them, those that are multiplied
     for (size_t i = 0; i < fused.operands.size(); ++i) moved[body->inputs[i]] = fused.operands[i];
     const auto slot_of = [&](ValueId value) { return moved.count(value) ? moved[value] : SlotId{-1}; };
+    const auto weights_of = [&](ValueId value) {
+      return products.count(value) ? multiplied(trace(slot_of(value))) : trace(slot_of(value)).vec();
+    };
     for (NodeId id : body->order()) {
       const Node& node = body->node(id);
-      if (node.op->only_moves() && moved.count(node.operands[0])) moved[node.results[0]] = moved[node.operands[0]];
+      if (node.op->only_moves() && moved.count(node.operands[0])) {
+        moved[node.results[0]] = moved[node.operands[0]];
+        if (products.count(node.operands[0])) products.insert(node.results[0]);
+      }
       if (node.op->only_moves() || fused.phase != Phase::Forward) continue;
       Instruction inner = fused;
       inner.op = node.op->name.str(), inner.attrs = node.attrs;
       inner.operands.clear();
       for (ValueId operand : node.operands) inner.operands.push_back(slot_of(operand));
       for (size_t i = 0; i < std::min(inner.operands.size(), node.op->operands.size()); ++i)
-        for (const Traced& traced : trace(inner.operands[i])) read(inner, node.op->operands[i].name, i, traced, makers);
+        for (const Traced& traced : weights_of(node.operands[i]))
+          read(inner, node.op->operands[i].name, i, traced, makers);
+      if (const auto weight = multiplied_weight(inner)) {
+        moved[node.results[0]] = *weight;
+        products.insert(node.results[0]);
+      }
     }
     for (size_t r = 0; r < fused.results.size(); ++r)
-      if (const auto traced = trace(slot_of(body->outputs[r].value)); !traced.empty())
-        traced_[fused.results[r]] = traced.vec();
+      if (const auto traced = weights_of(body->outputs[r].value); !traced.empty()) traced_[fused.results[r]] = traced;
   }
 
   // Ops that only move or convert a weight, or put several side by side.
@@ -171,12 +214,16 @@ class Finder {
   void read(const Instruction& instruction, llvm::StringRef port, size_t operand, const Traced& traced,
             const std::map<SlotId, const Instruction*>& makers) {
     const llvm::StringRef op = instruction.op;
+    if (traced.is_multiplied) {
+      if (is_norm(op) && port == "scale") set_constant(traced.state, 1);
+      return;
+    }
     const bool is_layer = makes_layer(op) || op == "conv_transpose";
     if (is_layer && (port == "w" || op == "matmul")) return draw_weight(instruction, operand, traced);
     if (is_layer && port == "bias") return draw_bias(instruction, traced);
     if (op == "linear_f8" && port == "w_scale") return;  // it is made with the codes
     if (op == "gather" && port == "x") return draw_embedding(traced);
-    if (op.contains("_norm")) {
+    if (is_norm(op)) {
       if (port == "scale" || port == "var") return set_constant(traced.state, 1);
       if (port == "bias" || port == "mean") return set_constant(traced.state, 0);
     }

@@ -22,9 +22,12 @@ struct FirstValue {
 };
 
 // By the name of the initializer, for every weight of all stages.
-//   linear, conv      uniform within 1 / sqrt(fan-in), biases too, as nn.Linear and nn.Conv reset themselves
+//   linear, conv      uniform within 1 / sqrt(fan-in), biases too, as nn.Linear and nn.Conv reset themselves; also
+//   where
+//                     a norm standardises the weight first
 //   gather            N(0, 1), as nn.Embedding; also an [n, m] "NAME.weight" that is added, as positions are
-//   norms             scales and running variances 1, biases and running means 0
+//   norms             scales and running variances 1, biases and running means 0; scales also where numbers multiply
+//                     them first
 //   in_proj_weight    uniform by Glorot and Bengio, in_proj_bias and out_proj.bias 0, as nn.MultiheadAttention
 //   prelu             0.25
 //   adapters (LoRA)   as PEFT: A uniform within 1 / sqrt(fan-in), B 0; of an embedding A 0 and B N(0, 1)

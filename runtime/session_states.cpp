@@ -76,8 +76,11 @@ class LastWeight {
   std::optional<Tensor> whole_;
 };
 
-// Without a look at its layer: normal where it has dimensions enough to be a matrix.
-FirstValue as_normal(llvm::StringRef name, const Type& type, double deviation) {
+// What its layer draws, or no layer is known for, is normal where it has dimensions enough to be a matrix. Constants of
+// layers stay: a norm's scale may have four dimensions, and a signal that shrinks at each norm trains nothing.
+FirstValue as_normal(llvm::StringRef name, const Type& type, double deviation, const FirstValue& by_layer) {
+  const bool is_drawn = by_layer.kind == FirstValue::Kind::Uniform || by_layer.kind == FirstValue::Kind::Normal;
+  if (!is_drawn && by_layer.kind != FirstValue::Kind::Unknown) return by_layer;
   if (type.rank() > 1) return {FirstValue::Kind::Normal, deviation, ""};
   const bool is_scale = ends_with(name, "weight") || ends_with(name, "scale") || ends_with(name, "running_var");
   return {FirstValue::Kind::Constant, is_scale ? 1.0 : 0.0, ""};
@@ -347,11 +350,13 @@ Status Session::overwrite(const SavedStates& saved) {
   return Status::success();
 }
 
-// By its name each weight gets the same numbers whatever the mesh. With a deviation they do not depend on its layer.
+// By its name each weight gets the same numbers whatever the mesh. With a deviation, constants alone depend on its
+// layer.
 Status Session::draw_weight(llvm::StringRef name, const Type& whole, int64_t first, const TensorView& into,
                             uint64_t seed, double deviation) const {
   const RandomStream stream{static_cast<int64_t>(seed), 0, static_cast<int64_t>(llvm::xxHash64(name))};
-  const FirstValue value = deviation == 0 ? first_values_.lookup(name) : as_normal(name, whole, deviation);
+  const FirstValue by_layer = first_values_.lookup(name);
+  const FirstValue value = deviation == 0 ? by_layer : as_normal(name, whole, deviation, by_layer);
   fill_first(into, whole.shape, first, value, stream);
   return Status::success();
 }

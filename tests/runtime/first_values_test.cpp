@@ -131,6 +131,49 @@ graph @heads(%x: f32[8,64]) state(%a: f32[3,64] parameter trained, %b: f32[1,64]
     }
   }
 
+  // As timm writes convolutions whose weights are standardised: a batch norm over the weight with a scaled gain.
+  TEST_CASE("a weight that a norm standardises is a layer's, and its gain a norm's scale") {
+    constexpr llvm::StringLiteral standardised = R"(
+graph @standardised(%x: f32[2,3,4,4]) state(
+    %weight: f32[4,3,3,3] parameter trained, %gain: f32[4,1,1,1] parameter trained,
+    %bias: f32[4] parameter trained, %free: f32[4,1,1] parameter trained) {
+  %fan = constant() {value=f32[]<0.2>} : f32[]
+  %scaled = mul(%gain, %fan) : f32[4,1,1,1]
+  %scale = reshape(%scaled) {shape=[4]} : f32[4]
+  %zeros = constant() {value=f32[4]<0, 0, 0, 0>} : f32[4]
+  %rows = reshape(%weight) {shape=[1,4,27]} : f32[1,4,27]
+  %even, %mean, %var = batch_norm(%rows, %scale, %zeros) {eps=1e-06} : f32[1,4,27], f32[4], f32[4]
+  %w = reshape(%even) {shape=[4,3,3,3]} : f32[4,3,3,3]
+  %y = conv(%x, %w, %bias) {pads=[1,1,1,1]} : f32[2,4,4,4]
+  %u = mul(%y, %free) : f32[2,4,4,4]
+  %loss = reduce_mean(%u) {axes=[0,1,2,3], keep_dims=0} : f32[]
+  return loss=%loss
+}
+)";
+    for (const char* precision : {"exported", "bf16"}) {
+      CAPTURE(precision);
+      TrainingRequest request;
+      request.precision = precision;
+      const Plan plan = planned(request, standardised);
+      const llvm::StringMap<FirstValue> values = first_values_of(plan);
+      CHECK(values.lookup("gain").kind == Kind::Constant);
+      CHECK(values.lookup("gain").scale == 1);
+      for (const char* name : {"weight", "bias"}) {
+        CHECK(values.lookup(name).kind == Kind::Uniform);
+        CHECK(values.lookup(name).scale == doctest::Approx(1 / std::sqrt(27.0)));
+      }
+      CHECK(values.lookup("free").kind == Kind::Unknown);
+      Result<std::unique_ptr<Session>> session = Session::create(plan, {});
+      REQUIRE(bool(session));
+      REQUIRE_FALSE(bool((*session)->initialise_randomly(1, 0.02)));  // matrices alone are drawn with the deviation
+      Status read = (*session)->read_state("gain", [](const TensorView& gain) {
+        for (int64_t i = 0; i < gain.elements(); ++i) CHECK(gain.get(i) == 1);
+        return Status::success();
+      });
+      CHECK_FALSE(bool(read));
+    }
+  }
+
   TEST_CASE("a weight of no known layer is refused by name, unless a deviation is given") {
     Result<std::unique_ptr<Session>> session = Session::create(planned({}), {});
     REQUIRE(bool(session));
