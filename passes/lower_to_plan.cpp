@@ -8,6 +8,7 @@
 #include "ir/support/units.h"
 #include "passes/analysis/cost_model.h"
 #include "passes/analysis/launches.h"
+#include "passes/lay_out_function.h"
 #include "passes/place/place_buffers.h"
 #include "passes/place/place_parts.h"
 
@@ -32,7 +33,8 @@ Category category_of(StateRole role) {
 
 class Lowering {
  public:
-  explicit Lowering(const LoweringInput& input) : in_(input), alignment_(input.draft.device.alignment_bytes) {}
+  explicit Lowering(const LoweringInput& input)
+      : in_(input), alignment_(input.draft.device.alignment_bytes), search_{alignment_, input.placement_seconds} {}
 
   Result<Plan> run() {
     plan_.device = in_.draft.device;
@@ -211,70 +213,18 @@ class Lowering {
     add_gradients();
   }
 
-  // Parts lie inside their wholes unless the layout gets higher by it: all of them, or else those whose wholes do not
-  // live much longer.
   void place_parts_inside(const FunctionDraft& draft) {
     placements_.push_back(draft.placement);
     parts_ = {};
     if (draft.placement || in_.parts == Parts::Copied) return;
-    const int32_t instructions = assignment_.instructions;
-    const int64_t peak = peak_bytes(assignment_.buffers, MemorySpace::Device, instructions, alignment_);
-    const int64_t close = close_to(peak);
     std::vector<int64_t> state_offset(graph_->value_count(), -1);
     for (const State& state : graph_->states)
       state_offset[index_of(state.value)] = plan_.slots[slot_of_[index_of(state.value)]].offset;
-    std::optional<BufferPlacement> apart;
-    for (const int32_t max_more_life : {instructions, instructions / 8}) {
-      PlacedParts parts = place_parts(*graph_, assignment_, {alignment_, max_more_life, state_offset});
-      if (parts.count == 0) break;
-      BufferPlacement inside = place_inside(parts.buffers, peak, apart);
-      if (inside.height_bytes > close && !apart)
-        apart = place_buffers(assignment_.buffers, MemorySpace::Device, instructions,
-                              placement_options(assignment_.buffers, MemorySpace::Device, instructions));
-      if (apart && inside.height_bytes > apart->height_bytes) continue;
-      placements_.back() = std::move(inside);
-      assignment_.buffers = parts.buffers;
-      parts_ = std::move(parts);
-      return;
-    }
-    if (apart) placements_.back() = std::move(apart);
-  }
-
-  // A height from which no further search for a layout begins: the rest takes longest to find.
-  static int64_t close_to(int64_t live_bytes) { return live_bytes + live_bytes / 1000; }
-
-  // Parts inside often lower the peak, which may be far above what is alive then. Greedy orders, which cost little, go
-  // on until they are close to that, and searches begin above 1/500 more, or above the layout apart if there is one.
-  BufferPlacement place_inside(llvm::ArrayRef<Buffer> buffers, int64_t peak_apart,
-                               const std::optional<BufferPlacement>& apart) const {
-    const int32_t instructions = assignment_.instructions;
-    PlacementOptions options = placement_options(buffers, MemorySpace::Device, instructions);
-    const int64_t live_bytes = peak_bytes(buffers, MemorySpace::Device, instructions, alignment_);
-    const int64_t enough_bytes = apart ? apart->height_bytes : std::min(peak_apart, live_bytes + live_bytes / 500);
-    options.capacity_bytes = std::min(enough_bytes, close_to(live_bytes));
-    options.close_bytes = std::max(options.close_bytes, enough_bytes);
-    options.peak_orders = true;
-    return place_buffers(buffers, MemorySpace::Device, instructions, options);
-  }
-
-  PlacementOptions placement_options(llvm::ArrayRef<Buffer> buffers, MemorySpace space, int32_t instructions) const {
-    PlacementOptions options;
-    options.alignment = alignment_;
-    options.seconds = in_.placement_seconds;
-    options.close_bytes = close_to(peak_bytes(buffers, space, instructions, alignment_));
-    return options;
-  }
-
-  // Of a function without parts inside. A quick layout is final where no search would begin.
-  BufferPlacement placed_alone(llvm::ArrayRef<Buffer> buffers, MemorySpace space, int32_t instructions) {
-    PlacementOptions options = placement_options(buffers, space, instructions);
-    options.peak_orders = true;
-    const auto goes_on = [&](int64_t height_bytes) {
-      is_final_ &= height_bytes <= options.close_bytes;
-      return false;
-    };
-    if (is_quick_) options.goes_on = goes_on;
-    return place_buffers(buffers, space, instructions, options);
+    LayoutWithParts layout = lay_out_with_parts(*graph_, assignment_, state_offset, search_);
+    placements_.back() = std::move(layout.placement);
+    if (layout.parts.count == 0) return;
+    assignment_.buffers = layout.parts.buffers;
+    parts_ = std::move(layout.parts);
   }
 
   // Wholes come behind their parts where these are joined.
@@ -528,6 +478,13 @@ class Lowering {
     }
   }
 
+  BufferPlacement placed_alone(llvm::ArrayRef<Buffer> buffers, MemorySpace space, int32_t instructions) {
+    if (!is_quick_) return lay_out_alone(buffers, space, instructions, search_);
+    QuickLayout layout = lay_out_quickly(buffers, space, instructions, search_);
+    is_final_ &= layout.is_final;
+    return std::move(layout.placement);
+  }
+
   BufferPlacement place(int32_t f, MemorySpace space) {
     PlanFunction& function = plan_.functions[f];
     const size_t added = static_cast<size_t>(f) - first_function_;
@@ -567,6 +524,7 @@ class Lowering {
 
   const LoweringInput& in_;
   int64_t alignment_;
+  LayoutSearch search_;
   bool is_quick_ = false, is_final_ = true;  // see QuickPlan
   Plan plan_;
   int64_t persistent_bytes_[2] = {};  // by space
