@@ -451,9 +451,10 @@ def small_of_zoo(case):
 
 
 def table():
-    from zoo_models import ZOO  # which needs this module
+    from zoo_models import ZOO  # which needs this module, as the next does
+    from zoo_untuned import UNTUNED
 
-    cases = {"zoo_" + name: (small_of_zoo(case), ["dynamo20"], "sgd") for name, case in ZOO.items() if name not in BY_CHANCE}
+    cases = {"zoo_" + name: (small_of_zoo(case), ["dynamo20"], "sgd") for name, case in {**ZOO, **UNTUNED}.items() if name not in BY_CHANCE}
     for name in LANGUAGE_MODELS:
         # The TorchScript exporter needs an attention mask for these.
         ways = ["dynamo20", "dynamo20+optimize"] if name not in ("GPT2", "Llama") else [how for how in MANY if how.startswith("dynamo")]

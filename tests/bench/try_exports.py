@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Trains small models of many families, exported with common settings, and compares with PyTorch.
 
-Usage: try_exports.py write FOLDER [--only REGEX] [--again]
-       try_exports.py check FOLDER PLIMSOLL [--only REGEX] [--ops]
+Usage: try_exports.py write FOLDER [--only REGEX] [--again] [--steps 3] [--optimizer sgd|adamw]
+       try_exports.py check FOLDER PLIMSOLL [--only REGEX] [--bf16] [--ops]
 
 `write` makes one golden case (see ../golden/README.md) per model and exporter; it needs torch, transformers, timm,
 torchvision, onnxscript and safetensors. `check` compiles and runs each, and needs only numpy. The reference is computed in
 float64. If the error of PyTorch's own float32 is above a quarter of the tolerance, the limit is four times its largest error,
-because batch norms over a few small images amplify one rounding ten-thousandfold.
+because batch norms over a few small images amplify one rounding ten-thousandfold. With --bf16 the limit is four times
+the largest error of PyTorch under autocast, or two roundings to bf16.
 """
 import argparse
 import collections
@@ -23,8 +24,7 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "golden"))
-STEPS = 3
-ROUNDINGS = 4  # float32 runs that measure the model's own noise
+ROUNDINGS = 4  # runs of one precision that measure the model's own noise
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ def stored_statistics(path, state):
     return {name: torch.from_numpy(onnx.numpy_helper.to_array(t).copy()) for name, t in stored.items()}
 
 
-def train(model, batch, kind, settings):
+def train(model, batch, kind, settings, steps, in_bf16=False):
     """Losses, gradients of the first step, and the states after the last."""
     import torch
 
@@ -80,9 +80,10 @@ def train(model, batch, kind, settings):
         arguments.update(momentum=settings["momentum"])
     optimizer = make(model.parameters(), **arguments)
     losses, gradients = [], {}
-    for step in range(STEPS):
+    for step in range(steps):
         optimizer.zero_grad()
-        loss = model(*batch.values())
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=in_bf16):
+            loss = model(*batch.values())
         loss.backward()
         losses.append(loss.item())
         if step == 0:
@@ -100,14 +101,14 @@ def distance(a, b, floor):
     return top
 
 
-def nudged(state, seed):
-    """Changes weights within float32's precision; differences after training show how far two correct results may differ."""
+def nudged(state, seed, precision=6e-8):
+    """Changes weights within a precision, that of float32 or bf16; differences after training show how far two correct results may differ."""
     import torch
 
     if seed == 0:
         return state
     noise = torch.Generator().manual_seed(seed)
-    return {n: t * (1 + 6e-8 * torch.randn(t.shape, generator=noise)) if t.is_floating_point() else t for n, t in state.items()}
+    return {n: t * (1 + precision * torch.randn(t.shape, generator=noise)) if t.is_floating_point() else t for n, t in state.items()}
 
 
 def as_double(batch):
@@ -118,7 +119,14 @@ OPTIMIZERS = {"sgd": dict(kind="sgd", lr=0.05, momentum=0.9, weight_decay=1e-4),
               "adamw": dict(kind="adamw", lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-6, weight_decay=0.01)}
 
 
-def write_case(folder, make, how, optimizer):
+def errors_of(runs, losses, grads, after, norm):
+    """The largest of several runs, beside the reference."""
+    return dict(loss=max(abs(l[0] - losses[0]) / max(abs(losses[0]), 1e-3) for l, _, _ in runs),
+                gradient=max(distance(g, grads, 1e-3 * norm) for _, g, _ in runs),
+                after=max(distance(a, after, 1e-2) for _, _, a in runs))
+
+
+def write_case(folder, make, how, optimizer, steps):
     import torch
     from safetensors.torch import save_file
 
@@ -142,12 +150,14 @@ def write_case(folder, make, how, optimizer):
     model.load_state_dict(state)
     model.train()
     settings = OPTIMIZERS[optimizer]
-    in_float32 = []
+    in_float32, in_bf16 = [], []
     for seed in range(ROUNDINGS):
         model.load_state_dict(nudged(state, seed))
-        in_float32.append(train(model, batch, optimizer, settings))
+        in_float32.append(train(model, batch, optimizer, settings, steps))
+        model.load_state_dict(nudged(state, seed, 2e-3))
+        in_bf16.append(train(model, batch, optimizer, settings, steps, in_bf16=True))
     model.load_state_dict(state)
-    losses, grads, after = train(model.double(), as_double(batch), optimizer, settings)
+    losses, grads, after = train(model.double(), as_double(batch), optimizer, settings, steps)
     norm = torch.linalg.vector_norm(torch.stack([g.norm() for g in grads.values()])).item()
     tied = collections.defaultdict(list)
     for name, parameter in model.named_parameters(remove_duplicate=False):
@@ -155,15 +165,13 @@ def write_case(folder, make, how, optimizer):
     save_file({n: t.contiguous() for n, t in batch.items()}, os.path.join(folder, "batch.safetensors"))
     save_file(grads, os.path.join(folder, "grads.safetensors"))
     save_file(after, os.path.join(folder, "after.safetensors"))
-    expected = dict(steps=STEPS, losses=losses, grad_norm_step0=norm, optimizer=settings, options=options,
+    expected = dict(steps=steps, losses=losses, grad_norm_step0=norm, optimizer=settings, options=options,
                     tied=[names for names in tied.values() if len(names) > 1],
-                    float32=dict(loss=max(abs(l[0] - losses[0]) / max(abs(losses[0]), 1e-3) for l, _, _ in in_float32),
-                                 gradient=max(distance(g, grads, 1e-3 * norm) for _, g, _ in in_float32),
-                                 after=max(distance(a, after, 1e-2) for _, _, a in in_float32)))
+                    float32=errors_of(in_float32, losses, grads, after, norm), bf16=errors_of(in_bf16, losses, grads, after, norm))
     json.dump(expected, open(os.path.join(folder, "expected.json"), "w"), indent=1)
 
 
-def write(folder, only, again):
+def write(folder, only, again, steps, with_optimizer):
     import logging
     import warnings
 
@@ -183,7 +191,7 @@ def write(folder, only, again):
             started = time.time()
             try:
                 with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-                    write_case(case, make, how, optimizer)
+                    write_case(case, make, how, with_optimizer or optimizer, steps)
                 print("%-44s written in %.1f s" % (name + "." + how, time.time() - started), flush=True)
             except Exception as e:  # a failure of one exporter must not hide the rest
                 open(os.path.join(case, "not_exported"), "w").write(repr(e))
@@ -253,13 +261,14 @@ def forward_ops(program, plan):
     return " ".join("%s:%d" % pair for pair in sorted(ops.items()))
 
 
-def check_case(program, folder, show_ops):
+def check_case(program, folder, in_bf16, show_ops):
     expected = json.load(open(os.path.join(folder, "expected.json")))
-    model, data = os.path.join(folder, "model.onnx"), os.path.join(folder, "batch.safetensors")
+    model, data, steps = os.path.join(folder, "model.onnx"), os.path.join(folder, "batch.safetensors"), expected["steps"]
+    precision = ["--precision", "bf16"] if in_bf16 else []
     with tempfile.TemporaryDirectory() as scratch:
         plan, metrics, after, gradients = (os.path.join(scratch, n) for n in ("plan", "metrics", "after.safetensors", "gradients.safetensors"))
-        for command in ([program, "compile", model, "-o", plan, "--device", "cpu"] + flags_of(expected["optimizer"]) + expected["options"],
-                        [program, "run", plan, "--weights", model, "--data", data, "--steps", str(STEPS), "--metrics", metrics,
+        for command in ([program, "compile", model, "-o", plan, "--device", "cpu"] + precision + flags_of(expected["optimizer"]) + expected["options"],
+                        [program, "run", plan, "--weights", model, "--data", data, "--steps", str(steps), "--metrics", metrics,
                          "--save", after, "--dump-gradients", gradients, "--poison"]):
             done = subprocess.run(command, capture_output=True, text=True, timeout=600)
             if done.returncode != 0:
@@ -271,23 +280,23 @@ def check_case(program, folder, show_ops):
         # Errors below the precision of the whole gradient mean nothing: the gradient of a bias before a batch norm is 0.
         gradient, absent = worst(load(gradients), load(os.path.join(folder, "grads.safetensors")), expected["tied"], 1e-3 * expected["grad_norm_step0"])
         parameter = worst(load(after), load(os.path.join(folder, "after.safetensors")), expected["tied"], 1e-2)[0]
-    own = expected["float32"]
-    good = loss <= max(1e-5, 4 * own["loss"]) and gradient[0] <= max(1e-4, 4 * own["gradient"])
+    own, tolerance = (expected["bf16"], 1e-2) if in_bf16 else (expected["float32"], 1e-4)
+    good = loss <= max(tolerance / 10, 4 * own["loss"]) and gradient[0] <= max(tolerance, 4 * own["gradient"])
     text = "loss %.1e, gradient %.1e %s" % ((loss,) + gradient)
     if absent:  # later steps then differ for a known reason
         return good and "optimize" in folder, text + ", %d parameters are not in the file, e.g. %s" % (len(absent), absent[0]), ops
-    good = good and parameter[0] <= max(1e-4, 4 * own["after"])
-    return good, text + ", after %d steps %.1e %s" % ((STEPS,) + parameter), ops
+    good = good and parameter[0] <= max(tolerance, 4 * own["after"])
+    return good, text + ", after %d steps %.1e %s" % ((steps,) + parameter), ops
 
 
-def check(folder, program, only, show_ops):
+def check(folder, program, only, in_bf16, show_ops):
     totals = collections.Counter()
     for name in sorted(os.listdir(folder)):
         case = os.path.join(folder, name)
         if not re.search(only, name) or not os.path.exists(os.path.join(case, "expected.json")):
             continue
         try:
-            good, text, ops = check_case(program, case, show_ops)
+            good, text, ops = check_case(program, case, in_bf16, show_ops)
         except Exception as e:
             good, text, ops = False, repr(e)[:300], ""
         totals["passed" if good else "failed"] += 1
@@ -305,14 +314,17 @@ def main():
     parser.add_argument("program", nargs="?")
     parser.add_argument("--only", default="")
     parser.add_argument("--again", action="store_true", help="write cases that exist already")
+    parser.add_argument("--steps", type=int, default=3, help="that write trains")
+    parser.add_argument("--optimizer", choices=OPTIMIZERS, help="for write; without it, each family has its own")
+    parser.add_argument("--bf16", action="store_true", help="check plans with --precision bf16")
     parser.add_argument("--ops", action="store_true", help="show what the forward step of each plan consists of")
     args = parser.parse_args()
     if args.stage == "write":
-        write(args.folder, args.only, args.again)
+        write(args.folder, args.only, args.again, args.steps, args.optimizer)
     elif not args.program:
         parser.error("check needs the program")
     else:
-        sys.exit(0 if check(args.folder, args.program, args.only, args.ops) else 1)
+        sys.exit(0 if check(args.folder, args.program, args.only, args.bf16, args.ops) else 1)
 
 
 if __name__ == "__main__":

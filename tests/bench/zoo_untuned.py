@@ -21,9 +21,9 @@ images("resnetv2", "resnetv2_50x1_bit", "BiT ResNet-50", 128, {}, {}, channels_l
 images("hrnet", "hrnet_w18", "HRNet-W18", 64, {}, {}, channels_last=True)
 images("pvt", "pvt_v2_b2", "PVT v2-B2", 128, dict(drop_path_rate=0.1), dict(depths=(1, 1, 1, 1)))
 images("xcit", "xcit_small_12_p16_224", "XCiT-S12", 128, dict(drop_path_rate=0.05), dict(img_size=64, depth=2, embed_dim=48, num_heads=4))
-images("vgg", "vgg16_bn", "VGG-16", 64, dict(drop_rate=0.5), {}, rows=224, small_size=224, channels_last=True)
+images("vgg", "vgg16_bn", "VGG-16", 64, dict(drop_rate=0.5), dict(mlp_ratio=1 / 64), rows=224, small_size=224, channels_last=True)
 images("nfnet", "eca_nfnet_l0", "ECA-NFNet-L0", 128, dict(drop_rate=0.2, drop_path_rate=0.25), {}, channels_last=True)
-images("vit-huge", "vit_huge_patch14_224", "ViT-H/14", 32, dict(drop_path_rate=0.3), dict(img_size=56, depth=2, embed_dim=96, num_heads=4), small_size=56)
+images("vit-huge", "vit_huge_patch14_224", "ViT-H/14", 32, dict(drop_path_rate=0.3), dict(img_size=56, depth=2, embed_dim=96, num_heads=4, num_classes=1000), small_size=56)
 
 
 def segformer(small):
