@@ -368,6 +368,17 @@ void FlexiblePlacer::put(size_t interval, int64_t offset) {
   steps_left_ -= (state.life.last - state.life.first) / stretch_steps;
 }
 
+// The same where nothing is placed that lies higher.
+void FlexiblePlacer::put_above_all(size_t interval, int64_t offset) {
+  State& state = states_[interval];
+  state.offset = offset;
+  state.listed = state.life;
+  const Key own = key(offset, interval);
+  for (int32_t s = state.life.first / stretch_steps; s <= state.life.last / stretch_steps; ++s)
+    placed_in_[s].push_back(own);
+  begun_in_[state.life.first / stretch_steps].push_back(own);
+}
+
 void FlexiblePlacer::lift(size_t interval) {
   State& state = states_[interval];
   const Key own = key(std::exchange(state.offset, -1), interval);
@@ -503,16 +514,19 @@ void FlexiblePlacer::start_from(llvm::ArrayRef<int64_t> offsets) {
     for (std::vector<Key>& keys : *lists) keys.clear();
   std::fill(bottom_.begin(), bottom_.end(), 0);
   waiting_.clear();
+  std::vector<Key> rising;
   for (size_t i = 0; i < intervals_.size(); ++i) {
     State& state = states_[i];
     state.is_at_bottom = false;
     state.offset = -1;
     state.life = intervals_[i].wanted;
     if (offsets[i] + state.bytes <= capacity_)
-      put(i, offsets[i]);
+      rising.push_back(key(offsets[i], i));
     else
       waiting_.push_back(static_cast<int32_t>(i));
   }
+  llvm::sort(rising);
+  for (const Key each : rising) put_above_all(number_of(each), offset_of(each));
 }
 
 void FlexiblePlacer::press(int64_t capacity_bytes, llvm::ArrayRef<Life> wanted) {

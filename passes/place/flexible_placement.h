@@ -111,6 +111,7 @@ class FlexiblePlacer {
   Spot cheapest_in_the_way(size_t interval);
   bool clear(size_t interval, int64_t offset);
   void put(size_t interval, int64_t offset);
+  void put_above_all(size_t interval, int64_t offset);
   void lift(size_t interval);
   void take_out(size_t interval);
   void let_all_fall();
