@@ -138,6 +138,8 @@ void improve(const Piece& piece, int64_t target, int64_t close, Effort& effort, 
     search(piece, target, part, best);
     effort.spend(steps - part.left());
   };
+  if (best.height <= std::max(target, close)) return;
+  come_near(piece, std::max(target, close), best);
   ExactSearch exact(piece);
   const auto search_exactly = [&](const Piece&, int64_t lowest, Effort& part, Packing& packing) {
     exact.lower(lowest, part, packing);
@@ -180,7 +182,6 @@ Placement place_intervals(llvm::ArrayRef<Interval> intervals, const PlacementOpt
     const int64_t enough = std::max(least_bytes, result.height_bytes) - part.base;
     const int64_t close = options.close_bytes - part.base;
     if (goes_on) improve(part.piece, enough, close, effort, packing);
-    if (goes_on && packing.height > std::max(enough, close)) come_near(part.piece, std::max(enough, close), packing);
     for (size_t i = 0; i < part.members.size(); ++i) result.offsets[part.members[i]] = part.base + packing.offsets[i];
     if (part.base + packing.height <= result.height_bytes) continue;
     result.height_bytes = part.base + packing.height;

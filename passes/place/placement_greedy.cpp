@@ -112,6 +112,26 @@ int32_t peak_section(const Piece& piece) {
   return static_cast<int32_t>(std::max_element(change.begin(), change.end()) - change.begin());
 }
 
+class PeakOrders {
+ public:
+  explicit PeakOrders(const Piece& piece)
+      : piece_(piece), peak_(peak_section(piece)), by_size_(sorted_by(piece, static_orders[0].key)) {}
+
+  std::vector<int32_t> by(const StaticOrder& o) const {
+    std::vector<int32_t> order;
+    llvm::copy_if(sorted_by(piece_, o.key), std::back_inserter(order), [&](int32_t i) { return meets_peak(i); });
+    llvm::copy_if(by_size_, std::back_inserter(order), [&](int32_t i) { return !meets_peak(i); });
+    return order;
+  }
+
+ private:
+  bool meets_peak(int32_t i) const { return piece_.buffers[i].first <= peak_ && peak_ <= piece_.buffers[i].last; }
+
+  const Piece& piece_;
+  int32_t peak_;
+  std::vector<int32_t> by_size_;
+};
+
 // Keeps the lowest packing of the order in `best`, until that is as low as `target`.
 void try_order(const Piece& piece, llvm::ArrayRef<int32_t> order, const char* name, int64_t target, HoleTree& tree,
                Effort& effort, Packing& best) {
@@ -137,15 +157,23 @@ void try_static_orders(const Piece& piece, int64_t target, Effort& effort, Packi
 void try_peak_orders(const Piece& piece, int64_t target, Effort& effort, Packing& best) {
   if (best.height <= target) return;
   HoleTree tree(piece.sections);
-  const int32_t peak = peak_section(piece);
-  const auto meets_peak = [&](int32_t i) { return piece.buffers[i].first <= peak && peak <= piece.buffers[i].last; };
-  const std::vector<int32_t> by_size = sorted_by(piece, static_orders[0].key);
-  for (const StaticOrder& o : peak_orders) {
-    std::vector<int32_t> order;
-    llvm::copy_if(sorted_by(piece, o.key), std::back_inserter(order), meets_peak);
-    llvm::copy_if(by_size, std::back_inserter(order), [&](int32_t i) { return !meets_peak(i); });
-    try_order(piece, order, o.name, target, tree, effort, best);
-  }
+  const PeakOrders orders(piece);
+  for (const StaticOrder& o : peak_orders) try_order(piece, orders.by(o), o.name, target, tree, effort, best);
+}
+
+void visit_orders(const Piece& piece, Effort& effort, llvm::function_ref<void(Packing)> tell) {
+  HoleTree tree(piece.sections);
+  const auto visit = [&](llvm::ArrayRef<int32_t> order) {
+    for (Fit fit : {Fit::First, Fit::Tightest}) {
+      if (effort.spent()) return;
+      Packing packing;
+      place_in_order(piece, order, fit, no_limit, tree, effort, packing);
+      tell(std::move(packing));
+    }
+  };
+  const PeakOrders orders(piece);
+  for (const StaticOrder& o : peak_orders) visit(orders.by(o));
+  for (const StaticOrder& o : static_orders) visit(sorted_by(piece, o.key));
 }
 
 bool fill_holes(const Piece& piece, llvm::ArrayRef<int64_t> offsets, int64_t limit, Effort& effort, Packing& out) {

@@ -4,6 +4,7 @@
 // problem over compressed time, the best packing so far, and the work left.
 
 #include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/STLFunctionalExtras.h"
 
 #include <cstdint>
 #include <limits>
@@ -51,9 +52,20 @@ void try_static_orders(const Piece& piece, int64_t target, Effort& effort, Packi
 // Likewise three orders that begin with what is alive at the peak; `best` must hold a packing.
 void try_peak_orders(const Piece& piece, int64_t target, Effort& effort, Packing& best);
 
+// Tells the packing of each of these and of the peak orders, as long as there is work left.
+void visit_orders(const Piece& piece, Effort& effort, llvm::function_ref<void(Packing)> tell);
+
 // Gives the buffers whose offset is below 0 the lowest holes below `limit`, larger ones first; false where one finds
 // none.
 bool fill_holes(const Piece& piece, llvm::ArrayRef<int64_t> offsets, int64_t limit, Effort& effort, Packing& out);
+
+// A piece whose small buffers are joined with others that end or begin with them, as far as its bound stays.
+struct Blocks {
+  Piece piece;
+  std::vector<int32_t> block_of;     // by buffer of the piece that it comes from,
+  std::vector<int64_t> begin_bytes;  // and where in the block it lies
+};
+Blocks blocks_of(const Piece& piece, int64_t max_bytes);
 
 // Halves the way from `best`, which must hold a packing, to `target` where the largest buffers can be brought apart
 // within that. Does nothing for pieces with too many pairs of large buffers.
@@ -65,8 +77,8 @@ void search_by_ejection(const Piece& piece, int64_t target, Effort& effort, Pack
 // The same from `best` itself: what is above a lower capacity looks for a place among all others.
 void press_together(const Piece& piece, int64_t target, Effort& effort, Packing& best);
 
-// Brings `best`, which must hold a packing, to 1 % above the bound, or to `target` where that is more, where this is
-// found. For any number of buffers, with work of its own.
+// Halves the way from `best`, which must hold a packing, to `target`: from `best`, from greedy orders of blocks, and
+// from scratch where these leave it more than 1/500 above the bound. For any number of buffers, with work of its own.
 void come_near(const Piece& piece, int64_t target, Packing& best);
 
 class ExactSearch {

@@ -1,4 +1,5 @@
 #include "passes/place/placement.h"
+#include "passes/place/placement_problem.h"
 
 #include <doctest/doctest.h>
 
@@ -87,6 +88,12 @@ std::vector<Interval> random_intervals(std::mt19937& random, int count, int step
   return intervals;
 }
 
+int64_t height_of_orders_alone(const std::vector<Interval>& intervals) {
+  PlacementOptions options = unaligned();
+  options.goes_on = [](int64_t) { return false; };
+  return place_checked(intervals, options).height_bytes;
+}
+
 }  // namespace
 
 TEST_CASE("placement: nothing to place") {
@@ -127,7 +134,7 @@ TEST_CASE("placement: the search finds what every greedy order misses") {
   Placement p = place_checked(intervals, unaligned());
   CHECK(p.lower_bound_bytes == 8);
   CHECK(p.height_bytes == 8);
-  CHECK(p.method == "exact search");
+  CHECK(height_of_orders_alone(intervals) == 9);
 }
 
 TEST_CASE("placement: equal to trying every order on small instances") {
@@ -189,12 +196,6 @@ std::vector<Interval> streamed_states(size_t count, int32_t steps) {
   return intervals;
 }
 
-int64_t height_of_orders_alone(const std::vector<Interval>& intervals) {
-  PlacementOptions options = unaligned();
-  options.goes_on = [](int64_t) { return false; };
-  return place_checked(intervals, options).height_bytes;
-}
-
 TEST_CASE("placement: buffers that collide are moved apart where orders fail") {
   const std::vector<Interval> intervals = streamed_states(900, 400);
   const Placement placed = place_checked(intervals, unaligned());
@@ -205,7 +206,6 @@ TEST_CASE("placement: thousands of buffers are ejected and placed again where or
   const std::vector<Interval> intervals = streamed_states(2500, 1100);
   REQUIRE(intervals.size() > 2000);
   const Placement placed = place_checked(intervals, unaligned());
-  CHECK(placed.method == "ejection search");
   CHECK(static_cast<double>(placed.height_bytes) <= 0.96 * static_cast<double>(height_of_orders_alone(intervals)));
 }
 
@@ -220,6 +220,37 @@ TEST_CASE("placement: a brief search too ends near the bound where some start ge
     brought_near += static_cast<double>(placed.height_bytes) <= 1.01 * bound;
   }
   CHECK(brought_near >= 6);
+}
+
+TEST_CASE("placement: blocks contain their buffers, small ones, and leave the bound where it is") {
+  std::mt19937 random(4);
+  for (int round = 0; round < 20; ++round) {
+    const std::vector<Interval> intervals = random_intervals(random, 400, 40, 30, 50);
+    placement::Piece piece;
+    for (const Interval& i : intervals) piece.buffers.push_back({i.bytes, i.first, i.last, i.last - i.first + 1});
+    piece.sections = 40;
+    piece.lower_bound = place_checked(intervals, unaligned()).lower_bound_bytes;
+    const placement::Blocks blocks = placement::blocks_of(piece, 20);
+    CHECK(blocks.piece.buffers.size() < piece.buffers.size());
+    std::vector<int64_t> filled(blocks.piece.buffers.size(), 0), members(blocks.piece.buffers.size(), 0);
+    for (size_t i = 0; i < piece.buffers.size(); ++i) {
+      const auto block = static_cast<size_t>(blocks.block_of[i]);
+      const placement::Buffer &own = piece.buffers[i], &all = blocks.piece.buffers[block];
+      CHECK(all.first <= own.first);
+      CHECK(own.last <= all.last);
+      CHECK(blocks.begin_bytes[i] + own.bytes <= all.bytes);
+      filled[block] += own.bytes;
+      ++members[block];
+    }
+    std::vector<int64_t> live(40, 0);
+    for (size_t block = 0; block < filled.size(); ++block) {
+      const placement::Buffer& all = blocks.piece.buffers[block];
+      CHECK(filled[block] == all.bytes);
+      if (members[block] > 1) CHECK(all.bytes <= 4 * 20);
+      for (int32_t at = all.first; at <= all.last; ++at) live[static_cast<size_t>(at)] += all.bytes;
+    }
+    CHECK(*std::max_element(live.begin(), live.end()) == piece.lower_bound);
+  }
 }
 
 TEST_CASE("placement: the search ends at a height within the capacity") {
