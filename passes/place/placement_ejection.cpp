@@ -16,8 +16,8 @@ namespace {
 constexpr int attempts = 3;  // capacities, each with as much of the effort
 constexpr int presses = 8;   // the same, where one starts from the packing that there is
 
-// Of 121 searches from a packing that found a layout, in plain plans of 51 models, 98 took up to 3 million steps, and of
-// 28 from packings of blocks 23 up to a million.
+// Of 121 searches from a packing that found a layout, in plain plans of 51 models, 98 took up to 3 million steps, and
+// of 28 from packings of blocks 23 up to a million.
 constexpr int64_t steps_of_best = 20'000'000, steps_of_order = 1'000'000;
 constexpr int64_t block_shares[] = {1000, 300};  // of the bound, no buffer of a block is larger than one
 constexpr int64_t steps_of_orders = 40'000'000;  // of the orders themselves
