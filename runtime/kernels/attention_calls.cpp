@@ -60,7 +60,8 @@ OnePassBytes::OnePassBytes(const OpCall& grad) {
                 widest = std::max(n.depth, n.value_depth);
   constexpr int64_t float_bytes = sizeof(float);
   parts = cuda::one_pass_parts(one_pass_steps(grad), n.batch * n.kv_heads, n.heads / n.kv_heads);
-  sums = row_tiles * cuda::one_pass_rows * cuda::one_pass_depth(widest) * float_bytes;
+  const bool is_capped = grad.attrs.get_float("softcap") > 0;
+  sums = row_tiles * cuda::one_pass_rows * cuda::one_pass_depth(widest, is_capped) * float_bytes;
   partials = parts > 1 ? parts * n.batch * n.columns * n.kv_heads * (n.depth + n.value_depth) * float_bytes : 0;
   rows = row_products_bytes(grad);
   const int64_t numbers = row_tiles * cuda::one_pass_turns(widest) + 1;  // turns, and the next block

@@ -181,9 +181,16 @@ bool is_short_forward(const OpCall& call) {
 struct OnePassTimes {
   double block_us, pair_ps, dropout_ps, columns_ps, mask_ps, cap_ps;
 };
-// Heads of up to 64 elements, 128 and 256.
-constexpr OnePassTimes one_pass_times[] = {
-    {3, 1.48, 0.38, 0.1, 0.74, 0.2}, {5, 2.59, 0.55, 0.1, 0, 0.4}, {4, 7.68, 0.55, 0.1, 0, 0}};
+// By the depth of tiles.
+OnePassTimes one_pass_times(int64_t depth) {
+  switch (depth) {
+    case 64: return {3, 1.48, 0.38, 0.1, 0.74, 0.2};
+    case 80: return {4, 1.85, 0.55, 0.1, 0, 0};
+    case 96: return {7, 2.05, 0.83, 0.1, 0, 0};
+    case 128: return {5, 2.59, 0.55, 0.1, 0, 0.4};
+    default: return {4, 7.68, 0.55, 0.1, 0, 0};
+  }
+}
 
 // On the vector units, in TFLOP/s as measured on an H200, where products in f32 reach 51.
 constexpr double flash_tflops = 11, flash_grad_tflops = 8, measured_f32_tflops = 51;
@@ -229,12 +236,12 @@ double one_pass_us(const OpCall& grad, const DeviceDescription& device) {
   const double tflops = device.matmul_tflops_for(grad.operand(0).dtype);
   if (tflops <= 0 || device.memory_gb_per_s <= 0) return 0;
   const AttentionSizes n(grad);
-  const double depth = padded_depth(n);
-  const OnePassTimes& times = one_pass_times[depth <= 64 ? 0 : depth <= 128 ? 1 : 2];
+  const bool is_capped = grad.attrs.get_float("softcap") > 0;
+  const OnePassTimes times = one_pass_times(cuda::one_pass_depth(std::max(n.depth, n.value_depth), is_capped));
   double ps = times.pair_ps;
   if (grad.attrs.get_float("dropout") > 0) ps += times.dropout_ps;
   if (grad.has(mask)) ps += mask_steps(grad.operand(mask), n)[2] == 0 ? times.columns_ps : times.mask_ps;
-  if (grad.attrs.get_float("softcap") > 0) ps += times.cap_ps;
+  if (is_capped) ps += times.cap_ps;
 
   const int64_t own = cuda::one_pass_columns(std::max(n.depth, n.value_depth)), key_heads = n.batch * n.kv_heads;
   const OnePassBytes bytes(grad);

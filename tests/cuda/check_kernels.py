@@ -25,8 +25,10 @@ STACK = {
     r"\d+attention_short_forward_kernelI": 24,
     r"\d+dk_dv_warpgroup_kernelI": 80,
     # Two computing warpgroups leave few registers to the warps that load, and fewer where those draw dropout's bits.
-    r"\d+one_pass_short_kernelI.*ShortTileILi1E": 32,
-    r"\d+one_pass_short_kernelI.*ShortTileILi2E": 184,
+    r"\d+one_pass_short_kernelI.*ShortTileILi64ELb0E": 16,
+    r"\d+one_pass_short_kernelI.*ShortTileILi64ELb1E": 80,
+    r"\d+one_pass_short_kernelI.*ShortTileILi80E": 8,
+    r"\d+one_pass_short_kernelI.*ShortTileILi96E": 72,
     r"\d+one_pass_kernelI.*OnePassTileILi128E.*ELb[01]ELb1E": 48,  # capped, of which weights and derivatives are held
     r"\d+whole_heads_kernelI": 24,  # four warpgroups on a multiprocessor, of which each thread has 128 registers
     r"\d+dq_warpgroup_kernelI": 136,

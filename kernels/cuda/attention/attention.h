@@ -68,7 +68,7 @@ struct AttentionCall {
 // Workspace of a gradient in one pass over the pairs of tiles, in which blocks of columns add to the rows' gradient one
 // after the other; without it two passes make it.
 struct OnePass {
-  float* sums = nullptr;      // [batch, heads, tiles of rows, 64, 64, 128 or 256]
+  float* sums = nullptr;      // [batch, heads, tiles of rows, 64, 64 to 256]
   float* log2_lse = nullptr;  // [batch, heads, rows]
   int* turns = nullptr;       // [batch, heads, tiles of rows, 1 or 2], and the number of the next block
   // The query heads of a key head are divided among so many blocks; more than one add up dk and dv in f32,

@@ -26,6 +26,7 @@ struct OnePassTile : WarpgroupTile<depth, groups, stages, blocks> {
   static constexpr int first_adding_warp = Base::warps, first_loading_warp = first_adding_warp + one_pass_shares;
   static constexpr int block_threads = Base::threads + warpgroup_threads;
   static constexpr int share_elements = one_pass_rows * depth, share_tiles = depth / 8 / groups;
+  static constexpr int share_step = share_tiles;
   static_assert(Base::others == one_pass_rows && depth == 64 * groups, "a warpgroup makes 64 elements of dq");
 
   // Barriers of a block beside __syncthreads: where the computing threads meet, and where stages and shares are handed
@@ -305,24 +306,28 @@ __device__ void start_dq(Sums<1, Tile::share_tiles>& dq, const T* ds_tile, uint6
   begin_products();
 #pragma unroll
   for (int column = 0; column < Tile::own; column += 16) {
-    const uint64_t left = ds + matrix_step<Tile::own>(column, 0), right = k + matrix_step<Tile::own>(column, 0);
+    const uint64_t left = ds + matrix_step<Tile::own>(column, 0);
+    const uint64_t right = k + matrix_step<Tile::own, Tile::box>(column, 0);
     if constexpr (Tile::share_tiles == 4)
       start_narrow_transposed_product<T>(dq[0], left, right, column > 0);
+    else if constexpr (Tile::share_tiles == 6)
+      start_transposed_wide_product<T>(dq[0], left, right, column > 0);
     else
       start_transposed_product<T>(dq[0], left, right, column > 0);
   }
   commit_products();
 }
 
-// Writes a warpgroup's tiles of dq, each as its threads hold it.
+// Writes a warpgroup's tiles of dq, each as its threads hold it, without those that the warpgroup before it makes, too.
 template <typename Tile>
 __device__ void store_share(float* share, const Sums<1, Tile::share_tiles>& dq) {
   const int thread = made_here(static_cast<int>(threadIdx.x));
-  const int first = thread / warpgroup_threads * Tile::share_tiles * warpgroup_threads + thread % warpgroup_threads;
+  const int first = thread / warpgroup_threads * Tile::share_step * warpgroup_threads + thread % warpgroup_threads;
   float4* const own = reinterpret_cast<float4*>(share) + first;
 #pragma unroll
   for (int t = 0; t < Tile::share_tiles; ++t)
-    own[t * warpgroup_threads] = make_float4(dq[0][t][0], dq[0][t][1], dq[0][t][2], dq[0][t][3]);
+    if (t >= Tile::share_tiles - Tile::share_step || thread < warpgroup_threads)
+      own[t * warpgroup_threads] = make_float4(dq[0][t][0], dq[0][t][1], dq[0][t][2], dq[0][t][3]);
 }
 
 // ---- dk and dv of one part of several ----
@@ -489,7 +494,7 @@ cudaError_t launch_one_pass(Kernel kernel, int bytes, const AttentionShape& shap
                     static_cast<int>(grouped_heads<Tile>(shape, row_tiles, parts, multiprocessors)));
 }
 
-// Heads of up to 64 elements, and of more than 128.
+// Heads of up to 96 elements, or 64 with a cap on the scores, and of more than 128.
 [[nodiscard]] cudaError_t attention_grad_one_pass_short(const AttentionShape& shape, const AttentionGradCall& grads,
                                                         cudaStream_t stream);
 [[nodiscard]] cudaError_t attention_grad_one_pass_long(const AttentionShape& shape, const AttentionGradCall& grads,

@@ -1,10 +1,10 @@
 #include "kernels/cuda/attention/attention_one_pass.cuh"
 
-// Serves attention_grad ("one_pass") on Hopper, heads of 65 to 128 elements: five products of a tile where two launches
-// make seven. A block owns 64 columns of one key head for each of its computing warpgroups, whose dk and dv stay in
-// registers, and walks over the rows; its share of a tile's dq is summed in memory, where blocks take turns, so that
-// the bits are the same every time. Another warpgroup fills the stages and waits for the turns, so that the first ones
-// do nothing but compute.
+// Serves attention_grad ("one_pass") on Hopper, heads of 97 to 128 elements, or 65 with a cap on the scores: five
+// products of a tile where two launches make seven. A block owns 64 columns of one key head for each of its computing
+// warpgroups, whose dk and dv stay in registers, and walks over the rows; its share of a tile's dq is summed in memory,
+// where blocks take turns, so that the bits are the same every time. Another warpgroup fills the stages and waits for
+// the turns, so that the first ones do nothing but compute.
 //
 // Turns at a tile of rows go by the number of the columns. Blocks with neighbouring numbers belong to different heads:
 // so many stand side by side that a head's block of columns is ahead when its next block begins. A block waits
@@ -34,7 +34,7 @@ __device__ void compute(const Block<Tile, OnePassMemory<Tile, T>>& block, const 
   Sums<1, Tile::share_tiles> dq;
   Sums<1, Tile::n_tiles> scores, dp;
   Weights<Tile> weights, ds;
-  const uint64_t own_k = own_matrix(memory.own_k), own_v = own_matrix(memory.own_v);
+  const uint64_t own_k = own_matrix<Tile>(memory.own_k), own_v = own_matrix<Tile>(memory.own_v);
   const uint64_t k_of_share = shared_matrix(memory.own_k + group * Tile::own * 64);
   static_assert(Tile::stages == one_pass_shares, "shares have buffers of their stages' numbers");
   const int steps = block.walk.steps(), heads = block.walk.heads;
@@ -167,8 +167,9 @@ bool takes_one_pass(const AttentionShape& n, bool aligned, const AttentionGradCa
 
 cudaError_t attention_grad_one_pass(const AttentionShape& shape, const AttentionGradCall& grads, cudaStream_t stream) {
   const int64_t depth = shape.depth > shape.value_depth ? shape.depth : shape.value_depth;
-  const cudaError_t error = depth <= 64 ? attention_grad_one_pass_short(shape, grads, stream)
-                            : depth > 128
+  const int64_t of_tile = one_pass_depth(depth, shape.softcap > 0.0f);
+  const cudaError_t error = of_tile <= 96 ? attention_grad_one_pass_short(shape, grads, stream)
+                            : of_tile > 128
                                 ? attention_grad_one_pass_long(shape, grads, stream)
                                 : with_16_bit_float(shape.type, [&](auto* element) {
                                     using T = std::remove_pointer_t<decltype(element)>;

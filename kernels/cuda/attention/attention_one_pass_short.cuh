@@ -10,19 +10,30 @@ namespace plimsoll::cuda {
 
 // A block of two computing warpgroups, which own 64 columns each, and of one or two that help. Of the helping warps so
 // many load, and two or three add shares of dq, each of them every second or third share. One warp loads; drawing
-// dropout's bits takes four, and so another warpgroup. `mask_bytes` are those of an element of a mask with rows, or 0.
-template <int helping_groups, int stages, int adding_warps_, int mask_bytes_>
-struct ShortTile : WarpgroupTile<64, 2, stages, 1> {
-  using Base = WarpgroupTile<64, 2, stages, 1>;
+// dropout's bits takes four, and so another warpgroup, or two where heads have more than 64 elements, whose sums leave
+// no registers to another warpgroup. `mask_bytes` are those of an element of a mask with rows, or 0.
+template <int depth_, bool drops_, int stages, int adding_warps_, int mask_bytes_>
+struct ShortTile : WarpgroupTile<depth_, 2, stages, 1> {
+  using Base = WarpgroupTile<depth_, 2, stages, 1>;
   using Base::depth, Base::warps, Base::d_tiles, Base::groups, Base::others;
-  static constexpr bool drops = helping_groups == 2, has_row_mask = mask_bytes_ > 0;
-  static constexpr int computing_registers = drops ? 208 : 224, helping_registers = drops ? 48 : 56;
-  static constexpr int loading_warps = drops ? 4 : 1, loading_threads = 32 * loading_warps;
+  static constexpr bool drops = drops_, has_row_mask = mask_bytes_ > 0, is_narrow = Base::box == narrow_box;
+  static constexpr int helping_groups = drops && !is_narrow ? 2 : 1;
+  static constexpr int block_threads = Base::threads + helping_groups * warpgroup_threads;
+  static constexpr int computing_registers = depth > 80 ? 232 : helping_groups == 1 ? 224 : 208;
+  static constexpr int helping_registers = depth > 80 ? 40 : helping_groups == 1 ? 56 : 48;
+  static constexpr int registers_at_launch = (64 << 10) / block_threads / 8 * 8;
+  static_assert(groups * computing_registers + helping_groups * helping_registers <=
+                    (groups + helping_groups) * registers_at_launch,
+                "warps would wait for registers for ever");
+  static constexpr int loading_warps = !drops ? 1 : is_narrow ? 2 : 4, loading_threads = 32 * loading_warps;
   static constexpr int adding_warps = adding_warps_, mask_bytes = mask_bytes_;
   static constexpr int first_loading_warp = warps, first_adding_warp = first_loading_warp + loading_warps;
-  static constexpr int block_threads = Base::threads + helping_groups * warpgroup_threads;
-  static constexpr int share_elements = one_pass_rows * depth, share_tiles = d_tiles / groups;
-  static constexpr int slots = 2;                   // of owned columns: some are computed while the next are loaded
+  // A warpgroup makes half of the elements of dq; of narrow boxes three, and so the second one begins where a box does.
+  static constexpr int share_tiles = is_narrow ? 6 : d_tiles / groups, share_step = d_tiles - share_tiles;
+  static constexpr int share_elements = one_pass_rows * depth;
+  static constexpr int words_of_part = is_narrow ? d_tiles / 2 : d_tiles;  // of 16 bytes, of a row of a share
+  // Of owned columns: some are computed while the next are loaded, where there is memory for it.
+  static constexpr int slots = depth > 80 ? 1 : 2;
   static constexpr int computing = 1, loading = 2;  // where these threads meet, beside __syncthreads
   static_assert(others == one_pass_rows && loading_warps + adding_warps <= 4 * helping_groups);
 };
@@ -50,7 +61,8 @@ template <typename Tile, typename T>
 struct ShortMemory {
   static constexpr int own_bytes = Tile::own_elements * sizeof(T), other_bytes = Tile::other_elements * sizeof(T);
   static constexpr int ds_bytes = Tile::own * one_pass_rows * sizeof(T), ds_tiles = 2;
-  static constexpr int share_bytes = Tile::share_elements * sizeof(float), before_bytes = share_bytes / 2;
+  static constexpr int share_bytes = Tile::share_elements * sizeof(float);
+  static constexpr int before_bytes = 2 * Tile::words_of_part * adding_threads * sizeof(float4);
   static constexpr int constants_bytes = 2 * Tile::others * sizeof(float);
   static constexpr int words_bytes = Tile::drops ? Tile::own / 32 * Tile::others * sizeof(uint32_t) : 0;
   static constexpr int mask_tile_bytes = Tile::others * Tile::own * Tile::mask_bytes;
@@ -65,6 +77,7 @@ struct ShortMemory {
   static constexpr int barriers_at = words_at + Tile::stages * words_bytes;
   static constexpr int columns_at = barriers_at + barrier_count * sizeof(Barrier);
   static constexpr int bytes = columns_at + Tile::slots * sizeof(OwnedColumns);
+  static_assert(bytes <= 227 << 10);
 
   template <typename E>
   __device__ E* at(int byte) const {
@@ -81,7 +94,8 @@ struct ShortMemory {
   // [64, own] of the mask, and of dS, or [own, 64] the transpose of dS where no mask has rows.
   __device__ void* mask() const { return at<unsigned char>(mask_at); }
   __device__ T* ds(int tile) const { return at<T>(ds_at + tile * ds_bytes); }
-  // As the threads hold it: [tiles of 8 elements, threads of a group, 4]; and half of the sums that it comes on top of.
+  // As the threads hold it: [tiles of 8 elements, threads of a group, 4]; and two parts of the sums that it comes on
+  // top of.
   __device__ float* share(int buffer) const { return at<float>(shares_at + buffer * share_bytes); }
   __device__ float4* before(int buffer) const { return at<float4>(before_at + buffer * before_bytes); }
 
@@ -118,23 +132,27 @@ struct ShortMemory {
 
 // ---- Shares of dq ----
 
-// A fourth of a share, which a warp goes through at a time: all elements of two rows of each thread.
+// A part of a share, which a warp goes through at a time: so many words of 16 bytes of two rows of each thread, all
+// elements or half of them.
 template <typename Tile>
-struct ShareRows {
-  static constexpr int words = Tile::d_tiles, parts = warpgroup_threads / adding_threads;  // words of 16 bytes
+struct SharePart {
+  static constexpr int words = Tile::words_of_part, of_rows = Tile::d_tiles / words;
+  static constexpr int count = warpgroup_threads / adding_threads * of_rows;
   __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
-  __device__ static int first(int part) { return part * adding_threads + lane(); }
+  __device__ static int first(int part) {
+    return part / of_rows * adding_threads + part % of_rows * words * warpgroup_threads + lane();
+  }
 };
 
 // Brings a part of the sums before a share, if there are any. Two parts are on their way at a time.
 template <typename Tile>
 __device__ void bring_sums(float4* before, const float* sums, int part) {
-  using Rows = ShareRows<Tile>;
-  if (sums && part < Rows::parts) {
-    float4* const to = before + part % 2 * Rows::words * adding_threads + Rows::lane();
-    const float4* const from = reinterpret_cast<const float4*>(sums) + Rows::first(part);
+  using Part = SharePart<Tile>;
+  if (sums && part < Part::count) {
+    float4* const to = before + part % 2 * Part::words * adding_threads + Part::lane();
+    const float4* const from = reinterpret_cast<const float4*>(sums) + Part::first(part);
 #pragma unroll
-    for (int i = 0; i < Rows::words; ++i) copy_async(to + i * adding_threads, from + i * warpgroup_threads, true);
+    for (int i = 0; i < Part::words; ++i) copy_async(to + i * adding_threads, from + i * warpgroup_threads, true);
   }
   commit_copies();
 }
@@ -144,17 +162,18 @@ __device__ void bring_sums(float4* before, const float* sums, int part) {
 template <typename Tile, typename T>
 __device__ void write_rows_of_dq(T* dq, const AttentionShape& n, int first, const float* sums, const float* share,
                                  float4* before, float by) {
-  using Rows = ShareRows<Tile>;
-  const int lane = Rows::lane(), d = lane % 4 * 2, depth = static_cast<int>(n.depth);
+  using Part = SharePart<Tile>;
+  const int lane = Part::lane(), depth = static_cast<int>(n.depth);
+  int d = lane % 4 * 2;
   T* to = dq + (first + lane / 4) * n.q_step + d;
 #pragma unroll 1
-  for (int part = 0; part < Rows::parts; ++part) {
+  for (int part = 0; part < Part::count; ++part) {
     wait_for_copies<1>();
-    const int row = first + part * 16 + lane / 4;
-    const float4* const earlier = before + part % 2 * Rows::words * adding_threads + lane;
-    const float4* const last = reinterpret_cast<const float4*>(share) + Rows::first(part);
+    const int row = first + part / Part::of_rows * 16 + lane / 4;
+    const float4* const earlier = before + part % 2 * Part::words * adding_threads + lane;
+    const float4* const last = reinterpret_cast<const float4*>(share) + Part::first(part);
 #pragma unroll
-    for (int i = 0; i < Rows::words; ++i) {
+    for (int i = 0; i < Part::words; ++i) {
       float4 sum = last[i * warpgroup_threads];
       if (sums) {
         const float4 other = earlier[i * adding_threads];
@@ -165,7 +184,13 @@ __device__ void write_rows_of_dq(T* dq, const AttentionShape& n, int first, cons
       if (row < n.rows) *reinterpret_cast<uint32_t*>(here) = packed_pair<T>(sum.x * by, sum.y * by);
       if (row + 8 < n.rows) *reinterpret_cast<uint32_t*>(here + 8 * n.q_step) = packed_pair<T>(sum.z * by, sum.w * by);
     }
-    to += 16 * n.q_step;
+    constexpr int half = 8 * Part::words;
+    if (Part::of_rows == 1)
+      to += 16 * n.q_step;
+    else if (part % 2 == 0)
+      d += half, to += half;
+    else
+      d -= half, to += 16 * n.q_step - half;
     bring_sums<Tile>(before, sums, part + 2);
   }
 }
@@ -240,19 +265,16 @@ struct AttentionGradMaps {
   CUtensorMap q, dy, k, v;
   CUtensorMap mask, scores;  // where the mask has rows
 
-  // For boxes of so many rows and columns.
-  [[nodiscard]] cudaError_t fill(const AttentionShape& n, const AttentionGradCall& grads, int rows, int columns) {
-    if (cudaError_t error = map_rows(q, grads.q, n.batch, n.rows, n.heads, n.depth, n.q_step, rows);
-        error != cudaSuccess)
-      return error;
-    if (cudaError_t error =
-            map_rows(dy, grads.dy, n.batch, n.rows, n.heads, n.value_depth, n.heads * n.value_depth, rows);
-        error != cudaSuccess)
-      return error;
-    if (cudaError_t error = map_rows(k, grads.k, n.batch, n.columns, n.kv_heads, n.depth, n.k_step, columns);
-        error != cudaSuccess)
-      return error;
-    return map_rows(v, grads.v, n.batch, n.columns, n.kv_heads, n.value_depth, n.v_step, columns);
+  // For boxes of so many rows and columns, and of so many elements.
+  [[nodiscard]] cudaError_t fill(const AttentionShape& n, const AttentionGradCall& grads, int rows, int columns,
+                                 int elements) {
+    for (cudaError_t error :
+         {map_rows(q, grads.q, n.batch, n.rows, n.heads, n.depth, n.q_step, rows, elements),
+          map_rows(dy, grads.dy, n.batch, n.rows, n.heads, n.value_depth, n.heads * n.value_depth, rows, elements),
+          map_rows(k, grads.k, n.batch, n.columns, n.kv_heads, n.depth, n.k_step, columns, elements),
+          map_rows(v, grads.v, n.batch, n.columns, n.kv_heads, n.value_depth, n.v_step, columns, elements)})
+      if (error != cudaSuccess) return error;
+    return cudaSuccess;
   }
   // The mask and dS, which has elements of 2 bytes, for boxes of so many rows.
   [[nodiscard]] cudaError_t fill_scores(const AttentionShape& n, const ScoreGrads& grads, int64_t mask_bytes,
@@ -270,10 +292,12 @@ struct AttentionGradMaps {
 template <typename Tile, int rows, typename T>
 __device__ void copy_tiles(T* first_tile, const CUtensorMap& first, T* second_tile, const CUtensorMap& second, int head,
                            int row, int batch, Barrier* barrier) {
-  static_assert(Tile::depth == box_depth);
   arrive_with_copies(barrier, 2 * rows * Tile::depth * static_cast<int>(sizeof(T)));
-  copy_box(first_tile, first, 0, head, row, batch, barrier);
-  copy_box(second_tile, second, 0, head, row, batch, barrier);
+#pragma unroll
+  for (int d = 0; d < Tile::depth; d += Tile::box) copy_box(first_tile + d * rows, first, d, head, row, batch, barrier);
+#pragma unroll
+  for (int d = 0; d < Tile::depth; d += Tile::box)
+    copy_box(second_tile + d * rows, second, d, head, row, batch, barrier);
 }
 
 // Starts the copies of the mask's tile. One thread calls it.
@@ -444,6 +468,7 @@ __device__ void load(const AttentionGradMaps& maps, const ShortMemory<Tile, T>& 
 #pragma unroll 1
       for (int head = 0; head < columns.shared_by; ++head, at.advance(), mask.advance())
         load_stage<Tile>(at, mask.parity, maps, memory, columns, draws, head, tile * one_pass_rows, n, grads, thread);
+    if (Tile::slots == 1) meet<Tile::loading_threads>(Tile::loading);  // nobody reads what the next columns replace
   }
 }
 

@@ -1,11 +1,13 @@
 #include "kernels/cuda/attention/attention_one_pass_short.cuh"
 #include "kernels/cuda/common/card_attributes.h"
 
-// Serves attention_grad ("one_pass") on Hopper for heads of up to 64 elements. Each multiprocessor has one block, which
-// takes 128 columns of a key head after the other, so that the next ones are loaded while these are computed. Its two
-// computing warpgroups have dk and dv of 64 columns each in registers and walk over the rows in tiles of 64; they share
-// dS, so that each makes half of the elements of dq. Scores and dP of a tile are started before dq and dk of the tile
-// before it, so that the matrix units have work while the threads have theirs.
+// Serves attention_grad ("one_pass") on Hopper for heads of up to 96 elements, or 64 with a cap on the scores. Each
+// multiprocessor has one block, which takes 128 columns of a key head after the other, so that the next ones are loaded
+// while these are computed. Its two computing warpgroups have dk and dv of 64 columns each in registers and walk over
+// the rows in tiles of 64; they share dS, so that each makes half of the elements of dq. Scores and dP of a tile are
+// started before dq and dk of the tile before it, so that the matrix units have work while the threads have theirs. The
+// sums of heads of more than 64 elements leave fewer registers: there dk is started with dq, which is stored before
+// weights are made.
 //
 // Blocks take columns by number, and wait only for turns of lower numbers, which other blocks have taken before.
 
@@ -39,6 +41,34 @@ struct ShortPlaces {
   int ds_tile = 0;
 };
 
+// Writes a warp's sums, times a factor, as rows of a head from `first` on, by way of its rows of an owned tile. What
+// this takes beside the sums is computed here: while products run, there are no registers for it.
+template <typename Tile, typename T>
+__device__ void store_own_rows(T* head, int64_t step, int first, int rows, int depth, T* own_tile,
+                               const Sums<1, Tile::d_tiles>& sums, float by) {
+  constexpr int of_box = Tile::box / 16;
+  const int thread = made_here(static_cast<int>(threadIdx.x)), lane = thread % 32;
+  T* const own = own_tile + thread / 32 * Tile::warp_rows * Tile::box;
+  const int place = Tile::template place<Tile::own>(lane % 16, lane / 16 * 8);
+  __syncwarp();
+#pragma unroll
+  for (int k = 0; k < Tile::depth / 16; ++k) {
+    const float(&left)[4] = sums[0][2 * k], (&right)[4] = sums[0][2 * k + 1];
+    const uint32_t at[4] = {packed_pair<T>(left[0] * by, left[1] * by), packed_pair<T>(left[2] * by, left[3] * by),
+                            packed_pair<T>(right[0] * by, right[1] * by), packed_pair<T>(right[2] * by, right[3] * by)};
+    store_matrices(own + k / of_box * Tile::own * Tile::box + (place ^ k % of_box * 16), at);
+  }
+  __syncwarp();
+  constexpr int length = 8, words = Tile::depth / length;
+#pragma unroll
+  for (int pass = 0; pass < Tile::warp_rows * words; pass += 32) {
+    const int i = pass + lane, row = i / words, d = i % words * length;
+    if (first + row < rows && d < depth)
+      *reinterpret_cast<uint4*>(head + (first + row) * step + d) =
+          *reinterpret_cast<const uint4*>(own + Tile::template place<Tile::own>(row, d));
+  }
+}
+
 // Starts to store a tile of dS: a thread's work.
 template <typename Tile, typename T>
 __device__ void store_scores(const CUtensorMap& map, const T* tile, int first_column, int head, int row, int batch) {
@@ -65,8 +95,9 @@ __device__ void compute(const OwnedColumns& own, int slot, ShortPlaces<Tile>& pl
   Sums<1, Tile::d_tiles> dk = {}, dv = {};
   Weights<Tile> ds;
   T *const k_tile = memory.own_k(slot), *const v_tile = memory.own_v(slot);
-  const uint64_t own_k = own_matrix(k_tile), own_v = own_matrix(v_tile);
-  const uint64_t k_of_share = shared_matrix(k_tile) + matrix_step<Tile::own>(0, group * Tile::share_tiles * 8);
+  const uint64_t own_k = own_matrix<Tile>(k_tile), own_v = own_matrix<Tile>(v_tile);
+  const uint64_t k_of_share =
+      Tile::template matrix<Tile::own>(k_tile) + matrix_step<Tile::own, Tile::box>(0, group * Tile::share_step * 8);
   const int steps = own.walk().steps();
   int head = 0, row = (own.end_tile - 1) * one_pass_rows, last_stage = 0, last_head = 0, last_row = 0;
   settle(dk[0]);
@@ -107,8 +138,11 @@ __device__ void compute(const OwnedColumns& own, int slot, ShortPlaces<Tile>& pl
     wait_at(memory.stage_is_full(stage), at.parity);
     start_scores<Tile>(scores, own_k, memory.q(stage));
     start_scores<Tile>(dp, own_v, memory.dy(stage));
-    if constexpr (!first) begin_dq(dq);
-    wait_for_products<first ? 1 : 2>();
+    if constexpr (!first) {
+      begin_dq(dq);
+      if constexpr (Tile::is_narrow) start_weighted_rows<Tile>(dk, ds, memory.q(last_stage));
+    }
+    wait_for_products<first ? 1 : Tile::is_narrow ? 3 : 2>();
     settle(scores[0]);
     if (row < open.first || row + Tile::others > open.end) [[unlikely]]
       close_rows<Tile>(scores, n, made_here(place));
@@ -136,13 +170,17 @@ __device__ void compute(const OwnedColumns& own, int slot, ShortPlaces<Tile>& pl
           of_own.add_to(scores);
         probabilities<Tile>(scores, to_log2, lse_of_row);
       }
+      if constexpr (Tile::is_narrow && !first) {
+        wait_for_products<1>();
+        store_dq(dq);
+      }
       weights.template round<T>(scores);
     }
     if (drops) weights.keep([&](int t, int half) { return KeptColumns::pair(bits.of_rows(t), half); });
-    if constexpr (!first) start_weighted_rows<Tile>(dk, ds, memory.q(last_stage));
+    if constexpr (!first && !Tile::is_narrow) start_weighted_rows<Tile>(dk, ds, memory.q(last_stage));
     start_weighted_rows<Tile>(dv, weights, memory.dy(stage));
     wait_for_products<first ? 1 : 2>();  // dP, and dq
-    if constexpr (!first) store_dq(dq);
+    if constexpr (!first && !Tile::is_narrow) store_dq(dq);
     settle(dp[0]);
     differentiate_columns<Tile, drops>(dp, scores, bits, [&](int t) { return of_row(1, t); });
     if constexpr (!first) {
@@ -199,8 +237,8 @@ __device__ void compute(const OwnedColumns& own, int slot, ShortPlaces<Tile>& pl
   meet<Tile::threads>(Tile::computing);  // nobody reads k and v any more
   auto store = [&](void* to, T* tile, const Sums<1, Tile::d_tiles>& sums, int64_t depth, int64_t step, float by) {
     T* const head = static_cast<T*>(to) + own.batch * n.columns * step + any.kv_head(n) * depth;
-    store_rows<Tile>(head, step, warp_first, static_cast<int>(n.columns), static_cast<int>(depth), true, tile, sums,
-                     [&](int, int) { return by; });
+    store_own_rows<Tile>(head, step, made_here(warp_first), static_cast<int>(n.columns), static_cast<int>(depth), tile,
+                         sums, by);
   };
   store(grads.dk, k_tile, dk, n.depth, n.k_step, dk_factor);
   store(grads.dv, v_tile, dv, n.value_depth, n.v_step, n.dropout.factor);
@@ -247,7 +285,8 @@ __global__ void __launch_bounds__(Tile::block_threads, Tile::blocks)
 template <typename Tile, typename T>
 cudaError_t launch(const AttentionShape& shape, const AttentionGradCall& grads, cudaStream_t stream) {
   AttentionGradMaps maps{};
-  if (cudaError_t error = maps.fill(shape, grads, Tile::others, Tile::own); error != cudaSuccess) return error;
+  if (cudaError_t error = maps.fill(shape, grads, Tile::others, Tile::own, Tile::box); error != cudaSuccess)
+    return error;
   if constexpr (Tile::has_row_mask)
     if (cudaError_t error = maps.fill_scores(shape, grads.scores, Tile::mask_bytes, Tile::others); error != cudaSuccess)
       return error;
@@ -266,7 +305,7 @@ cudaError_t launch(const AttentionShape& shape, const AttentionGradCall& grads, 
     return launch_mma(kernel, std::min<int64_t>(count, multiprocessors), Tile::block_threads,
                       ShortMemory<Tile, T>::bytes, stream, maps, shape, grads, work);
   };
-  if constexpr (Tile::has_row_mask)
+  if constexpr (Tile::has_row_mask || Tile::is_narrow)
     return launch_kernel(one_pass_short_kernel<Tile, false, T>);
   else
     return shape.softcap > 0.0f ? launch_kernel(one_pass_short_kernel<Tile, true, T>)
@@ -280,15 +319,22 @@ cudaError_t attention_grad_one_pass_short(const AttentionShape& shape, const Att
   return with_16_bit_float(shape.type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
     const bool drops = shape.dropout.blocks > 0;
+    const int64_t depth = one_pass_depth(std::max(shape.depth, shape.value_depth), shape.softcap > 0.0f);
+    if (depth == 96)
+      return drops ? launch<ShortTile<96, true, 3, 2, 0>, T>(shape, grads, stream)
+                   : launch<ShortTile<96, false, 3, 2, 0>, T>(shape, grads, stream);
+    if (depth == 80)
+      return drops ? launch<ShortTile<80, true, 3, 2, 0>, T>(shape, grads, stream)
+                   : launch<ShortTile<80, false, 3, 2, 0>, T>(shape, grads, stream);
     if (!grads.scores.at)
-      return drops ? launch<ShortTile<2, 3, 3, 0>, T>(shape, grads, stream)
-                   : launch<ShortTile<1, 3, 3, 0>, T>(shape, grads, stream);
+      return drops ? launch<ShortTile<64, true, 3, 3, 0>, T>(shape, grads, stream)
+                   : launch<ShortTile<64, false, 3, 3, 0>, T>(shape, grads, stream);
     // The mask's tile takes the place of a buffer of shares, and of a stage where bits are kept, too.
     if (shape.mask_type == Scalar::F32)
-      return drops ? launch<ShortTile<2, 2, 2, 4>, T>(shape, grads, stream)
-                   : launch<ShortTile<1, 3, 2, 4>, T>(shape, grads, stream);
-    return drops ? launch<ShortTile<2, 3, 2, 2>, T>(shape, grads, stream)
-                 : launch<ShortTile<1, 3, 2, 2>, T>(shape, grads, stream);
+      return drops ? launch<ShortTile<64, true, 2, 2, 4>, T>(shape, grads, stream)
+                   : launch<ShortTile<64, false, 3, 2, 4>, T>(shape, grads, stream);
+    return drops ? launch<ShortTile<64, true, 3, 2, 2>, T>(shape, grads, stream)
+                 : launch<ShortTile<64, false, 3, 2, 2>, T>(shape, grads, stream);
   });
 }
 

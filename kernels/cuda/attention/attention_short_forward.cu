@@ -78,7 +78,7 @@ __device__ void compute_row_block(const ShortForwardMaps& maps, const AttentionS
 
   int column = block.columns.first;
   if (column < block.columns.end) {
-    const uint64_t own = own_matrix(q);
+    const uint64_t own = own_matrix<Tile>(q);
     memory.wait_for_k(at);
     start_scores<Tile>(scores, own, memory.k(at.stage));
     release_last();

@@ -66,7 +66,7 @@ __device__ void compute(const AttentionMaps& maps, const AttentionShape& n, cons
   pass_to(min(range.first, block.columns.end));
   wait_at(memory.q_barrier(), 0);
   if (range.first < range.end) {
-    const uint64_t own = own_matrix(memory.q);
+    const uint64_t own = own_matrix<Tile>(memory.q);
     memory.wait_for_k(at);
     start_scores<Tile>(scores, own, memory.k(at.stage));
     wait_for_products<0>();

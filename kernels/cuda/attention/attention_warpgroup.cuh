@@ -7,50 +7,61 @@
 #include "kernels/cuda/attention/attention_dropout.cuh"
 #include "kernels/cuda/attention/attention_masks.cuh"
 #include "kernels/cuda/common/card_attributes.h"
-#include "kernels/cuda/common/warpgroup.cuh"
+#include "kernels/cuda/common/narrow_boxes.cuh"
 
 namespace plimsoll::cuda {
 
-// Heads of up to `depth` elements, a multiple of 64. `stages` tiles of the other side are in shared memory at a time,
-// of which all but one are on their way; `blocks` fit on a multiprocessor.
+// Heads of up to `depth` elements, a multiple of 64, or of 16 with tiles of narrow boxes. `stages` tiles of the other
+// side are in shared memory at a time, of which all but one are on their way; `blocks` fit on a multiprocessor.
 template <int depth_, int groups_, int stages_, int blocks_>
 struct WarpgroupTile {
   static constexpr int depth = depth_, groups = groups_, stages = stages_, blocks = blocks_;
   static constexpr int m_tiles = 1, warps = 4 * groups, warp_rows = 16;
   static constexpr int own = warpgroup_rows * groups, others = 64, threads = warpgroup_threads * groups;
   static constexpr int n_tiles = others / 8, d_tiles = depth / 8;
-  static constexpr int own_elements = own * depth, other_elements = others * depth, row_step = 64;
+  static constexpr int own_elements = own * depth, other_elements = others * depth;
+  static constexpr int box = depth % 64 == 0 ? 64 : narrow_box, row_step = box;  // elements
 
   __device__ static int thread() { return static_cast<int>(threadIdx.x); }  // of those that fill a tile
   __device__ static int next(int stage) { return stage + 1 < stages ? stage + 1 : 0; }
   template <int count>
   __device__ static int place(int row, int d) {
-    return d / 64 * count * 64 + row * 64 + ((d / 8 % 8) ^ (row % 8)) * 8 + d % 8;
+    constexpr int words = box / 8, rows_alike = 8 / words;
+    return d / box * count * box + row * box + ((d / 8 % words) ^ (row / rows_alike % words)) * 8 + d % 8;
+  }
+  // What the matrix units need to know of a matrix that begins here, in a tile of `count` rows.
+  template <int count>
+  __device__ static uint64_t matrix(const void* first) {
+    if constexpr (box == narrow_box)
+      return narrow_matrix<count>(first);
+    else
+      return shared_matrix(first);
   }
 };
 
 // From a tile of `count` rows to the matrix that begins at its row, a multiple of 8, and at an element of the depth, a
 // multiple of 16.
-template <int count>
+template <int count, int box = 64>
 __device__ constexpr uint64_t matrix_step(int row, int d) {
-  return static_cast<uint64_t>(d / 64 * count * 64 + row * 64 + d % 64) * 2 >> 4;
+  return static_cast<uint64_t>(d / box * count * box + row * box + d % box) * 2 >> 4;
 }
 
 // The rows of an owned tile that are this warpgroup's.
-template <typename T>
+template <typename Tile, typename T>
 __device__ uint64_t own_matrix(const T* tile) {
   const int group = __shfl_sync(whole_warp, static_cast<int>(threadIdx.x) / warpgroup_threads, 0);
-  return shared_matrix(tile + group * warpgroup_rows * 64);
+  return Tile::template matrix<Tile::own>(tile + group * warpgroup_rows * Tile::box);
 }
 
 // Starts sums = own rows * (rows of the other tile)^T over the whole depth.
 template <typename Tile, typename T>
 __device__ void start_scores(Sums<1, Tile::n_tiles>& sums, uint64_t own, const T* other_tile) {
-  const uint64_t other = shared_matrix(other_tile);
+  const uint64_t other = Tile::template matrix<Tile::others>(other_tile);
   begin_products();
 #pragma unroll
   for (int d = 0; d < Tile::depth; d += 16)
-    start_product<T>(sums[0], own + matrix_step<Tile::own>(0, d), other + matrix_step<Tile::others>(0, d), d > 0);
+    start_product<T>(sums[0], own + matrix_step<Tile::own, Tile::box>(0, d),
+                     other + matrix_step<Tile::others, Tile::box>(0, d), d > 0);
   commit_products();
 }
 
@@ -148,13 +159,17 @@ struct KeptColumns {
 // Starts sums += weights * rows of the other tile, of all rows or of those from 16 * first to before 16 * end.
 template <typename Tile, int first = 0, int end = Tile::others / 16, typename T>
 __device__ void start_weighted_rows(Sums<1, Tile::d_tiles>& sums, const Weights<Tile>& weights, const T* other_tile) {
-  const uint64_t other = shared_matrix(other_tile);
+  const uint64_t other = Tile::template matrix<Tile::others>(other_tile);
   begin_products();
 #pragma unroll
   for (int k = first; k < end; ++k)
+    if constexpr (Tile::box == narrow_box) {
+      start_wide_product<T>(sums[0], weights.at[k], other + matrix_step<Tile::others, narrow_box>(16 * k, 0));
+    } else {
 #pragma unroll
-    for (int d = 0; d < Tile::depth; d += 64)
-      start_product<T>(&sums[0][d / 8], weights.at[k], other + matrix_step<Tile::others>(16 * k, d));
+      for (int d = 0; d < Tile::depth; d += 64)
+        start_product<T>(&sums[0][d / 8], weights.at[k], other + matrix_step<Tile::others>(16 * k, d));
+    }
   commit_products();
 }
 

@@ -147,7 +147,7 @@ __device__ void grad_of_rows(const AttentionShape& n, bool aligned, const Attent
   Sums<1, Tile::d_tiles> dq = {};
   Sums<1, Tile::n_tiles> scores, dp;
   Weights<Tile> weights;
-  const uint64_t own_q = own_matrix(tiles.own_a), own_dy = own_matrix(tiles.own_b);
+  const uint64_t own_q = own_matrix<Tile>(tiles.own_a), own_dy = own_matrix<Tile>(tiles.own_b);
   int stage = 0, column = range.first;
   using ScoreGrad = std::conditional_t<stores == Stores::Wide, float, T>;
   [[maybe_unused]] const ScoreGradRows<ScoreGrad> score_grads(n, head, warp_first + lane / 4, grads.scores);
@@ -272,7 +272,7 @@ __device__ void grad_of_columns(const AttentionShape& n, bool aligned, const Att
   Sums<1, Tile::d_tiles> dk = {}, dv = {};
   Sums<1, Tile::n_tiles> scores, dp;
   Weights<Tile> weights;
-  const uint64_t own_k = own_matrix(tiles.own_a), own_v = own_matrix(tiles.own_b);
+  const uint64_t own_k = own_matrix<Tile>(tiles.own_a), own_v = own_matrix<Tile>(tiles.own_b);
   int stage = 0;
   for (; !at.is_end(); at.advance()) {
     const Head head{any.b, first_head + at.head};

@@ -194,7 +194,7 @@ class WholeHeads {
   __device__ void compute(Sums<1, 8>& dk, Sums<1, 8>& dv, int i, int t, const OwnAdditions<Tile>& additions) const {
     const int stage = t % Tile::stages, buffer = t % 2, of_tile = first_row(i, t);
     const int group_first = group_ * warpgroup_rows;
-    const uint64_t own_k = own_matrix(memory_.k(i % 2)), own_v = own_matrix(memory_.v(i % 2));
+    const uint64_t own_k = own_matrix<Tile>(memory_.k(i % 2)), own_v = own_matrix<Tile>(memory_.v(i % 2));
     const Range met = range_of_others<Owner::Columns>(n_, group_first, warpgroup_rows, Tile::others);
     const Range open = open_others<Owner::Columns>(n_, group_first, warpgroup_rows);
     const bool is_whole = group_first + warpgroup_rows <= n_.columns;

@@ -8,9 +8,14 @@ namespace plimsoll::cuda {
 // The gradient of attention in one pass takes tiles of so many rows, and heads of up to so many elements.
 inline constexpr int one_pass_rows = 64, max_one_pass_depth = 256;
 
-// How many elements a row's sums of dq have, and how many turns a tile of rows, where the wider of a head's two depths
-// is this.
-constexpr int64_t one_pass_depth(int64_t widest) { return widest <= 64 ? 64 : widest <= 128 ? 128 : 256; }
+// Tiles are of heads of so many elements, where the wider of a head's two depths is this. With a cap on the scores
+// there are none of 80 and 96.
+constexpr int64_t one_pass_depth(int64_t widest, bool is_capped) {
+  if (widest <= 64) return 64;
+  if (widest <= 96 && !is_capped) return widest <= 80 ? 80 : 96;
+  return widest <= 128 ? 128 : 256;
+}
+// How many turns a tile of rows has.
 constexpr int64_t one_pass_turns(int64_t widest) { return widest <= 128 ? 1 : 2; }
 
 // A block owns so many columns.

@@ -5,9 +5,9 @@
 // there or in registers. Warp w of the four holds rows 16 w to 16 w + 15 of sums and left operands, as in
 // tensor_core.cuh.
 //
-// A tile in shared memory is made of columns of 64 elements: a row has 128 bytes there, and its 16-byte word w stands
+// A tile in shared memory is made of boxes of 64 columns: a row has 128 bytes there, and its 16-byte word w stands
 // at place w ^ (row % 8). A tile begins at a border of 1024 bytes. Both a tile and its transpose can be a right
-// operand.
+// operand. Tiles whose width is no multiple of 64 are made of boxes of 16 columns (narrow_boxes.cuh).
 
 #include "kernels/cuda/common/tensor_core.cuh"
 
