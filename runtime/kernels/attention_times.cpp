@@ -42,9 +42,11 @@ struct AttentionTimes {
 constexpr AttentionTimes forward_times{{5, 0.05, 0.0145, 0.3, 0.155, 0.9, 0.4, 1, 64, 0},
                                        {8, 0.11, 0.0059, 0.33, 0.15, 0.9, 0.35, 1, 64, 0},
                                        {0.72, 2, 2}};
-// On Hopper, of heads of 65 to 128 elements without dropout.
+// On Hopper, of heads of 65 to 128 elements without dropout, and of up to 80 without forms besides.
 constexpr AttentionTimes forward_128_times{
     forward_times.any, {24, 0.32, 0.003, 0, 0.15, 0.9, 0.35, 1, 192, 0, 1, 192}, forward_times.windows};
+constexpr AttentionTimes forward_80_times{
+    forward_times.any, {24, 0.6, 0, 0, 0.15, 0, 0, 1, 192, 0, 1, 192}, forward_times.windows};
 // On Hopper, of heads of 33 to 64 elements whose blocks take rows after rows.
 constexpr AttentionTimes short_forward_times{
     forward_times.any, {4, 0.15, 0.0059, 0.36, 0.05, 0.37, 0, 1, 64, 0}, forward_times.windows};
@@ -167,6 +169,14 @@ double mma_us(const OpCall& call, const DeviceDescription& device) {
   return pairs_us<mask>(call, has_warpgroups ? all_times.warpgroups : all_times.any, device);
 }
 
+// As attention_warpgroup.cu asks.
+bool has_forms(const OpCall& call) {
+  constexpr size_t mask = attention_mask;
+  return call.attrs.get_float("softcap") > 0 || call.has(mask + attention_slopes) ||
+         call.has(mask + attention_segments) ||
+         (call.has(mask) && mask_steps(call.operand(mask), AttentionSizes(call))[2] != 0);
+}
+
 // As attention_short_forward.cu takes them.
 bool is_short_forward(const OpCall& call) {
   constexpr size_t mask = attention_mask;
@@ -214,10 +224,11 @@ double few_rows_grad_us(const OpCall& grad, const DeviceDescription& device) {
 
 double attention_us(const OpCall& call, const DeviceDescription& device) {
   const AttentionSizes n(call);
-  if (is_short_forward(call)) return mma_us<short_forward_times, attention_mask>(call, device);
-  const bool is_128 = padded_depth(n) == 128 && call.attrs.get_float("dropout") == 0;
-  return is_128 ? mma_us<forward_128_times, attention_mask>(call, device)
-                : mma_us<forward_times, attention_mask>(call, device);
+  constexpr size_t mask = attention_mask;
+  if (is_short_forward(call)) return mma_us<short_forward_times, mask>(call, device);
+  if (padded_depth(n) != 128 || call.attrs.get_float("dropout") > 0) return mma_us<forward_times, mask>(call, device);
+  const bool is_80 = std::max(n.depth, n.value_depth) <= 80 && !has_forms(call);
+  return is_80 ? mma_us<forward_80_times, mask>(call, device) : mma_us<forward_128_times, mask>(call, device);
 }
 
 double mma_grad_us(const OpCall& grad, const DeviceDescription& device) {

@@ -22,20 +22,17 @@ struct ForwardTile : WarpgroupTile<depth, groups, stages, blocks> {
 struct AttentionMaps {
   CUtensorMap q, k, v, y;
 
-  // For boxes of so many rows and columns, and of a warp's rows of y.
+  // For boxes of so many rows and columns, and of a warp's rows of y, and of so many elements.
   [[nodiscard]] cudaError_t fill(const AttentionShape& n, const AttentionCall& call, int rows, int columns,
-                                 int warp_rows) {
-    if (cudaError_t error = map_rows(q, call.q, n.batch, n.rows, n.heads, n.depth, n.q_step, rows);
-        error != cudaSuccess)
-      return error;
-    if (cudaError_t error =
-            map_rows(y, call.y, n.batch, n.rows, n.heads, n.value_depth, n.heads * n.value_depth, warp_rows);
-        error != cudaSuccess)
-      return error;
-    if (cudaError_t error = map_rows(k, call.k, n.batch, n.columns, n.kv_heads, n.depth, n.k_step, columns);
-        error != cudaSuccess)
-      return error;
-    return map_rows(v, call.v, n.batch, n.columns, n.kv_heads, n.value_depth, n.v_step, columns);
+                                 int warp_rows, int elements) {
+    const int64_t y_step = n.heads * n.value_depth;
+    for (cudaError_t error :
+         {map_rows(q, call.q, n.batch, n.rows, n.heads, n.depth, n.q_step, rows, elements),
+          map_rows(y, call.y, n.batch, n.rows, n.heads, n.value_depth, y_step, warp_rows, elements),
+          map_rows(k, call.k, n.batch, n.columns, n.kv_heads, n.depth, n.k_step, columns, elements),
+          map_rows(v, call.v, n.batch, n.columns, n.kv_heads, n.value_depth, n.v_step, columns, elements)})
+      if (error != cudaSuccess) return error;
+    return cudaSuccess;
   }
 };
 
@@ -169,7 +166,7 @@ __device__ void copy_tile(T* tile, const CUtensorMap& map, int64_t head, int row
                           int more_bytes = 0) {
   arrive_with_copies(barrier, rows * Tile::depth * static_cast<int>(sizeof(T)) + more_bytes);
 #pragma unroll
-  for (int d = 0; d < Tile::depth; d += box_depth)
+  for (int d = 0; d < Tile::depth; d += Tile::box)
     copy_box(tile + d * rows, map, d, static_cast<int>(head), row, static_cast<int>(batch), barrier);
 }
 
@@ -223,8 +220,9 @@ template <typename Tile, typename T, typename Factor>
 __device__ void store_rows_of_y(const AttentionMaps& maps, const Head& head, int row, int depth, T* q,
                                 const Sums<1, Tile::d_tiles>& sums, Factor factor) {
   const int thread = made_here(static_cast<int>(threadIdx.x)), lane = thread % 32;
-  T* const own = q + thread / 32 * Tile::warp_rows * box_depth;
-  const int place = (lane / 8 % 2 * 8 + lane % 8) * box_depth + (lane / 16 ^ lane % 8) * 8;
+  constexpr int box = Tile::box, of_box = box / 16;
+  T* const own = q + thread / 32 * Tile::warp_rows * box;
+  const int place = Tile::template place<Tile::own>(lane % 16, lane / 16 * 8);
   const float by[2] = {factor(0), factor(1)};
   __syncwarp();
 #pragma unroll
@@ -233,13 +231,13 @@ __device__ void store_rows_of_y(const AttentionMaps& maps, const Head& head, int
     const uint32_t at[4] = {
         packed_pair<T>(first[0] * by[0], first[1] * by[0]), packed_pair<T>(first[2] * by[1], first[3] * by[1]),
         packed_pair<T>(second[0] * by[0], second[1] * by[0]), packed_pair<T>(second[2] * by[1], second[3] * by[1])};
-    store_matrices(own + k / 4 * Tile::own * box_depth + (place ^ k % 4 * 16), at);
+    store_matrices(own + k / of_box * Tile::own * box + (place ^ k % of_box * 16), at);
   }
   show_to_matrix_units();
   __syncwarp();
   if (lane > 0) return;
 #pragma unroll
-  for (int d = 0; d < Tile::depth; d += box_depth)
+  for (int d = 0; d < Tile::depth; d += box)
     if (d < depth) store_box(own + d * Tile::own, maps.y, d, static_cast<int>(head.h), row, static_cast<int>(head.b));
 }
 

@@ -188,7 +188,7 @@ cudaError_t launch(const AttentionShape& n, const AttentionCall& call, cudaStrea
   if (cudaError_t error = count_multiprocessors(multiprocessors); error != cudaSuccess) return error;
   const int64_t at_a_time = std::min<int64_t>(all, int64_t{Tile::blocks} * multiprocessors);
   ShortForwardMaps maps;
-  if (cudaError_t error = maps.fill(n, call, Tile::own, Tile::others, Tile::warp_rows); error != cudaSuccess)
+  if (cudaError_t error = maps.fill(n, call, Tile::own, Tile::others, Tile::warp_rows, Tile::box); error != cudaSuccess)
     return error;
   if constexpr (Tile::mask_bytes > 0)
     if (cudaError_t error = maps.fill_mask(n, Tile::mask_bytes, Tile::own); error != cudaSuccess) return error;

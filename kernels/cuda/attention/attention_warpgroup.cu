@@ -138,21 +138,28 @@ __global__ void __launch_bounds__(Tile::block_threads, Tile::blocks)
     __trap();
 }
 
+// Do scores need what only some calls have?
+bool has_forms(const AttentionShape& n) {
+  return n.softcap > 0.0f || n.slopes || n.segments || (n.mask && n.mask_strides[2] != 0);
+}
+
 template <typename Tile, bool drops, typename T>
 cudaError_t launch(const AttentionShape& n, const AttentionCall& call, cudaStream_t stream) {
   const int64_t row_tiles = (n.rows + Tile::own - 1) / Tile::own;
   AttentionMaps maps;
-  if (cudaError_t error = maps.fill(n, call, Tile::own, Tile::others, Tile::warp_rows); error != cudaSuccess)
+  if (cudaError_t error = maps.fill(n, call, Tile::own, Tile::others, Tile::warp_rows, Tile::box); error != cudaSuccess)
     return error;
   auto launch_kernel = [&](auto kernel) {
     return launch_mma(kernel, n.batch * n.heads * row_tiles, Tile::block_threads, ForwardMemory<Tile, T>::bytes, stream,
                       maps, n, call, static_cast<unsigned>(row_tiles));
   };
-  const bool forms = n.softcap > 0.0f || n.slopes || n.segments || (n.mask && n.mask_strides[2] != 0);
   // Without forms, heads of up to 64 elements have attention_short_forward.cu.
   if constexpr (Tile::depth > 64)
-    if (!forms) return launch_kernel(attention_warpgroup_kernel<Tile, drops, false, T>);
-  return launch_kernel(attention_warpgroup_kernel<Tile, drops, true, T>);
+    if (!has_forms(n)) return launch_kernel(attention_warpgroup_kernel<Tile, drops, false, T>);
+  if constexpr (Tile::box == narrow_box)
+    return cudaErrorInvalidValue;
+  else
+    return launch_kernel(attention_warpgroup_kernel<Tile, drops, true, T>);
 }
 
 // Short heads have registers for three blocks, of which one computes while another begins. With more warpgroups, a
@@ -162,6 +169,8 @@ cudaError_t launch_for_depth(const AttentionShape& n, const AttentionCall& call,
   using Middle = std::conditional_t<drops, ForwardTile<128, 1, 2, 2, 208, 48>, ForwardTile<128, 3, 3, 1, 160, 32>>;
   const int64_t depth = n.depth > n.value_depth ? n.depth : n.value_depth;
   if (depth <= 64) return launch<ForwardTile<64, 1, 4, 3, 128, 32>, drops, T>(n, call, stream);
+  if constexpr (!drops)
+    if (depth <= 80 && !has_forms(n)) return launch<ForwardTile<80, 3, 3, 1, 160, 32>, drops, T>(n, call, stream);
   if (depth <= 128) return launch<Middle, drops, T>(n, call, stream);
   return launch<ForwardTile<256, 2, 2, 1, 232, 40>, drops, T>(n, call, stream);
 }
