@@ -23,7 +23,8 @@ struct BufferPlacement {
 struct FunctionDraft {
   std::vector<NodeId> writers;      // of the updates, in their order; filled in once updates are writable
   std::vector<NodeId> other_order;  // a second order of the nodes, with each update as early as it may run
-  // A third order, for a plan that keeps everything: small updates and casts stand side by side and share launches.
+  // A third order, for a plan that keeps everything: what frees memory comes early, and small updates and casts stand
+  // side by side and share launches.
   std::vector<NodeId> joined_order;
   std::vector<NodeId> added;         // nodes that recompute values or copy them
   std::vector<CopyInFlight> copies;  // copies that run beside computing

@@ -112,4 +112,13 @@ std::vector<int32_t> order_for_low_peak(const OrderProblem& problem, const Order
   return std::move(best.order);
 }
 
+// What runs early frees at least as much as it makes, so those behind it have no more alive than in the given order.
+std::vector<int32_t> with_frees_early(const OrderProblem& problem, llvm::ArrayRef<int32_t> order) {
+  const int64_t peak = peak_bytes(problem, order);
+  const OrderGraph graph = renumbered(build_order_graph(problem), order);
+  std::vector<int32_t> early = list_schedule(graph, {1, Otherwise::Earliest, peak});
+  for (int32_t& node : early) node = order[node];
+  return peak_bytes(problem, early) <= peak ? early : order.vec();
+}
+
 }  // namespace plimsoll

@@ -41,6 +41,10 @@ int64_t peak_bytes(const OrderProblem& problem, llvm::ArrayRef<int32_t> order);
 // problems of up to 20 nodes. The same problem gives the same order on every machine.
 std::vector<int32_t> order_for_low_peak(const OrderProblem& problem, const OrderOptions& options = {});
 
+// Returns `order` with nodes that free memory, alone or with one that they enable, such as a weight's gradient with its
+// update, as early as they may run without a higher peak. Fewer bytes are alive away from the peak then.
+std::vector<int32_t> with_frees_early(const OrderProblem& problem, llvm::ArrayRef<int32_t> order);
+
 // Returns `order` with updates gathered, and the nodes after them moved along, so that one launch can do several.
 // `kinds` has for each node a number that updates of one kind share, or -1 for a node that is no update. An update
 // moves right behind the last reader of the largest buffer it reads (its gradient, say, which lives until then anyway),

@@ -5,6 +5,8 @@
 
 #include "passes/schedule/order.h"
 
+#include <limits>
+
 namespace plimsoll::ordering {
 
 using Lists = std::vector<std::vector<int32_t>>;
@@ -26,6 +28,9 @@ OrderGraph build_order_graph(const OrderProblem& problem);
 // Time reversed and nodes renumbered from the other end: a good order of one, reversed, is a good
 // order of the other with the same peak.
 OrderGraph mirrored(const OrderGraph& graph);
+
+// Nodes numbered by their places in an order that works.
+OrderGraph renumbered(const OrderGraph& graph, llvm::ArrayRef<int32_t> order);
 
 // An order with all that is needed to judge a local change locally.
 class Schedule {
@@ -79,6 +84,8 @@ enum class Otherwise { Earliest, Latest, SmallestGrowth };
 struct ListRule {
   int32_t look_ahead;   // nodes that one node may pull along to prove that it frees memory
   Otherwise otherwise;  // by node number, by newest ready, by bytes
+  // A node that frees memory waits its turn among the others while it would have more bytes alive than these.
+  int64_t limit_bytes = std::numeric_limits<int64_t>::max();
 };
 
 std::vector<int32_t> list_schedule(const OrderGraph& graph, ListRule rule);

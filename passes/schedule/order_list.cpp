@@ -30,6 +30,8 @@ class ListScheduler {
         touches_left_(graph.buffer_count()),
         preds_left_xor_(graph.node_count()),
         touchers_left_xor_(graph.buffer_count()) {
+    for (int32_t b = 0; b < graph.buffer_count(); ++b)
+      if (graph.from_start[b]) live_ += graph.bytes[b];
     for (int32_t n = 0; n < graph.node_count(); ++n) {
       preds_left_[n] = static_cast<int32_t>(graph.preds[n].size());
       for (int32_t p : graph.preds[n]) preds_left_xor_[n] ^= p;
@@ -51,10 +53,16 @@ class ListScheduler {
   }
 
  private:
+  // Of live bytes, by the node or with those that it pulls along.
+  struct Growth {
+    int64_t least;  // after the first of them that brings it to zero or below, or else the minimum
+    int64_t most;   // while one of them runs
+  };
   struct Entry {
     std::tuple<int64_t, int64_t> key;
     int32_t node;
     int32_t version;
+    Growth growth;
     bool operator>(const Entry& o) const { return std::tie(key, node) > std::tie(o.key, o.node); }
   };
   using Queue = std::priority_queue<Entry, std::vector<Entry>, std::greater<Entry>>;
@@ -62,30 +70,44 @@ class ListScheduler {
   void rank(int32_t node) {
     if (!is_waiting(node)) return;
     int32_t version = ++version_[node];
-    int64_t growth = min_growth(node);
-    if (growth <= 0)
-      freeing_.push({{growth, 0}, node, version});
-    else if (rule_.otherwise == Otherwise::Earliest)
-      others_.push({{0, 0}, node, version});
+    const Growth growth = growth_of(node);
+    if (growth.least <= 0) {
+      freeing_.push({{growth.least, 0}, node, version, growth});
+      if (!is_limited()) return;
+    }
+    if (rule_.otherwise == Otherwise::Earliest)
+      others_.push({{0, 0}, node, version, growth});
     else if (rule_.otherwise == Otherwise::Latest)
-      others_.push({{-ready_since_[node], growth}, node, version});
+      others_.push({{-ready_since_[node], growth.least}, node, version, growth});
     else
-      others_.push({{growth, -ready_since_[node]}, node, version});
+      others_.push({{growth.least, -ready_since_[node]}, node, version, growth});
   }
 
+  bool is_limited() const { return rule_.limit_bytes != std::numeric_limits<int64_t>::max(); }
+  bool fits(const Entry& entry) const { return entry.growth.most <= rule_.limit_bytes - live_; }
+
   int32_t pop_next() {
+    for (; !too_high_.empty() && fits(too_high_.top()); too_high_.pop()) {
+      Entry entry = too_high_.top();
+      entry.key = {entry.growth.least, 0};
+      freeing_.push(entry);
+    }
     for (;;) {
-      Queue& queue = freeing_.empty() ? others_ : freeing_;
+      const bool frees = !freeing_.empty();
+      Queue& queue = frees ? freeing_ : others_;
       Entry entry = queue.top();
       queue.pop();
-      if (!done_[entry.node] && entry.version == version_[entry.node]) return entry.node;
+      if (done_[entry.node] || entry.version != version_[entry.node]) continue;
+      if (!frees || !is_limited() || fits(entry)) return entry.node;
+      entry.key = {entry.growth.most, 0};
+      too_high_.push(entry);
     }
   }
 
   void execute(int32_t node) {
     done_[node] = 1;
     ++clock_;
-    touch(node);
+    live_ += touch(node);
     for (int32_t s : graph_.succs[node]) {
       --preds_left_[s];
       preds_left_xor_[s] ^= node;
@@ -101,18 +123,28 @@ class ListScheduler {
     for (int32_t b : graph_.touched[node]) {
       size_t touchers = graph_.touchers[b].size();
       if (touches_left_[b] == 1) rank(touchers_left_xor_[b]);
-      bool is_new = !graph_.from_start[b] && static_cast<size_t>(touches_left_[b]) + 1 == touchers;
-      if (is_new && touchers <= fan_out_limit)
+      bool was_new = !graph_.from_start[b] && static_cast<size_t>(touches_left_[b]) + 1 == touchers;
+      if (was_new && touchers <= fan_out_limit)
         for (int32_t t : graph_.touchers[b]) rank(t);
     }
+  }
+
+  bool is_new(int32_t buffer) const {
+    return !graph_.from_start[buffer] && touches_left_[buffer] == static_cast<int32_t>(graph_.touchers[buffer].size());
+  }
+
+  int64_t made_bytes(int32_t node) const {
+    int64_t bytes = 0;
+    for (int32_t b : graph_.touched[node])
+      if (is_new(b)) bytes += graph_.bytes[b];
+    return bytes;
   }
 
   // Takes the node's touches off its buffers; returns by how much that makes the live bytes grow.
   int64_t touch(int32_t node) {
     int64_t growth = 0;
     for (int32_t b : graph_.touched[node]) {
-      bool made_here = !graph_.from_start[b] && touches_left_[b] == static_cast<int32_t>(graph_.touchers[b].size());
-      if (made_here) growth += graph_.bytes[b];
+      if (is_new(b)) growth += graph_.bytes[b];
       if (--touches_left_[b] == 0 && !graph_.to_end[b]) growth -= graph_.bytes[b];
     }
     return growth;
@@ -122,16 +154,16 @@ class ListScheduler {
     for (int32_t b : graph_.touched[node]) ++touches_left_[b];
   }
 
-  // The growth after the node, or after it and the nodes it pulls along, whichever is first not above
-  // zero; the minimum of them if none is.
-  int64_t min_growth(int32_t node) {
+  Growth growth_of(int32_t node) {
     llvm::SmallVector<int32_t, 16> cluster;
-    int64_t growth = 0, least = std::numeric_limits<int64_t>::max();
+    int64_t growth = 0;
+    Growth of{std::numeric_limits<int64_t>::max(), 0};
     for (int32_t n = node; n >= 0;) {
       cluster.push_back(n);
+      of.most = std::max(of.most, growth + made_bytes(n) + graph_.scratch[n]);
       growth += touch(n);
-      least = std::min(least, growth);
-      bool may_go_on = least > 0 && static_cast<int32_t>(cluster.size()) <= rule_.look_ahead;
+      of.least = std::min(of.least, growth);
+      bool may_go_on = of.least > 0 && static_cast<int32_t>(cluster.size()) <= rule_.look_ahead;
       if (graph_.succs[n].size() <= fan_out_limit)
         for (int32_t s : graph_.succs[n]) --preds_left_[s];
       n = may_go_on ? best_enabled(cluster) : -1;
@@ -141,7 +173,7 @@ class ListScheduler {
       if (graph_.succs[n].size() <= fan_out_limit)
         for (int32_t s : graph_.succs[n]) ++preds_left_[s];
     }
-    return least;
+    return of;
   }
 
   // The node of minimum growth among those that wait for nothing outside of the cluster; -1 if there is none.
@@ -167,6 +199,8 @@ class ListScheduler {
   const OrderGraph& graph_;
   ListRule rule_;
   Queue freeing_, others_;
+  Queue too_high_;  // freeing nodes that do not fit within the limit now, the one that needs least on top
+  int64_t live_ = 0;
   std::vector<char> done_;
   std::vector<int32_t> version_, ready_since_;
   std::vector<int32_t> preds_left_, touches_left_;

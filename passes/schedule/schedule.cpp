@@ -29,7 +29,7 @@ struct ScheduleReport {
   // All nodes in the derived order with each update as soon as it may run. Every gradient is used up at once there, so
   // it has less alive away from the peak, which recompute builds on.
   std::vector<NodeId> early_updates;
-  // In the chosen order, but that small updates and casts stand side by side.
+  // In the chosen order, but that what frees memory comes early, and small updates and casts stand side by side.
   std::vector<NodeId> joined_order;
 };
 
@@ -77,7 +77,8 @@ class Scheduler {
   std::vector<int32_t> joined(const OrderProblem& sorted, llvm::ArrayRef<int32_t> order,
                               llvm::ArrayRef<int32_t> start) const {
     const int64_t most_bytes = peak_bytes(sorted, order) / shares_that_wait;
-    return with_casts_gathered(sorted, with_updates_gathered(sorted, order, update_kinds(start), most_bytes),
+    const std::vector<int32_t> early = with_frees_early(sorted, order);
+    return with_casts_gathered(sorted, with_updates_gathered(sorted, early, update_kinds(start), most_bytes),
                                cast_kinds(start), most_bytes);
   }
 
