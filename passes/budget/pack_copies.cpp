@@ -25,10 +25,10 @@ constexpr int starts_lower = 8, times_lower_tight = 4, times_lower = 2;
 constexpr int starts_hard = 32, times_hard = 2;
 constexpr int64_t least_steps_hard = 200'000'000, steps_hard = 3'000'000'000;
 
-std::optional<PackedCopies> lowered(const CopyPacking& packing, const PackedCopies& high,
+std::optional<PackedCopies> lowered(const CopyPacking& packing, const PackedCopies& high, double slowdown,
                                     const CopyPacking::WorkLower& work, int64_t steps) {
   const std::optional<Found> lower =
-      packing.lowered(packing.reopened(high), 0, max_slowdown * high.overlap.total_us, work, steps);
+      packing.lowered(packing.reopened(high), 0, slowdown * high.overlap.total_us, work, steps);
   return lower ? std::optional(packing.packed(*lower)) : std::nullopt;
 }
 
@@ -99,7 +99,8 @@ PackedCopies pack_more_tightly(const FunctionWithCopies& function, const Overlap
   }
   if (!is_wasteful(best)) return best;
   const CopyPacking shorter(function, best.overlap, options);
-  return lowered(shorter, best, {shorter.steps(), starts_lower}, times_lower_tight * shorter.steps()).value_or(best);
+  return lowered(shorter, best, max_slowdown, {shorter.steps(), starts_lower}, times_lower_tight * shorter.steps())
+      .value_or(best);
 }
 
 std::vector<PackedCopies> pack_step_by_step(const FunctionWithCopies& function, const Overlap& wide,
@@ -145,7 +146,8 @@ std::vector<PackedCopies> pack_step_by_step(const FunctionWithCopies& function, 
 std::optional<PackedCopies> press_hard(const FunctionWithCopies& function, const PackedCopies& high,
                                        const PlacementOptions& options) {
   const CopyPacking packing(function, high.overlap, options);
-  return lowered(packing, high, {std::max(least_steps_hard, times_hard * packing.steps()), starts_hard}, steps_hard);
+  return lowered(packing, high, max_hard_slowdown,
+                 {std::max(least_steps_hard, times_hard * packing.steps()), starts_hard}, steps_hard);
 }
 
 BufferPlacement placement_of(const PackedCopies& packed, const Graph& graph, const BufferAssignment& assigned,

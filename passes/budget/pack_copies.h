@@ -12,8 +12,9 @@
 
 namespace plimsoll {
 
-inline constexpr double max_waste = 1.01;      // factor of the live bytes that a layout may take
-inline constexpr double max_slowdown = 1.002;  // for a layout with less waste
+inline constexpr double max_waste = 1.01;           // factor of the live bytes that a layout may take
+inline constexpr double max_slowdown = 1.002;       // for a layout with less waste
+inline constexpr double max_hard_slowdown = 1.003;  // where it is pressed hard
 
 struct PackedCopies {
   Overlap overlap;
@@ -43,7 +44,7 @@ std::vector<PackedCopies> pack_step_by_step(const FunctionWithCopies& function, 
                                             const PackedCopies& tight, const PlacementOptions& options);
 
 // The layout brought down to where it no longer wastes much, by more work than all layouts get; it may take up to
-// `max_slowdown` longer. None where none is found.
+// `max_hard_slowdown` longer. None where none is found.
 std::optional<PackedCopies> press_hard(const FunctionWithCopies& function, const PackedCopies& high,
                                        const PlacementOptions& options);
 

@@ -189,7 +189,7 @@ TEST_SUITE("unit") {
         check_layout(streamed, *low);
         CHECK(low->height_bytes < high->height_bytes);
         CHECK(low->overlap.total_us >= high->overlap.total_us);
-        CHECK(low->overlap.total_us <= max_slowdown * high->overlap.total_us);
+        CHECK(low->overlap.total_us <= max_hard_slowdown * high->overlap.total_us);
       }
     }
     CHECK(wasteful > 0);
