@@ -23,8 +23,7 @@ struct FirstValue {
 
 // By the name of the initializer, for every weight of all stages.
 //   linear, conv      uniform within 1 / sqrt(fan-in), biases too, as nn.Linear and nn.Conv reset themselves; also
-//   where
-//                     a norm standardises the weight first
+//                     those whose weight a norm standardises first
 //   gather            N(0, 1), as nn.Embedding; also an [n, m] "NAME.weight" that is added, as positions are
 //   norms             scales and running variances 1, biases and running means 0; scales also where numbers multiply
 //                     them first
