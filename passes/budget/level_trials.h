@@ -35,7 +35,7 @@ struct TrialLayout {
 struct PackedOverlap {
   PackedCopies copies;
   TrialLayout layout;
-  bool is_pressed = false, was_pressed = false;
+  bool was_pressed = false;                          // hard: to another layout, or in vain, or it came of that
   std::shared_ptr<PackedOverlap> pressed = nullptr;  // what becomes of a layout that is a plan's
 };
 

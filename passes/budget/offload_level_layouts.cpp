@@ -180,13 +180,13 @@ bool OffloadLevelSearch::fits(const Trial& trial) const {
 // The trial with a lower layout; none where its own does not waste much, or none is found. Whatever the budget, the
 // layout is what becomes of the trial's, but the trial is one of a budget that its own layout is within.
 std::optional<Trial> OffloadLevelSearch::pressed_hard(const Trial& trial) const {
-  if (!trial.packed || trial.packed->is_pressed || !is_wasteful(trial.layout())) return std::nullopt;
+  if (!trial.packed || !is_wasteful(trial.layout())) return std::nullopt;
   PackedOverlap& high = *trial.packed;
   if (!std::exchange(high.was_pressed, true)) {
     const Packing packing(*this, trial);
     if (std::optional<PackedCopies> low = press_hard(packing.function, high.copies, packing.options)) {
       high.pressed = std::make_shared<PackedOverlap>(PackedOverlap{std::move(*low), {}});
-      high.pressed->is_pressed = true;
+      high.pressed->was_pressed = true;
     }
   }
   return high.pressed ? std::optional(packed_trial(trial, *high.pressed)) : std::nullopt;

@@ -357,26 +357,29 @@ FlexiblePlacer::Spot FlexiblePlacer::cheapest_in_the_way(size_t interval) {
   return best;
 }
 
-void FlexiblePlacer::put(size_t interval, int64_t offset) {
+// Notes the place, but for the lists of stretches, whose key it returns.
+FlexiblePlacer::Key FlexiblePlacer::take_place(size_t interval, int64_t offset) {
   State& state = states_[interval];
   state.offset = offset;
   state.listed = state.life;
   const Key own = key(offset, interval);
-  for (int32_t s = state.life.first / stretch_steps; s <= state.life.last / stretch_steps; ++s)
-    placed_in_[s].insert(llvm::lower_bound(placed_in_[s], own), own);
   begun_in_[state.life.first / stretch_steps].push_back(own);
-  steps_left_ -= (state.life.last - state.life.first) / stretch_steps;
+  return own;
+}
+
+void FlexiblePlacer::put(size_t interval, int64_t offset) {
+  const Key own = take_place(interval, offset);
+  const Life& life = states_[interval].life;
+  for (int32_t s = life.first / stretch_steps; s <= life.last / stretch_steps; ++s)
+    placed_in_[s].insert(llvm::lower_bound(placed_in_[s], own), own);
+  steps_left_ -= (life.last - life.first) / stretch_steps;
 }
 
 // The same where nothing is placed that lies higher.
 void FlexiblePlacer::put_above_all(size_t interval, int64_t offset) {
-  State& state = states_[interval];
-  state.offset = offset;
-  state.listed = state.life;
-  const Key own = key(offset, interval);
-  for (int32_t s = state.life.first / stretch_steps; s <= state.life.last / stretch_steps; ++s)
-    placed_in_[s].push_back(own);
-  begun_in_[state.life.first / stretch_steps].push_back(own);
+  const Key own = take_place(interval, offset);
+  const Life& life = states_[interval].life;
+  for (int32_t s = life.first / stretch_steps; s <= life.last / stretch_steps; ++s) placed_in_[s].push_back(own);
 }
 
 void FlexiblePlacer::lift(size_t interval) {

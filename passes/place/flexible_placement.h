@@ -110,6 +110,7 @@ class FlexiblePlacer {
   Spot cheaper_end(size_t interval) const;
   Spot cheapest_in_the_way(size_t interval);
   bool clear(size_t interval, int64_t offset);
+  Key take_place(size_t interval, int64_t offset);
   void put(size_t interval, int64_t offset);
   void put_above_all(size_t interval, int64_t offset);
   void lift(size_t interval);
