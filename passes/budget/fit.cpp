@@ -89,28 +89,32 @@ Result<QuickPlan> quick_plain_plan(const LoweringInput& input, const FitOptions&
   return quick;
 }
 
-bool may_fit(const FitOptions& options, const Plan& plain, int64_t budget_bytes) {
+bool may_fit(const FitOptions& options, const PlainPlan& plain, int64_t budget_bytes) {
   if (options.min_share == 0) return true;
-  const Arena& arena = plain.arenas.front();
-  const auto live = static_cast<double>(arena.bytes - arena.persistent_bytes);
-  return plain.promised_bytes() - static_cast<int64_t>((1 - options.min_share) * live) <= budget_bytes;
+  const Arena& arena = plain.first().arenas.front();
+  const int64_t fixed_bytes = plain.first().promised_bytes() - arena.bytes + arena.persistent_bytes;
+  return plain.decide([&](int64_t bytes) {
+    const auto live = static_cast<double>(bytes - fixed_bytes);
+    return bytes - static_cast<int64_t>((1 - options.min_share) * live) <= budget_bytes;
+  });
 }
 
-BudgetFitter::BudgetFitter(const LoweringInput& input, const FitOptions& options, Plan plain, int64_t highest_budget)
-    : in_(input), options_(options), plain_(std::move(plain)), highest_budget_(highest_budget), levels_(1) {
+BudgetFitter::BudgetFitter(const LoweringInput& input, const FitOptions& options, const PlainPlan& plain,
+                           int64_t highest_budget)
+    : in_(input), options_(options), plain_(plain), highest_budget_(highest_budget), levels_(1) {
   const bool way_to_host = input.draft.device.to_host_gb_per_s > 0 && input.draft.device.from_host_gb_per_s > 0;
   if (options.offload && way_to_host) {
     choices_ = states_for_host(input.draft);
-    levels_ = offload_levels(choices_, input, plain_.promised_bytes());
+    levels_ = offload_levels(Levels::Searched);
   }
   searches_.resize(levels_.size());
 }
 
 // From no state to all that the host has room for. Of the shares, the first and the last level stay, and between them
 // those that are far enough from the one before; remats are searched for at these. Between them come levels that take
-// their remats from the next of these.
-std::vector<BudgetFitter::OffloadLevel> BudgetFitter::offload_levels(llvm::ArrayRef<HostChoice> choices,
-                                                                     const LoweringInput& input, int64_t plain_bytes) {
+// their remats from the next of these, but for plans that need least.
+std::vector<BudgetFitter::OffloadLevel> BudgetFitter::offload_levels(Levels wanted, int64_t plain_bytes) const {
+  const llvm::ArrayRef<HostChoice> choices = choices_;
   const auto most = static_cast<double>(plain_bytes);
   std::vector<int64_t> bytes(1, 0);  // by number of states
   for (const HostChoice& choice : choices) bytes.push_back(bytes.back() + choice.bytes);
@@ -121,17 +125,17 @@ std::vector<BudgetFitter::OffloadLevel> BudgetFitter::offload_levels(llvm::Array
     auto moved = static_cast<double>(bytes_of(choices.take_front(states), share.role));
     for (; states < choices.size() && choices[states].role == share.role && moved < wanted; ++states)
       moved += static_cast<double>(choices[states].bytes);
-    if (input.host_budget_bytes > 0 && bytes[states] > input.host_budget_bytes) break;
+    if (in_.host_budget_bytes > 0 && bytes[states] > in_.host_budget_bytes) break;
     if (states > searched.back()) searched.push_back(states);
   }
-  const double length = std::max(1.0, static_cast<double>(nodes_of(input.draft.program)) / nodes_of_fine_steps);
+  const double length = std::max(1.0, static_cast<double>(nodes_of(in_.draft.program)) / nodes_of_fine_steps);
   std::vector<OffloadLevel> levels(1);
   for (size_t i = 1; i < searched.size(); ++i) {
     const int64_t gap = bytes[searched[i]] - levels.back().bytes;
     if (i + 1 < searched.size() && static_cast<double>(gap) < min_step * most) continue;
     const size_t first = levels.size();
-    for (size_t states = levels.back().states + 1; states < searched[i] && static_cast<double>(gap) >= min_gap * most;
-         ++states) {
+    const bool has_between = wanted == Levels::All && static_cast<double>(gap) >= min_gap * most;
+    for (size_t states = levels.back().states + 1; has_between && states < searched[i]; ++states) {
       const auto before = static_cast<double>(levels.back().bytes), now = static_cast<double>(bytes[states]);
       if (now - before >= length * std::max(min_fine_step * most, fine_growth * before))
         levels.push_back({states, bytes[states]});
@@ -140,6 +144,21 @@ std::vector<BudgetFitter::OffloadLevel> BudgetFitter::offload_levels(llvm::Array
     for (size_t l = first; l < levels.size(); ++l) levels[l].source = levels.size() - 1;
   }
   return levels;
+}
+
+std::vector<BudgetFitter::OffloadLevel> BudgetFitter::offload_levels(Levels wanted) const {
+  return plain_.decide([&](int64_t bytes) { return offload_levels(wanted, bytes); });
+}
+
+void BudgetFitter::add_levels_between() {
+  if (std::exchange(has_levels_between_, true) || levels_.size() == 1) return;
+  const std::vector<OffloadLevel> searched = std::exchange(levels_, offload_levels(Levels::All));
+  std::vector<std::unique_ptr<OffloadLevelSearch>> searches(levels_.size());
+  for (size_t i = 0, at = 0; i < searched.size(); ++i, ++at) {
+    while (levels_[at].states != searched[i].states) ++at;
+    searches[at] = std::move(searches_[i]);
+  }
+  searches_ = std::move(searches);
 }
 
 size_t BudgetFitter::searched_before(size_t level) const {
@@ -151,7 +170,7 @@ size_t BudgetFitter::searched_before(size_t level) const {
 // What is on the device between steps, with the reserves. A level's plans need more, which is known without looking at
 // the level.
 int64_t BudgetFitter::persistent_bytes(size_t level) const {
-  return in_.draft.device.reserve_bytes() + plain_.arenas.front().persistent_bytes - levels_[level].bytes;
+  return in_.draft.device.reserve_bytes() + plain_.first().arenas.front().persistent_bytes - levels_[level].bytes;
 }
 
 // No plan of the level, nor of one between it and the searched level before, needs fewer bytes. With more on the host a
@@ -188,7 +207,7 @@ bool BudgetFitter::may_beat_plain() const {
   const DeviceDescription& device = in_.draft.device;
   const double gb_per_s = std::min(device.to_host_gb_per_s, device.from_host_gb_per_s);
   return static_cast<double>(bytes_before) / (gb_per_s * 1e3) <
-         predict_timeline(plain_.functions.back(), plain_.device).total_us;
+         predict_timeline(plain_.first().functions.back(), plain_.first().device).total_us;
 }
 
 Result<std::optional<Plan>> BudgetFitter::within(int64_t budget_bytes, double enough_us) {
@@ -201,13 +220,14 @@ Result<std::optional<Plan>> BudgetFitter::fastest(int64_t budget_bytes, double e
   std::optional<Plan> best;
   std::optional<size_t> level_of_best;  // none: it is the plain plan
   double best_us = std::numeric_limits<double>::infinity(), hidden_us = options_.hidden_us;
-  if (plain_.promised_bytes() <= budget_bytes) {
-    best = with_budget(plain_, budget_bytes);
+  if (plain_.is_within(budget_bytes)) {
+    best = with_budget(plain_.plan(), budget_bytes);
     if (!may_beat_plain()) return best;
     best_us = best->predicted_step_us;
     enough_us = std::min(enough_us, best_us);
   }
-  if (!searches()) return best;
+  if (!searches() || persistent_bytes(levels_.size() - 1) > budget_bytes) return best;
+  add_levels_between();
   for (size_t i = 0; i < levels_.size(); ++i) {
     if (options_.is_given_up && options_.is_given_up()) return std::nullopt;
     if (persistent_bytes(i) > budget_bytes) continue;
@@ -271,7 +291,7 @@ std::optional<int64_t> BudgetFitter::lowest_live_bytes() const {
 // Of the levels that are searched. Bounds show which is likely to need least, and which cannot. With fewer states on
 // the host a step does not need less: what stays on the device takes its bytes at every peak.
 Result<std::optional<Plan>> BudgetFitter::smallest(int64_t budget_bytes, int64_t enough_bytes) {
-  if (!searches()) return with_budget(plain_, budget_bytes);
+  if (!searches()) return with_budget(plain_.plan(), budget_bytes);
   std::optional<Plan> best;
   size_t level_of_best = 0;
   std::vector<size_t> left = searched_levels();
@@ -304,14 +324,14 @@ Plan BudgetFitter::explained(Plan plan, size_t level) {
 }
 
 int64_t BudgetFitter::min_bytes() {
-  int64_t bytes = plain_.promised_bytes();
+  int64_t bytes = std::numeric_limits<int64_t>::max();
   for (size_t i : searched_levels())
     if (persistent_bytes(i) < bytes) bytes = std::min(bytes, min_bytes_up_to(i));
-  return bytes;
+  return bytes <= plain_.min_bytes() ? bytes : std::min(bytes, plain_.plan().promised_bytes());
 }
 
 double BudgetFitter::likely_us_within(int64_t budget_bytes) {
-  if (plain_.promised_bytes() <= budget_bytes) return plain_.predicted_step_us;
+  if (plain_.is_within(budget_bytes)) return plain_.first().predicted_step_us;
   double us = std::numeric_limits<double>::infinity();
   for (size_t i = 0; searches() && i < levels_.size(); ++i)
     if (levels_[i].source == i && persistent_bytes(i) <= budget_bytes && search_of(i).min_bytes() <= budget_bytes)
@@ -341,7 +361,7 @@ OffloadLevelSearch& BudgetFitter::search_of(size_t level) {
     on_host.insert(choice.state);
   OffloadLevelSearch* source = levels_[level].source == level ? nullptr : &search_of(levels_[level].source);
   searches_[level] = std::make_unique<OffloadLevelSearch>(
-      in_, options_, on_host, plain_.arenas.front().persistent_bytes, highest_budget_,
+      in_, options_, on_host, plain_.first().arenas.front().persistent_bytes, highest_budget_,
       level == 0 ? options_.search_seconds : options_.search_seconds / level_effort_divisor,
       level > 0 && level + 1 == levels_.size(), source);
   return *searches_[level];

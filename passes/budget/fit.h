@@ -4,6 +4,7 @@
 // rematerialised instructions, values that wait on the host, and states that live there.
 
 #include "passes/budget/offload_level_search.h"
+#include "passes/budget/plain_plan.h"
 #include "passes/offload/offload_rewrite.h"
 
 #include <limits>
@@ -18,15 +19,15 @@ Result<Plan> plain_plan(const LoweringInput& input, const FitOptions& options);
 Result<QuickPlan> quick_plain_plan(const LoweringInput& input, const FitOptions& options);
 
 // Whether a search that ends at `options.min_share` can reach the budget. If it can, it also reaches larger ones.
-bool may_fit(const FitOptions& options, const Plan& plain, int64_t budget_bytes);
+bool may_fit(const FitOptions& options, const PlainPlan& plain, int64_t budget_bytes);
 
 // The plans of one program under several budgets; what was searched for one serves the next.
 class BudgetFitter {
  public:
-  // `input` and `options` outlive it; `plain` is their plain_plan. Budgets up to `highest_budget` may be asked for.
-  BudgetFitter(const LoweringInput& input, const FitOptions& options, Plan plain, int64_t highest_budget);
+  // What is given outlives it; `plain` is the plain_plan of the others. Budgets up to `highest_budget` may be asked
+  // for.
+  BudgetFitter(const LoweringInput& input, const FitOptions& options, const PlainPlan& plain, int64_t highest_budget);
 
-  const Plan& plain() const { return plain_; }
   // The fastest plan within the budget; where there is none, the one that needs least. With a finite `enough_us` none
   // but a plan within the budget that takes less.
   Result<std::optional<Plan>> within(int64_t budget_bytes, double enough_us = std::numeric_limits<double>::infinity());
@@ -52,9 +53,12 @@ class BudgetFitter {
     size_t states = 0;
     int64_t bytes = 0;
     size_t source = 0;  // the level at which remats and copies of values are searched for: itself, or one with more
+    friend bool operator==(const OffloadLevel&, const OffloadLevel&) = default;
   };
-  static std::vector<OffloadLevel> offload_levels(llvm::ArrayRef<HostChoice> choices, const LoweringInput& input,
-                                                  int64_t plain_bytes);
+  enum class Levels : uint8_t { Searched, All };
+  std::vector<OffloadLevel> offload_levels(Levels wanted) const;
+  std::vector<OffloadLevel> offload_levels(Levels wanted, int64_t plain_bytes) const;
+  void add_levels_between();
   size_t searched_before(size_t level) const;
   int64_t persistent_bytes(size_t level) const;
   int64_t min_bytes_up_to(size_t level);
@@ -69,10 +73,11 @@ class BudgetFitter {
 
   const LoweringInput& in_;
   const FitOptions& options_;
-  Plan plain_;
+  const PlainPlan& plain_;
   int64_t highest_budget_;
   std::vector<HostChoice> choices_;
   std::vector<OffloadLevel> levels_;
+  bool has_levels_between_ = false;
   std::vector<std::unique_ptr<OffloadLevelSearch>> searches_;  // by level, made when first wanted
 };
 

@@ -17,15 +17,13 @@ constexpr llvm::StringLiteral joined_ops[] = {"linear_gelu", "layer_norm_grad_dr
 
 }  // namespace
 
-// What has been lowered quickly is lowered without an error.
 BudgetFitter& JobProgram::plans() const {
-  std::call_once(is_searched_, [&] {
-    if (!plans_)
-      plans_ =
-          std::make_unique<BudgetFitter>(*input, options, llvm::cantFail(plain_plan(*input, options)), highest_budget);
-  });
+  std::call_once(is_made_,
+                 [&] { plans_ = std::make_unique<BudgetFitter>(*input, options, *laid_out, highest_budget); });
   return *plans_;
 }
+
+const Plan& JobProgram::first_plan() const { return is_within_budget(laid_out->first()) ? laid_out->first() : plain(); }
 
 bool casts_parameters(const Program& program) {
   return llvm::any_of(program.functions, [](const Graph& graph) {
@@ -93,9 +91,7 @@ Result<std::unique_ptr<JobProgram>> JobPrograms::make(const SplitChoice& choice,
   made->input->placement_seconds *= request_.effort * effort;
   // Those that take the place of the whole batch with its usual kernels within less budget must not be faster than it.
   if (choice.chunks > 1 || made->catalog) made->input->parts = Parts::Copied;
-  const bool is_form = choice.chunks == 1 && !made->catalog && stored_bytes == 0;
-  const bool is_compared = !request_.is_short && !request_.is_one_of_many && !request_.frontier && request_.split <= 1;
-  if (Status s = is_form && is_compared ? lay_out_quickly(*made) : lay_out(*made)) return s;
+  if (Status s = request_.frontier ? lay_out(*made) : lay_out_quickly(*made)) return s;
   return made;
 }
 
@@ -103,19 +99,22 @@ Status JobPrograms::lay_out(JobProgram& program) const {
   Result<Plan> plain = plain_plan(*program.input, program.options);
   if (!plain) return plain.takeError();
   program.highest_budget = highest_budget(*plain);
-  program.start_from(std::move(*plain));
+  program.laid_out = std::make_shared<const PlainPlan>(std::move(*plain));
   return Status::success();
 }
 
 // Where even the quick layouts fit, one of the forms will do as it is, and the layouts of the others are not searched.
+// Nor are those of programs in chunks that bounds show to be not worth it. What is lowered quickly is lowered without
+// an error.
 Status JobPrograms::lay_out_quickly(JobProgram& program) const {
   Result<QuickPlan> quick = quick_plain_plan(*program.input, program.options);
   if (!quick) return quick.takeError();
   program.highest_budget = highest_budget(quick->plan);
   if (quick->is_final)
-    program.start_from(std::move(quick->plan));
-  else if (is_within_budget(quick->plan))
-    program.quick = std::move(quick->plan);
+    program.laid_out = std::make_shared<const PlainPlan>(std::move(quick->plan));
+  else
+    program.laid_out = std::make_shared<const PlainPlan>(
+        std::move(quick->plan), [&program] { return llvm::cantFail(plain_plan(*program.input, program.options)); });
   return Status::success();
 }
 
@@ -141,7 +140,7 @@ std::unique_ptr<JobProgram> JobPrograms::short_program(const JobProgram& usual, 
   made->input.emplace(*usual.input);
   made->input->placement_seconds *= short_effort;
   made->highest_budget = usual.highest_budget;
-  made->start_from(usual.plain());
+  made->laid_out = usual.laid_out;
   return made;
 }
 

@@ -23,22 +23,19 @@ struct JobProgram {
   std::shared_ptr<Derived> derived;      // its device has a reserve for what the program's graphs take
   FitOptions options;
   std::optional<LoweringInput> input;
-  // Its plain plan with quick layouts, whose search waits until the plain plan is asked for; none: it is not searched.
-  std::optional<Plan> quick;
+  std::shared_ptr<const PlainPlan> laid_out;  // of a short search that of the usual one, whose program outlives it
   int64_t highest_budget = 0;
 
-  // The plain plan, or the quick one in its place: the same instructions and times, and as many bytes or more.
-  const Plan& first_plan() const { return quick ? *quick : plain(); }
-  const Plan& plain() const { return plans().plain(); }
+  // The plain plan, or the one with quick layouts in its place where that is within the budget already.
+  const Plan& first_plan() const;
+  const Plan& plain() const { return laid_out->plan(); }
+  double plain_us() const { return laid_out->first().predicted_step_us; }
   // May be called by several threads.
   BudgetFitter& plans() const;
-  void start_from(Plan plain) {
-    plans_ = std::make_unique<BudgetFitter>(*input, options, std::move(plain), highest_budget);
-  }
 
  private:
-  mutable std::unique_ptr<BudgetFitter> plans_;  // null: its layouts are not searched yet
-  mutable std::once_flag is_searched_;
+  mutable std::unique_ptr<BudgetFitter> plans_;
+  mutable std::once_flag is_made_;
 };
 
 // Does a step cast parameters that it trains to 16 bits?

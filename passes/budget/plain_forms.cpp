@@ -11,8 +11,10 @@ namespace {
 // two ops, which may have remats; and with copies alone, whose plans need as much.
 constexpr double min_share_of_joined = 0.25, min_share_of_copies = 0.97;
 
-int64_t share_of(const Plan& plan, double share) {
-  return static_cast<int64_t>(share * static_cast<double>(plan.promised_bytes()));
+int64_t share_of(int64_t bytes, double share) { return static_cast<int64_t>(share * static_cast<double>(bytes)); }
+
+bool is_below_share(int64_t budget_bytes, const JobProgram& program, double share) {
+  return program.laid_out->decide([&](int64_t bytes) { return budget_bytes < share_of(bytes, share); });
 }
 
 // No layout of the plan's orders needs less.
@@ -24,16 +26,16 @@ int64_t min_bytes(const Plan& plan) {
 }  // namespace
 
 Result<PlainForms::Forms> PlainForms::joined_within(int64_t budget_bytes) {
-  if (!has_forms() || budget_bytes < share_of(usual_.plain(), min_share_of_joined)) return Forms();
+  if (!has_forms() || is_below_share(budget_bytes, usual_, min_share_of_joined)) return Forms();
   if (Status s = make_joined()) return s;
   return Forms(*joined_);
 }
 
 Result<std::vector<const JobProgram*>> PlainForms::with_copies_within(int64_t budget_bytes) {
   std::vector<const JobProgram*> forms;
-  const int64_t min_bytes = share_of(usual_.plain(), min_share_of_copies);
-  if (!has_forms() || budget_bytes < min_bytes) return forms;
+  if (!has_forms() || is_below_share(budget_bytes, usual_, min_share_of_copies)) return forms;
   if (Status s = make_with_copies()) return s;
+  const int64_t min_bytes = share_of(usual_.plain().promised_bytes(), min_share_of_copies);
   for (const std::unique_ptr<JobProgram>& form : *with_copies_)
     if (const int64_t bytes = form->plain().promised_bytes(); bytes >= min_bytes && bytes <= budget_bytes)
       forms.push_back(form.get());
@@ -41,7 +43,7 @@ Result<std::vector<const JobProgram*>> PlainForms::with_copies_within(int64_t bu
 }
 
 Result<const JobProgram*> PlainForms::fastest_of_all(int64_t budget_bytes) {
-  const auto fits = [&](const JobProgram& form) { return form.first_plan().promised_bytes() <= budget_bytes; };
+  const auto fits = [&](const JobProgram& form) { return form.laid_out->is_within(budget_bytes); };
   if (!has_forms() || request_.mesh.ranks() > 1 || !fits(usual_)) return nullptr;
   std::optional<Status> made[2];
   parallel_for(2, [&](size_t i) { made[i].emplace(i == 0 ? make_joined() : make_with_copies()); });
@@ -57,7 +59,8 @@ Result<const JobProgram*> PlainForms::fastest_of_all(int64_t budget_bytes) {
   if (is_faster(usual_)) fastest = &usual_;
   for (const std::unique_ptr<JobProgram>& form : *with_copies_) {
     if (!is_faster(*form)) continue;
-    if (min_bytes(form->first_plan()) < share_of(usual_.first_plan(), min_share_of_copies)) return nullptr;
+    if (min_bytes(form->first_plan()) < share_of(usual_.first_plan().promised_bytes(), min_share_of_copies))
+      return nullptr;
     fastest = form.get();
   }
   return fastest;

@@ -21,21 +21,21 @@ constexpr double max_nodes_of_many = 6000;  // which meshes that are compared do
 // follow from whether the budget leaves room for long ones. Returns the others.
 JobProgramList keep_worthwhile(JobProgramList& programs, int64_t whole_bytes) {
   std::stable_sort(programs.begin(), programs.end(), [](const auto& a, const auto& b) {
-    return std::pair(a->plain().predicted_step_us, a->plain().promised_bytes()) <
-           std::pair(b->plain().predicted_step_us, b->plain().promised_bytes());
+    if (a->plain_us() != b->plain_us()) return a->plain_us() < b->plain_us();
+    return a->plain().promised_bytes() < b->plain().promised_bytes();
   });
-  auto most = static_cast<double>(whole_bytes), most_of_short = most;
   JobProgramList kept, others;
   for (std::unique_ptr<JobProgram>& program : programs) {
-    const auto bytes = static_cast<double>(program->plain().promised_bytes());
-    const double enough = program->is_long ? most : most_of_short;
-    if (bytes > enough * (1 - min_saving)) {
-      others.push_back(std::move(program));
-      continue;
-    }
-    most = std::min(most, bytes);
-    if (!program->is_long) most_of_short = bytes;
-    kept.push_back(std::move(program));
+    const auto saves_enough = [&](int64_t bytes, int64_t other_bytes) {
+      return static_cast<double>(bytes) <= static_cast<double>(other_bytes) * (1 - min_saving);
+    };
+    const bool is_worth_it = program->laid_out->decide([&](int64_t bytes) {
+      return saves_enough(bytes, whole_bytes) && llvm::all_of(kept, [&](const std::unique_ptr<JobProgram>& faster) {
+               if (faster->is_long && !program->is_long) return true;
+               return faster->laid_out->decide([&](int64_t other) { return saves_enough(bytes, other); });
+             });
+    });
+    (is_worth_it ? kept : others).push_back(std::move(program));
   }
   programs = std::move(kept);
   return others;
@@ -118,10 +118,10 @@ SplitPrograms::RegionSplits SplitPrograms::split_behind(ValueId from, bool with_
 // Whether more chunks of the same region may save enough. Each of k chunks needs a k-th of what the region needs
 // whole, so any number of chunks saves at most k / (k - 1) times what k chunks save.
 bool SplitPrograms::may_be_worthwhile_with_more(const JobProgram& split) const {
-  const auto whole = static_cast<double>(whole_.plain().promised_bytes()),
-             saved = whole - static_cast<double>(split.plain().promised_bytes());
-  const auto chunks = static_cast<double>(split.chunks);
-  return saved * chunks / (chunks - 1) >= min_saving * whole;
+  const auto whole = static_cast<double>(whole_.plain().promised_bytes()), chunks = static_cast<double>(split.chunks);
+  return split.laid_out->decide([&](int64_t bytes) {
+    return (whole - static_cast<double>(bytes)) * chunks / (chunks - 1) >= min_saving * whole;
+  });
 }
 
 // Programs that are too long to put states on the host seldom need less than the whole batch does with states there.

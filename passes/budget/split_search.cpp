@@ -98,8 +98,7 @@ class SplitSearch {
         return plan;
       }
     }
-    const bool is_plain = whole_->plain().promised_bytes() <= budget_bytes;
-    if (made_transposes_ > 0 && is_plain) return whole_with_stored(budget_bytes);
+    if (made_transposes_ > 0 && whole_->laid_out->is_within(budget_bytes)) return whole_with_stored(budget_bytes);
     std::optional<Plan> joined;  // bounds what other searches are worth
     if (Status s = consider_joined(budget_bytes, joined)) return s;
     Result<std::optional<Plan>> plan = within_as_made(budget_bytes, std::move(joined));
@@ -115,8 +114,7 @@ class SplitSearch {
     Result<std::vector<const JobProgram*>> forms = forms_->with_copies_within(budget_bytes);
     if (!forms) return forms.takeError();
     for (const JobProgram* form : *forms)
-      if (!is_within_budget(plan) || form->plain().predicted_step_us < plan.predicted_step_us)
-        plan = plain_of(*form, budget_bytes);
+      if (!is_within_budget(plan) || form->plain_us() < plan.predicted_step_us) plan = plain_of(*form, budget_bytes);
     return Status::success();
   }
 
@@ -131,7 +129,7 @@ class SplitSearch {
   }
 
   const JobProgram* joined_for(const JobProgram& form, int64_t budget_bytes) {
-    if (form.plain().promised_bytes() <= budget_bytes || !request_.recompute) return &form;
+    if (form.laid_out->is_within(budget_bytes) || !request_.recompute) return &form;
     std::unique_ptr<JobProgram>& with_remats = with_remats_[&form];
     if (!with_remats) with_remats = programs_.short_program(form, JobPrograms::MayOffload::No);
     return with_remats.get();
@@ -173,7 +171,7 @@ class SplitSearch {
   Result<std::optional<Plan>> within_as_made(int64_t budget_bytes, std::optional<Plan> best) {
     std::vector<const JobProgram*> candidates;
     if (Status s = add_whole_forms(budget_bytes, candidates)) return s;
-    const bool fits_whole = !candidates.empty() && candidates.front()->plain().promised_bytes() <= budget_bytes;
+    const bool fits_whole = !candidates.empty() && candidates.front()->laid_out->is_within(budget_bytes);
     const bool is_split = request_.split > 1 || (request_.split < 1 && !fits_whole);
     if (is_split) {
       if (Status s = derive_splits(may_be_long(budget_bytes))) return s;
@@ -181,7 +179,7 @@ class SplitSearch {
       // the splits those that need a little more bytes first, which are the likeliest to be faster still.
       const llvm::ArrayRef<std::unique_ptr<JobProgram>> splits = splits_->worthwhile();
       size_t fits = 0;
-      while (fits < splits.size() && splits[fits]->plain().promised_bytes() > budget_bytes) ++fits;
+      while (fits < splits.size() && !splits[fits]->laid_out->is_within(budget_bytes)) ++fits;
       if (fits < splits.size() && may_be_better(*splits[fits], best)) best = plain_of(*splits[fits], budget_bytes);
       for (size_t i = fits; i-- > 0;) candidates.push_back(splits[i].get());
       if (!best && candidates.empty())
@@ -205,10 +203,10 @@ class SplitSearch {
   // faster plan.
   bool has_short_searches(int64_t budget_bytes) const {
     if (request_.is_short || request_.effort != 1 || request_.is_one_of_many) return false;
-    return whole_->plain().promised_bytes() > budget_bytes;
+    return !whole_->laid_out->is_within(budget_bytes);
   }
 
-  double slow_us() const { return max_slowdown_of_usual * whole_->plain().predicted_step_us; }
+  double slow_us() const { return max_slowdown_of_usual * whole_->plain_us(); }
 
   // Whether it will be, beside the usual searches of the candidates. Of a single one, bounds of what its search may
   // find say so. Several are searched one after the other, which leaves a core idle for a third of the time.
@@ -218,7 +216,8 @@ class SplitSearch {
     if (candidates.size() > 1) return true;
     if (best && best->predicted_step_us <= slow_us()) return false;
     const JobProgram& only = *candidates.front();
-    return may_fit(only.options, only.plain(), budget_bytes) && only.plans().likely_us_within(budget_bytes) > slow_us();
+    return may_fit(only.options, *only.laid_out, budget_bytes) &&
+           only.plans().likely_us_within(budget_bytes) > slow_us();
   }
 
   // `best`, if any a plan within the budget, becomes what short searches of the programs that were looked at find
@@ -281,7 +280,7 @@ class SplitSearch {
   // Whether any plan of the program may be. None takes less time than without remats and copies, unless ranks wait for
   // each other or accumulated gradients are on the host.
   bool may_be_better(const JobProgram& candidate, const std::optional<Plan>& best) const {
-    return !best || request_.mesh.ranks() > 1 || candidate.plain().predicted_step_us < best->predicted_step_us ||
+    return !best || request_.mesh.ranks() > 1 || candidate.plain_us() < best->predicted_step_us ||
            may_beat_plain(candidate);
   }
 
@@ -289,7 +288,7 @@ class SplitSearch {
   bool may_be_long(int64_t bytes) const {
     if (request_.split > 1 || request_.frontier || !request_.offload) return true;
     if (request_.is_short) return false;
-    const Plan& plain = whole_->plain();
+    const Plan& plain = whole_->laid_out->first();
     int64_t states = 0;
     for (const PlanState& state : plain.states)
       if (plain.slots[state.slot].space == MemorySpace::Device) states += plain.slots[state.slot].bytes;
@@ -300,7 +299,7 @@ class SplitSearch {
   // less workspace, in all forms. So a larger budget has every form that a smaller one has.
   Status add_whole_forms(int64_t budget_bytes, std::vector<const JobProgram*>& candidates) {
     if (request_.split > 1) return Status::success();
-    if (whole_->plain().promised_bytes() <= budget_bytes) {
+    if (whole_->laid_out->is_within(budget_bytes)) {
       candidates.push_back(whole_.get());
       return Status::success();
     }
@@ -326,8 +325,7 @@ class SplitSearch {
         continue;
       }
       JobProgram& lean = *lean_programs_.emplace_back(std::move(**form));
-      if (lean.plain().predicted_step_us <= max_slowdown_of_lean * lean_->back()->plain().predicted_step_us)
-        lean_->pop_back();
+      if (lean.plain_us() <= max_slowdown_of_lean * lean_->back()->plain_us()) lean_->pop_back();
       lean_->push_back(&lean);
     }
     return failed;
@@ -394,13 +392,17 @@ class SplitSearch {
       const JobProgram* candidate;
       int64_t min_bytes;
     };
+    const auto enough = [&] {
+      const bool is_met = best && is_within_host_budget(*best);
+      return is_met ? std::min(best->promised_bytes(), request_.enough_bytes) : request_.enough_bytes;
+    };
     std::vector<Bounded> order(candidates.size());
-    parallel_for(order.size(), [&](size_t i) { order[i] = {candidates[i], min_bytes(*candidates[i], budget_bytes)}; });
+    parallel_for(order.size(), [&](size_t i) {
+      order[i] = {candidates[i], min_bytes(*candidates[i], budget_bytes, enough())};
+    });
     llvm::stable_sort(order, [](const Bounded& a, const Bounded& b) { return a.min_bytes < b.min_bytes; });
     for (size_t next = 0; next < order.size();) {
-      const bool is_met = best && is_within_host_budget(*best);
-      const int64_t enough_bytes =
-          is_met ? std::min(best->promised_bytes(), request_.enough_bytes) : request_.enough_bytes;
+      const int64_t enough_bytes = enough();
       llvm::SmallVector<const JobProgram*, at_once> some;
       for (; next < order.size() && order[next].min_bytes < enough_bytes && some.size() < at_once; ++next)
         some.push_back(order[next].candidate);
@@ -412,13 +414,13 @@ class SplitSearch {
 
   static void prepare_smallest(llvm::ArrayRef<const JobProgram*> candidates, int64_t budget_bytes) {
     for (const JobProgram* candidate : candidates)
-      if (may_fit(candidate->options, candidate->plain(), budget_bytes))
+      if (may_fit(candidate->options, *candidate->laid_out, budget_bytes))
         candidate->plans().prepare_smallest(budget_bytes);
   }
 
   // `best` becomes the candidate's fastest plan within the budget where that is faster.
   Status consider(const JobProgram& candidate, int64_t budget_bytes, std::optional<Plan>& best) const {
-    if (!may_be_better(candidate, best) || !may_fit(candidate.options, candidate.plain(), budget_bytes))
+    if (!may_be_better(candidate, best) || !may_fit(candidate.options, *candidate.laid_out, budget_bytes))
       return Status::success();
     const double enough_us = best ? std::min(request_.enough_us, best->predicted_step_us) : request_.enough_us;
     Result<std::optional<Plan>> plan = candidate.plans().fastest(budget_bytes, enough_us);
@@ -468,14 +470,16 @@ class SplitSearch {
   // The candidate's plan that needs least; none where that is `enough_bytes` or more.
   static Result<std::optional<Plan>> smallest_of(const JobProgram& candidate, int64_t budget_bytes,
                                                  int64_t enough_bytes) {
-    if (may_fit(candidate.options, candidate.plain(), budget_bytes))
+    if (may_fit(candidate.options, *candidate.laid_out, budget_bytes))
       return candidate.plans().smallest(budget_bytes, enough_bytes);
     return std::optional(with_budget(candidate.plain(), budget_bytes));
   }
 
-  static int64_t min_bytes(const JobProgram& candidate, int64_t budget_bytes) {
-    return may_fit(candidate.options, candidate.plain(), budget_bytes) ? candidate.plans().min_bytes()
-                                                                       : candidate.plain().promised_bytes();
+  // What the candidate's plans need at least. Where it is `enough_bytes` or more, it may be less than that.
+  static int64_t min_bytes(const JobProgram& candidate, int64_t budget_bytes, int64_t enough_bytes) {
+    if (may_fit(candidate.options, *candidate.laid_out, budget_bytes)) return candidate.plans().min_bytes();
+    const int64_t bytes = candidate.laid_out->min_bytes();
+    return bytes < enough_bytes ? candidate.plain().promised_bytes() : bytes;
   }
 
   Plan plain_of(const JobProgram& candidate, int64_t budget_bytes) const {
@@ -491,10 +495,8 @@ class SplitSearch {
       decisions.push_back(
           {"split-batch", candidate.from, std::to_string(candidate.chunks) + " chunks",
            "what follows is made for one chunk of the batch after the other: without remats and copies needs " +
-               format_bytes(candidate.plain().promised_bytes()) + " and takes " +
-               format_us(candidate.plain().predicted_step_us) + ", whole " +
-               format_bytes(whole_->plain().promised_bytes()) + " and " +
-               format_us(whole_->plain().predicted_step_us)});
+               format_bytes(candidate.plain().promised_bytes()) + " and takes " + format_us(candidate.plain_us()) +
+               ", whole " + format_bytes(whole_->plain().promised_bytes()) + " and " + format_us(whole_->plain_us())});
     const int64_t lean = candidate.lean_calls > 0 ? give_workspaces_back(plan, catalog_) : 0;
     if (lean > 0)
       decisions.push_back({"workspace", "plan", std::to_string(lean) + " kernels with less workspace",

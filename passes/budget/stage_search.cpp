@@ -77,8 +77,8 @@ Result<StageFit> prepare_fit(PlanDraft& draft, size_t stage, const ForwardModel&
 // asked for cannot be found, or where the search is given up.
 Result<std::optional<Plan>> fit_stage(const Derived& derived, const StageFit& fit, double enough_us) {
   const int64_t budget = fit.plain->arenas.front().budget_bytes;
-  Result<std::optional<Plan>> plan =
-      BudgetFitter(*fit.input, fit.options, *fit.plain, budget).within(budget, enough_us);
+  const PlainPlan plain(*fit.plain);
+  Result<std::optional<Plan>> plan = BudgetFitter(*fit.input, fit.options, plain, budget).within(budget, enough_us);
   if (!plan || !*plan) return plan;
   const std::vector<Decision>& decisions = derived.passes.decisions();
   (*plan)->decisions.insert((*plan)->decisions.begin(), decisions.begin(), decisions.end());
@@ -404,7 +404,7 @@ class ScheduleSearch {
 bool is_long_for_many(int64_t instructions) { return instructions > max_instructions_of_many; }
 
 bool may_fit_as_one_of_many(const Plan& plain, int64_t budget_bytes) {
-  return !is_long_plan(plain) || may_fit({.min_share = long_min_share}, plain, budget_bytes);
+  return !is_long_plan(plain) || may_fit({.min_share = long_min_share}, PlainPlan(plain), budget_bytes);
 }
 
 Result<CompileResult> search_stages(const ForwardModel& forward, const TrainingRequest& request,
