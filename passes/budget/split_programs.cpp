@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <utility>
 
 namespace plimsoll {
 namespace {
@@ -46,8 +48,6 @@ JobProgramList keep_worthwhile(JobProgramList& programs, int64_t whole_bytes) {
 Status SplitPrograms::derive(bool with_long) {
   if (derived_ == Derived::All || (derived_ == Derived::Short && !with_long)) return Status::success();
   derived_ = with_long ? Derived::All : Derived::Short;
-  worthwhile_.clear();
-  others_.clear();
   long_regions_.clear();
   if (request_.split > 1 && !request_.split_from.empty()) {
     const ValueId from = forward_.graph.find_value(request_.split_from);
@@ -60,8 +60,13 @@ Status SplitPrograms::derive(bool with_long) {
   }
   const std::vector<ValueId> regions =
       request_.split == 0 && request_.split_regions ? chosen_regions() : regions_to_try(forward_.graph);
+  std::vector<JobProgramList> known(regions.size());
+  for (JobProgramList* list : {&worthwhile_, &others_})
+    for (std::unique_ptr<JobProgram>& split : std::exchange(*list, {}))
+      known[split->region].push_back(std::move(split));
   std::vector<RegionSplits> of_region(regions.size());
-  parallel_for(regions.size(), [&](size_t i) { of_region[i] = split_behind(regions[i], with_long); });
+  parallel_for(regions.size(),
+               [&](size_t i) { of_region[i] = split_behind(regions[i], with_long, std::move(known[i])); });
   for (size_t i = 0; i < regions.size(); ++i) {
     JobProgramList& some = of_region[i].programs;
     for (const std::unique_ptr<JobProgram>& split : some) split->region = i;
@@ -87,7 +92,7 @@ std::vector<ValueId> SplitPrograms::chosen_regions() const {
 
 // One program per chunk count that is not too long; none where an op behind the value wants the whole batch. More
 // chunks make longer programs, and the fewest make one that is longer than the whole batch's.
-SplitPrograms::RegionSplits SplitPrograms::split_behind(ValueId from, bool with_long) const {
+SplitPrograms::RegionSplits SplitPrograms::split_behind(ValueId from, bool with_long, JobProgramList known) const {
   const auto whole = static_cast<double>(nodes_of(whole_.derived->draft.program));
   const double repeated =
       static_cast<double>(nodes_of_rows(whole_.derived->draft.program)) * share_behind(forward_.graph, from);
@@ -100,7 +105,9 @@ SplitPrograms::RegionSplits SplitPrograms::split_behind(ValueId from, bool with_
       splits.is_long = true;
       break;
     }
-    Result<std::unique_ptr<JobProgram>> split = programs_.split_program({from, chunks});
+    const auto made = llvm::find_if(known, [&](const auto& other) { return other && other->chunks == chunks; });
+    Result<std::unique_ptr<JobProgram>> split =
+        made != known.end() ? std::move(*made) : programs_.split_program({from, chunks});
     if (!split) {
       llvm::consumeError(split.takeError());
       continue;
@@ -115,12 +122,35 @@ SplitPrograms::RegionSplits SplitPrograms::split_behind(ValueId from, bool with_
   return splits;
 }
 
-// Whether more chunks of the same region may save enough. Each of k chunks needs a k-th of what the region needs
-// whole, so any number of chunks saves at most k / (k - 1) times what k chunks save.
+// What any number of chunks of the region may save at most, where these need so many bytes. Each of k chunks needs a
+// k-th of what the region needs whole, so it is k / (k - 1) times what k chunks save.
+double SplitPrograms::most_saved_with_more(const JobProgram& split, int64_t bytes) const {
+  const auto chunks = static_cast<double>(split.chunks);
+  return static_cast<double>(whole_.plain().promised_bytes() - bytes) * chunks / (chunks - 1);
+}
+
+// Whether more chunks of the same region may save enough.
 bool SplitPrograms::may_be_worthwhile_with_more(const JobProgram& split) const {
-  const auto whole = static_cast<double>(whole_.plain().promised_bytes()), chunks = static_cast<double>(split.chunks);
-  return split.laid_out->decide([&](int64_t bytes) {
-    return (whole - static_cast<double>(bytes)) * chunks / (chunks - 1) >= min_saving * whole;
+  const double enough = min_saving * static_cast<double>(whole_.plain().promised_bytes());
+  return split.laid_out->decide([&](int64_t bytes) { return most_saved_with_more(split, bytes) >= enough; });
+}
+
+// Remats of a long program go down to a share of what its steps hold.
+bool SplitPrograms::may_long_need_less(int64_t bytes) const {
+  if (derived_ != Derived::Short || !long_regions_.empty()) return true;
+  const Arena& arena = whole_.plain().arenas.front();
+  const auto whole = static_cast<double>(whole_.plain().promised_bytes());
+  const double fixed = whole - static_cast<double>(arena.bytes - arena.persistent_bytes);
+  std::map<size_t, double> least;  // by region
+  for (const JobProgramList* list : {&worthwhile_, &others_})
+    for (const std::unique_ptr<JobProgram>& split : *list) {
+      const double with_more = whole - most_saved_with_more(*split, split->laid_out->min_bytes());
+      double& least_of_region = least.try_emplace(split->region, with_more).first->second;
+      least_of_region = std::max(least_of_region, with_more);
+    }
+  return llvm::any_of(least, [&](const auto& each) {
+    const double transient = std::max(0.0, each.second - fixed);
+    return fixed + long_min_share * transient < static_cast<double>(bytes);
   });
 }
 

@@ -15,13 +15,16 @@ class SplitPrograms {
                 const JobProgram& whole)
       : forward_(forward), request_(request), programs_(programs), whole_(whole) {}
 
-  // Makes those that are not made yet; long ones anew with the short ones.
+  // Makes those that are not made yet.
   enum class Derived : uint8_t { None, Short, All };
   Derived derived() const { return derived_; }
   Status derive(bool with_long);
 
   llvm::ArrayRef<std::unique_ptr<JobProgram>> worthwhile() const { return worthwhile_; }  // by the time they take
   llvm::ArrayRef<std::unique_ptr<JobProgram>> others() const { return others_; }          // not worth a search
+
+  // Once short ones are derived: whether a long one may need less than so many bytes, as far as they tell.
+  bool may_long_need_less(int64_t bytes) const;
 
   // The regions in which a search for a job like this one looks for chunks: that of the plan that needs least, or where
   // it has no chunks all that are worth a search, or might be in a job whose program is shorter.
@@ -33,8 +36,10 @@ class SplitPrograms {
     JobProgramList programs;
     bool is_long = false;  // even the fewest chunks are too long for states on the host, and such were not asked for
   };
-  RegionSplits split_behind(ValueId from, bool with_long) const;
+  // `known` are programs of the region that were derived before.
+  RegionSplits split_behind(ValueId from, bool with_long, JobProgramList known) const;
   bool may_be_worthwhile_with_more(const JobProgram& split) const;
+  double most_saved_with_more(const JobProgram& split, int64_t bytes) const;
   double most_nodes() const;
 
   const ForwardModel& forward_;

@@ -188,7 +188,9 @@ class SplitSearch {
     }
     if (Status s = consider_all(candidates, budget_bytes, best)) return s;
     if (!is_split || (!best && !wants_smallest()) || splits_->derived() == SplitPrograms::Derived::All) return best;
+    const int64_t enough_bytes = best && is_within_host_budget(*best) ? best->promised_bytes() : request_.enough_bytes;
     if (!may_be_long(best ? best->promised_bytes() : request_.enough_bytes)) return best;
+    if (!splits_->may_long_need_less(enough_bytes)) return best;
     // Nothing fits, and long programs may need less. The short ones that are kept are those that were looked at.
     if (Status s = derive_splits(true)) return s;
     candidates.clear();
