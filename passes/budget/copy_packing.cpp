@@ -238,6 +238,17 @@ CopyPacking::Found CopyPacking::reopened(const PackedCopies& layout) const {
   return {std::move(placer), layout.height_bytes, std::move(placed), std::move(within)};
 }
 
+CopyPacking::Kept CopyPacking::kept(Found found) {
+  return {std::move(found.placer), found.height_bytes, std::move(found.layout), found.intervals.intervals().vec(),
+          found.steps_left};
+}
+
+CopyPacking::Found CopyPacking::found_again(const Kept& kept) const {
+  const CopyIntervals within = lives_.intervals_within(kept.layout, wanted_);
+  return {kept.placer, kept.height_bytes, kept.layout, CopyIntervals(within, kept.intervals, within.bounds().vec()),
+          kept.steps_left};
+}
+
 // The layout pressed below a lower capacity. What was hard to place before is so again, so that it takes less work.
 std::optional<CopyPacking::Found> CopyPacking::pressed(const Found& high, int64_t capacity_bytes) const {
   int64_t left = high.steps_left;

@@ -25,6 +25,14 @@ class CopyPacking {
 
     double total_us() const { return intervals.total_us(); }
   };
+  // What outlives the function that the layout was found for.
+  struct Kept {
+    FlexiblePlacer placer;
+    int64_t height_bytes;
+    FlexiblePlacement layout;
+    std::vector<CopyInterval> intervals;
+    int64_t steps_left;
+  };
   enum class Prices : uint8_t { All, Lowest };
   // Elementary steps of each start, and the number of starts where a layout no longer wastes much.
   struct WorkLower {
@@ -47,6 +55,8 @@ class CopyPacking {
   std::optional<Found> lowered(const Found& high, int64_t least_bytes, double enough_us, const WorkLower& work,
                                int64_t& left) const;
   Found reopened(const PackedCopies& layout) const;
+  static Kept kept(Found found);
+  Found found_again(const Kept& kept) const;  // of the same function, with the same intervals
   PackedCopies packed(const Found& found) const;
 
  private:

@@ -42,7 +42,8 @@ struct PackedOverlap {
 struct PackedTry {
   bool was_made = false, has_starts = false, has_steps = false;
   std::optional<PackedOverlap> tight;  // from one start alone until it has some
-  std::vector<PackedOverlap> steps;    // down to the tight one, each lower and slower than the one before
+  KnownLayouts known = {};
+  std::vector<PackedOverlap> steps;  // down to the tight one, each lower and slower than the one before
 };
 
 struct RematCandidate {

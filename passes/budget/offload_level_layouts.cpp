@@ -118,19 +118,21 @@ PackedTry* OffloadLevelSearch::pack(const Trial& trial, PackedLayouts wanted) co
   if (made.was_made && !wants_starts && !wants_steps) return &made;
   const Packing packing(*this, trial);
   if (!std::exchange(made.was_made, true))
-    if (std::optional<PackedCopies> tight = pack_tightly(packing.function, *trial.overlap, packing.options))
+    if (std::optional<PackedCopies> tight = pack_tightly(packing.function, *trial.overlap, packing.options, made.known))
       made.tight.emplace(PackedOverlap{std::move(*tight), {}});
   if (wants_starts) {
     made.has_starts = true;
     if (made.tight)
-      made.tight = {pack_more_tightly(packing.function, *trial.overlap, made.tight->copies, packing.options), {}};
+      made.tight = {
+          pack_more_tightly(packing.function, *trial.overlap, made.tight->copies, packing.options, made.known), {}};
   }
   if (wants_steps) {
     made.has_steps = true;
     if (made.tight)
       for (PackedCopies& copies :
-           pack_step_by_step(packing.function, *trial.overlap, made.tight->copies, packing.options))
+           pack_step_by_step(packing.function, *trial.overlap, made.tight->copies, packing.options, made.known))
         made.steps.push_back({std::move(copies), {}});
+    made.known = {};
   }
   return &made;
 }

@@ -9,6 +9,15 @@
 // Of layouts at several heights those remain that are lower than every faster one.
 
 namespace plimsoll {
+
+// Within 2.5 % and within 0.95 % of the live peak, as searches from scratch and by some starts end there.
+struct LooserLayouts {
+  using Layout = std::optional<std::optional<CopyPacking::Kept>>;  // none: not looked for; of these none: not found
+  Layout next, near, near_by_starts;
+};
+
+KnownLayouts::KnownLayouts() : looser_(std::make_shared<LooserLayouts>()) {}
+
 namespace {
 
 using Found = CopyPacking::Found;
@@ -32,15 +41,36 @@ std::optional<PackedCopies> lowered(const CopyPacking& packing, const PackedCopi
   return lower ? std::optional(packing.packed(*lower)) : std::nullopt;
 }
 
+std::optional<Found> known_or(const CopyPacking& packing, LooserLayouts::Layout& known,
+                              llvm::function_ref<std::optional<Found>()> search) {
+  if (known) return *known ? std::optional(packing.found_again(**known)) : std::nullopt;
+  std::optional<Found> found = search();
+  known.emplace(found ? std::optional(CopyPacking::kept(*found)) : std::nullopt);
+  return found;
+}
+
+std::optional<Found> next_from_scratch(const CopyPacking& packing, KnownLayouts& known) {
+  return known_or(packing, known.looser().next,
+                  [&] { return packing.from_scratch(packing.bytes_above_peak(next_share), Prices::All); });
+}
+
+std::optional<Found> near_from_scratch(const CopyPacking& packing, KnownLayouts& known) {
+  return known_or(packing, known.looser().near,
+                  [&] { return packing.from_scratch(packing.bytes_above_peak(near_share), Prices::All); });
+}
+
+std::optional<Found> near_by_some_starts(const CopyPacking& packing, KnownLayouts& known) {
+  return known_or(packing, known.looser().near_by_starts,
+                  [&] { return packing.by_some_starts(packing.bytes_above_peak(near_share)); });
+}
+
 // From a loose one on: where there is none within 2.5 %, tighter ones are not looked for.
-std::optional<Found> loose_first(const CopyPacking& packing) {
-  const Prices prices = packing.is_long() ? Prices::Lowest : Prices::All;
-  std::optional<Found> loose = packing.from_scratch(packing.bytes_above_peak(next_share), prices);
-  if (packing.is_long()) return loose;
+std::optional<Found> loose_first(const CopyPacking& packing, KnownLayouts& known) {
+  std::optional<Found> loose = next_from_scratch(packing, known);
   if (!loose) return packing.anew(packing.bytes_above_peak(last_share));
-  std::optional<Found> near = packing.from_scratch(packing.bytes_above_peak(near_share), prices);
+  std::optional<Found> near = near_from_scratch(packing, known);
   if (!near) return loose;
-  std::optional<Found> tight = packing.from_scratch(packing.bytes_above_peak(tight_share), prices);
+  std::optional<Found> tight = packing.from_scratch(packing.bytes_above_peak(tight_share), Prices::All);
   return tight ? std::move(tight) : std::move(near);
 }
 
@@ -73,12 +103,16 @@ std::vector<PackedCopies> worth_trying(std::vector<PackedCopies> layouts) {
 }
 
 std::optional<PackedCopies> pack_tightly(const FunctionWithCopies& function, const Overlap& wide,
-                                         const PlacementOptions& options) {
+                                         const PlacementOptions& options, KnownLayouts& known) {
   const CopyPacking packing(function, wide, options);
   const int64_t tight_bytes = packing.bytes_above_peak(tight_share);
-  std::optional<Found> best =
-      packing.is_long() ? packing.from_scratch(tight_bytes, Prices::Lowest) : packing.anew(tight_bytes);
-  if (!best) best = loose_first(packing);
+  std::optional<Found> best;
+  if (packing.is_long()) {
+    best = packing.from_scratch(tight_bytes, Prices::Lowest);
+    if (!best) best = packing.from_scratch(packing.bytes_above_peak(next_share), Prices::Lowest);
+  } else if (best = packing.anew(tight_bytes); !best) {
+    best = loose_first(packing, known);
+  }
   if (!best) return std::nullopt;
   int64_t left = packing.is_long() ? best->steps_left : packing.steps();
   const std::optional<Found> lower =
@@ -87,15 +121,16 @@ std::optional<PackedCopies> pack_tightly(const FunctionWithCopies& function, con
 }
 
 PackedCopies pack_more_tightly(const FunctionWithCopies& function, const Overlap& wide, const PackedCopies& tight,
-                               const PlacementOptions& options) {
+                               const PlacementOptions& options, KnownLayouts& known) {
   if (!is_wasteful(tight)) return tight;
   const CopyPacking packing(function, wide, options);
   if (packing.is_long()) return tight;
   PackedCopies best = tight;
   for (double share : {near_share, tight_share}) {
     if (!is_wasteful(best) || best.height_bytes <= packing.bytes_above_peak(share)) continue;
-    if (const std::optional<Found> found = packing.by_some_starts(packing.bytes_above_peak(share)))
-      best = packing.packed(*found);
+    const std::optional<Found> found = share == near_share ? near_by_some_starts(packing, known)
+                                                           : packing.by_some_starts(packing.bytes_above_peak(share));
+    if (found) best = packing.packed(*found);
   }
   if (!is_wasteful(best)) return best;
   const CopyPacking shorter(function, best.overlap, options);
@@ -104,7 +139,8 @@ PackedCopies pack_more_tightly(const FunctionWithCopies& function, const Overlap
 }
 
 std::vector<PackedCopies> pack_step_by_step(const FunctionWithCopies& function, const Overlap& wide,
-                                            const PackedCopies& tight, const PlacementOptions& options) {
+                                            const PackedCopies& tight, const PlacementOptions& options,
+                                            KnownLayouts& known) {
   // Where the tight layout takes hardly longer than any can, it stands for all.
   if (tight.overlap.total_us <= max_slowdown * wide.total_us) return {tight};
   const CopyPacking packing(function, wide, options);
@@ -135,9 +171,9 @@ std::vector<PackedCopies> pack_step_by_step(const FunctionWithCopies& function, 
     if (found && found->height_bytes > tight.height_bytes) add(*found);
   };
   if (!packing.is_long()) {
-    add_if_above(packing.from_scratch(packing.bytes_above_peak(next_share), Prices::All));
-    add_if_above(packing.from_scratch(packing.bytes_above_peak(near_share), Prices::All));
-    add_if_above(packing.by_some_starts(packing.bytes_above_peak(near_share)));
+    add_if_above(next_from_scratch(packing, known));
+    add_if_above(near_from_scratch(packing, known));
+    add_if_above(near_by_some_starts(packing, known));
   }
   layouts.push_back(tight);
   return worth_trying(std::move(layouts));

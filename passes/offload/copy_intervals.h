@@ -83,6 +83,7 @@ class CopyIntervals {
   std::vector<size_t> late_copies(llvm::ArrayRef<CopyInterval> wanted) const;
 
   llvm::ArrayRef<CopyInterval> intervals() const { return intervals_; }
+  llvm::ArrayRef<CopyBounds> bounds() const { return bounds_; }
   double total_us() const { return line_.total_us; }
   const std::vector<double>& clock_us() const { return line_.leave_us; }  // by op, when it begins; and the end
   int64_t peak_bytes() const;

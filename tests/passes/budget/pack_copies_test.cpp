@@ -101,10 +101,10 @@ std::vector<int64_t> heights_worth_trying(std::vector<PackedCopies> layouts) {
 }
 
 // By some starts.
-std::optional<PackedCopies> packed_tightly(const Streamed& streamed, const Overlap& wide) {
-  const std::optional<PackedCopies> one = pack_tightly(streamed.function(), wide, placement_options());
+std::optional<PackedCopies> packed_tightly(const Streamed& streamed, const Overlap& wide, KnownLayouts& known) {
+  const std::optional<PackedCopies> one = pack_tightly(streamed.function(), wide, placement_options(), known);
   if (!one) return std::nullopt;
-  return pack_more_tightly(streamed.function(), wide, *one, placement_options());
+  return pack_more_tightly(streamed.function(), wide, *one, placement_options(), known);
 }
 
 TEST_SUITE("unit") {
@@ -114,7 +114,8 @@ TEST_SUITE("unit") {
     for (int round = 0; round < 8; ++round) {
       const Streamed streamed(updates_of(random, 20 + 5 * round));
       for (const Overlap& wide : overlap_levels(streamed.problem, std::numeric_limits<int64_t>::max())) {
-        const std::optional<PackedCopies> tight = packed_tightly(streamed, wide);
+        KnownLayouts known, none_known;
+        const std::optional<PackedCopies> tight = packed_tightly(streamed, wide, known);
         if (!tight) continue;
         ++found;
         check_layout(streamed, *tight);
@@ -124,8 +125,15 @@ TEST_SUITE("unit") {
         wasteful += static_cast<double>(tight->height_bytes) > max_waste * static_cast<double>(tight->live_bytes);
 
         const std::vector<PackedCopies> layouts =
-            pack_step_by_step(streamed.function(), wide, *tight, placement_options());
+            pack_step_by_step(streamed.function(), wide, *tight, placement_options(), known);
+        const std::vector<PackedCopies> anew =
+            pack_step_by_step(streamed.function(), wide, *tight, placement_options(), none_known);
         REQUIRE(!layouts.empty());
+        REQUIRE(layouts.size() == anew.size());
+        for (size_t i = 0; i < layouts.size(); ++i) {
+          CHECK(layouts[i].offset_of_value == anew[i].offset_of_value);
+          CHECK(layouts[i].overlap.intervals == anew[i].overlap.intervals);
+        }
         CHECK(layouts.back().height_bytes >= tight->height_bytes);
         CHECK(layouts.back().overlap.total_us <= max_slowdown * tight->overlap.total_us);
         for (size_t i = 0; i < layouts.size(); ++i) {
@@ -148,7 +156,9 @@ TEST_SUITE("unit") {
     std::mt19937 random(8);
     const Streamed streamed(updates_of(random, 40));
     const Overlap wide = overlap_levels(streamed.problem, std::numeric_limits<int64_t>::max()).back();
-    const std::optional<PackedCopies> one = packed_tightly(streamed, wide), again = packed_tightly(streamed, wide);
+    KnownLayouts known, known_again;
+    const std::optional<PackedCopies> one = packed_tightly(streamed, wide, known),
+                                      again = packed_tightly(streamed, wide, known_again);
     REQUIRE(one);
     REQUIRE(again);
     CHECK(one->offset_of_value == again->offset_of_value);
@@ -161,9 +171,10 @@ TEST_SUITE("unit") {
     for (int round = 0; round < 8; ++round) {
       const Streamed streamed(updates_of(random, 120, 6));
       const Overlap wide = overlap_levels(streamed.problem, std::numeric_limits<int64_t>::max()).front();
-      const std::optional<PackedCopies> one = pack_tightly(streamed.function(), wide, placement_options());
+      KnownLayouts known;
+      const std::optional<PackedCopies> one = pack_tightly(streamed.function(), wide, placement_options(), known);
       if (!one) continue;
-      const PackedCopies some = pack_more_tightly(streamed.function(), wide, *one, placement_options());
+      const PackedCopies some = pack_more_tightly(streamed.function(), wide, *one, placement_options(), known);
       check_layout(streamed, some);
       const auto waste = [](const PackedCopies& packed) {
         return static_cast<double>(packed.height_bytes) / static_cast<double>(packed.live_bytes) - 1;
@@ -180,7 +191,8 @@ TEST_SUITE("unit") {
     for (int round = 0; round < 2; ++round) {
       const Streamed streamed(updates_of(random, 60, 6));
       for (const Overlap& wide : overlap_levels(streamed.problem, std::numeric_limits<int64_t>::max())) {
-        const std::optional<PackedCopies> high = pack_tightly(streamed.function(), wide, placement_options());
+        KnownLayouts known;
+        const std::optional<PackedCopies> high = pack_tightly(streamed.function(), wide, placement_options(), known);
         if (!high || !is_wasteful(*high)) continue;
         ++wasteful;
         const std::optional<PackedCopies> low = press_hard(streamed.function(), *high, placement_options());
