@@ -52,10 +52,11 @@ constexpr int failures_per_end = 5;
 // floors, 36 are found within 0.5 % of what is alive, and 16 without falls.
 constexpr size_t failures_per_fall = 500;
 
-// Minimum number of keys that are counted, by so many bits: with an introsort alone, searches that find no layout take
-// 1.4 times as long. Each key then moves this far on average at most, or an introsort goes on.
+// Minimum number of keys that are counted, by so many bits more than their number has: with an introsort alone,
+// searches that find no layout take 1.4 times as long. Each key then moves this far on average at most, or an introsort
+// goes on.
 constexpr size_t min_keys_to_count = 24, max_moves = 8;
-constexpr int counted_bits = 7;
+constexpr int more_bits_to_count = 1;
 
 constexpr double variation = 0.15;  // of what an interval takes, where the search shall go another way
 
@@ -110,7 +111,7 @@ FlexiblePlacer::FlexiblePlacer(std::vector<FlexibleInterval> intervals, std::vec
   bottom_.assign(placed_in_.size(), 0);
   lay_at_bottom();
   for (size_t i = 0; i < intervals_.size(); ++i)
-    if (!states_[i].is_at_bottom) waiting_.push_back(static_cast<int32_t>(i));
+    if (!states_[i].is_at_bottom) waiting_.push_back(waiting(i));
 }
 
 // The longest lives first, each as low as it may lie. One that would leave much free below it does not lie there.
@@ -235,48 +236,63 @@ void FlexiblePlacer::bring_apart(size_t placed, size_t interval) {
 void FlexiblePlacer::find_meetings(size_t interval) {
   const Life& life = states_[interval].life;
   const int32_t first = life.first / stretch_steps, last = life.last / stretch_steps;
-  met_first_.clear();
-  met_later_.clear();
-  const auto meet = [&](const std::vector<Key>& keys, std::vector<Key>& met) {
+  // Each key is written, and the next one over it where it does not count: a branch would be foreseen too seldom.
+  const auto meet = [&](const std::vector<Key>& keys, std::vector<Key>& met, size_t count) {
+    met.resize(std::max(met.size(), count + keys.size()));
     for (const Key key : keys) {
       const Life& other = states_[number_of(key)].life;
-      if (other.first <= life.last && life.first <= other.last) met.push_back(key);
+      met[count] = key;
+      count += static_cast<size_t>(other.first <= life.last) & static_cast<size_t>(life.first <= other.last);
     }
+    return count;
   };
-  meet(placed_in_[first], met_first_);
-  for (int32_t s = first + 1; s <= last; ++s) meet(begun_in_[s], met_later_);
+  const size_t firsts = meet(placed_in_[first], met_first_, 0);
+  size_t laters = 0;
+  for (int32_t s = first + 1; s <= last; ++s) laters = meet(begun_in_[s], met_later_, laters);
   for (int32_t s = first; s <= last; ++s) steps_left_ -= static_cast<int64_t>(placed_in_[s].size());
-  sort(met_later_);
-  meetings_.clear();
-  const auto add = [&](Key key) { meetings_.push_back(static_cast<int32_t>(number_of(key))); };
-  auto later = met_later_.begin();
-  for (const Key key : met_first_) {
-    while (later != met_later_.end() && *later < key) add(*later++);
-    add(key);
+  const llvm::ArrayRef<Key> later = sorted(llvm::MutableArrayRef(met_later_).take_front(laters));
+  meetings_.resize(firsts + laters);
+  size_t f = 0, l = 0, count = 0;
+  const auto add = [&](Key key) { meetings_[count++] = static_cast<int32_t>(number_of(key)); };
+  while (f < firsts && l < laters) {
+    const bool is_later = later[l] < met_first_[f];
+    add(is_later ? later[l] : met_first_[f]);
+    l += is_later ? 1 : 0;
+    f += is_later ? 0 : 1;
   }
-  while (later != met_later_.end()) add(*later++);
+  while (f < firsts) add(met_first_[f++]);
+  while (l < laters) add(later[l++]);
   steps_left_ -= steps_per_meeting * static_cast<int64_t>(meetings_.size() + 1);
 }
 
-// Counts numbers by their highest bits, which few share, so that hardly any is moved after that.
-void FlexiblePlacer::sort(std::vector<Key>& keys) {
-  if (keys.size() < min_keys_to_count) return llvm::sort(keys);
-  const int shift = std::max(0, static_cast<int>(std::bit_width(key(capacity_, 0))) - counted_bits);
-  std::array<uint32_t, (size_t{1} << counted_bits) + 1> begins{};
-  for (const Key each : keys) ++begins[(each >> shift) + 1];
-  for (size_t i = 1; i < begins.size(); ++i) begins[i] += begins[i - 1];
-  counted_.resize(keys.size());
-  for (const Key each : keys) counted_[begins[each >> shift]++] = each;
-  keys.swap(counted_);
+// Counts numbers by their highest bits, which few share, so that hardly any is moved after that. The result may be in
+// other memory.
+llvm::ArrayRef<FlexiblePlacer::Key> FlexiblePlacer::sorted(llvm::MutableArrayRef<Key> keys) {
+  if (keys.size() < min_keys_to_count) {
+    std::sort(keys.begin(), keys.end());  // llvm::sort of memory is a qsort
+    return keys;
+  }
+  const int bits = static_cast<int>(std::bit_width(keys.size())) + more_bits_to_count;
+  const int shift = std::max(0, static_cast<int>(std::bit_width(key(capacity_, 0))) - bits);
+  begins_of_.assign((size_t{1} << bits) + 1, 0);
+  for (const Key each : keys) ++begins_of_[(each >> shift) + 1];
+  for (size_t i = 1; i < begins_of_.size(); ++i) begins_of_[i] += begins_of_[i - 1];
+  counted_.resize(std::max(counted_.size(), keys.size()));
+  for (const Key each : keys) counted_[begins_of_[each >> shift]++] = each;
+  keys = llvm::MutableArrayRef(counted_).take_front(keys.size());
   size_t moves_left = max_moves * keys.size();
   for (size_t end = 1; end < keys.size(); ++end) {
     const Key each = keys[end];
     size_t at = end;
     for (; at > 0 && each < keys[at - 1]; --at) keys[at] = keys[at - 1];
     keys[at] = each;
-    if (end - at > moves_left) return llvm::sort(keys);
+    if (end - at > moves_left) {
+      std::sort(keys.begin(), keys.end());
+      break;
+    }
     moves_left -= end - at;
   }
+  return keys;
 }
 
 // Below all that is alive with the interval, between two of them, or above all.
@@ -341,8 +357,8 @@ FlexiblePlacer::Spot FlexiblePlacer::cheapest_in_the_way(size_t interval) {
     begins_[k] = {states_[m].offset, removal(m, interval).cost};
     tops_[k] = key(top(m), k);
   }
-  sort(tops_);
-  for (size_t e = 0; e < count; ++e) ends_[e] = {offset_of(tops_[e]), begins_[number_of(tops_[e])].cost};
+  const llvm::ArrayRef<Key> tops = sorted(tops_);
+  for (size_t e = 0; e < count; ++e) ends_[e] = {offset_of(tops[e]), begins_[number_of(tops[e])].cost};
   for (std::vector<Border>* borders : {&begins_, &ends_})
     for (size_t k = 1; k < count; ++k) (*borders)[k].cost += (*borders)[k - 1].cost;
   CostsBelow begun(begins_), ended(ends_);
@@ -353,7 +369,7 @@ FlexiblePlacer::Spot FlexiblePlacer::cheapest_in_the_way(size_t interval) {
     if (cost < best.cost) best = {offset, cost};
   };
   offer(lowest);
-  for (const Key top : tops_) offer(offset_of(top));
+  for (const Border& end : ends_) offer(end.offset);
   return best;
 }
 
@@ -396,7 +412,7 @@ void FlexiblePlacer::lift(size_t interval) {
 
 void FlexiblePlacer::take_out(size_t interval) {
   lift(interval);
-  waiting_.push_back(static_cast<int32_t>(interval));
+  waiting_.push_back(waiting(interval));
 }
 
 // The lowest first, each to the lowest hole that is no higher than it is.
@@ -413,9 +429,8 @@ void FlexiblePlacer::let_all_fall() {
   }
 }
 
-bool FlexiblePlacer::is_easier(int32_t a, int32_t b) const {
-  const double x = hardness(a), y = hardness(b);
-  return x != y ? x < y : a > b;
+bool FlexiblePlacer::is_easier(const Waiting& a, const Waiting& b) {
+  return a.hardness != b.hardness ? a.hardness < b.hardness : a.interval > b.interval;
 }
 
 // Takes out or shortens what is in the way of the interval at the offset. Returns whether it took anything out.
@@ -430,7 +445,7 @@ bool FlexiblePlacer::clear(size_t interval, int64_t offset) {
       continue;
     }
     take_out(m);
-    std::push_heap(waiting_.begin(), waiting_.end(), [&](int32_t a, int32_t b) { return is_easier(a, b); });
+    std::push_heap(waiting_.begin(), waiting_.end(), is_easier);
     took_out = true;
   }
   return took_out;
@@ -451,17 +466,17 @@ void FlexiblePlacer::vary(uint64_t seed) {
 
 bool FlexiblePlacer::place(int64_t steps) {
   steps_left_ = steps;
-  const auto easier = [&](int32_t a, int32_t b) { return is_easier(a, b); };
-  std::make_heap(waiting_.begin(), waiting_.end(), easier);
+  for (Waiting& each : waiting_) each = waiting(static_cast<size_t>(each.interval));
+  std::make_heap(waiting_.begin(), waiting_.end(), is_easier);
   size_t failures = 0, failures_to_fall = failures_per_fall;
   while (!waiting_.empty()) {
     if (steps_left_ <= 0) return false;
-    const auto interval = static_cast<size_t>(waiting_.front());
+    const auto interval = static_cast<size_t>(waiting_.front().interval);
     states_[interval].life = intervals_[interval].wanted;
     find_meetings(interval);
     const Spot spot = cheapest_spot(interval);
     if (spot.offset < 0) return false;
-    std::pop_heap(waiting_.begin(), waiting_.end(), easier);
+    std::pop_heap(waiting_.begin(), waiting_.end(), is_easier);
     waiting_.pop_back();
     const bool has_failed = clear(interval, spot.offset);
     put(interval, spot.offset);
@@ -526,7 +541,7 @@ void FlexiblePlacer::start_from(llvm::ArrayRef<int64_t> offsets) {
     if (offsets[i] + state.bytes <= capacity_)
       rising.push_back(key(offsets[i], i));
     else
-      waiting_.push_back(static_cast<int32_t>(i));
+      waiting_.push_back(waiting(i));
   }
   llvm::sort(rising);
   for (const Key each : rising) put_above_all(number_of(each), offset_of(each));

@@ -75,6 +75,11 @@ class FlexiblePlacer {
     int failures = 0;           // how often it took out others
     bool is_at_bottom = false;  // and stays there
   };
+  // Nothing that waits gets harder or easier to move before it is placed.
+  struct Waiting {
+    double hardness;
+    int32_t interval;
+  };
   struct Spot {
     int64_t offset;
     double cost;  // of what is in the way
@@ -103,7 +108,7 @@ class FlexiblePlacer {
   std::optional<double> shared_time(size_t a, size_t b) const;
   Removal removal(size_t placed, size_t interval) const;
   void bring_apart(size_t placed, size_t interval);
-  void sort(std::vector<Key>& keys);
+  llvm::ArrayRef<Key> sorted(llvm::MutableArrayRef<Key> keys);
   void find_meetings(size_t interval);
   int64_t lowest_hole(size_t interval) const;
   Spot cheapest_spot(size_t interval);
@@ -118,7 +123,8 @@ class FlexiblePlacer {
   void let_all_fall();
   double tries(size_t interval) const;
   double hardness(size_t interval) const;
-  bool is_easier(int32_t a, int32_t b) const;
+  Waiting waiting(size_t interval) const { return {hardness(interval), static_cast<int32_t>(interval)}; }
+  static bool is_easier(const Waiting& a, const Waiting& b);
 
   std::vector<FlexibleInterval> intervals_;
   std::vector<double> clock_;  // by step, in mean steps
@@ -130,10 +136,11 @@ class FlexiblePlacer {
   std::vector<std::vector<Key>> placed_in_;  // by stretch of time, the intervals whose lives meet it, in order,
   std::vector<std::vector<Key>> begun_in_;   // and those whose lives begin there
   std::vector<int64_t> bottom_;              // by stretch of time, the top of what stays at the bottom
-  std::vector<int32_t> waiting_;             // a heap, the hardest on top
+  std::vector<Waiting> waiting_;             // a heap, the hardest on top
   // Of the interval that is placed now.
   std::vector<int32_t> meetings_;
   std::vector<Key> met_first_, met_later_, tops_, counted_;
+  std::vector<uint32_t> begins_of_;
   std::vector<Border> begins_, ends_;
 };
 
