@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Plans models within many budgets and prints how good the plans are.
 
-budget_sweep.py PLIMSOLL MODEL... [--devices h200,rtx4090] [--points 25] [--options FILE] [--jobs 1] [--curve] [--table] [compile options...]
+budget_sweep.py PLIMSOLL MODEL... [--devices h200,rtx4090] [--points 25] [--random SEED] [--options FILE] [--jobs 1] [--curve] [--table] [compile options...]
 
 A model is an ONNX file, or an archive of tests/golden; one that is called model.onnx has the name of its folder.
 
-For each model and device, budgets run in equal steps from the least that compile names to the plain need. A row says:
+For each model and device, budgets run in equal steps from the least that compile names to the plain need. --random draws
+them between these two instead, from the seed, the model and the device, with equal chances for equal ratios, so that
+small budgets, where copies fill the arena, are not rare; the floor comes besides. A row says:
 plain need and time; the floor, beside the bound of the op that needs most by itself, and the least of another way to
 the same update; violations (a plan above its budget, a longer step or a refusal for more budget, a floor that is
 refused); the most packing waste, see below; how far a step is above the line between the plans a tenth of the plain
@@ -26,6 +28,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import random
 import re
 import subprocess
 import sys
@@ -183,10 +186,18 @@ HEADS = ["model, device", "plain", "floor, another way to the same update", "one
          "CPU s of a plan, of a refusal, at most", "MiB resident"]
 
 
-def sweep(planner, points, pool):
+def equal_steps(least, most, points):
+    return sorted({least + (most - least) * point // (points - 1) for point in range(points)})
+
+
+def random_budgets(least, most, points, seed):
+    drawn = random.Random(seed)
+    return [least, *sorted(int(least * (most / least) ** drawn.random()) for _ in range(points))]
+
+
+def sweep(planner, budgets_between, pool):
     plain, refusal = list(pool.map(planner.within, [2**50, 1]))
-    least, most = refusal.floor, plain.promised
-    budgets = sorted({least + (most - least) * point // (points - 1) for point in range(points)})
+    budgets = budgets_between(refusal.floor, plain.promised)
     return Sweep(plain, refusal, list(pool.map(planner.with_waste, budgets)))
 
 
@@ -222,6 +233,7 @@ def main():
     parser.add_argument("models", nargs="+")
     parser.add_argument("--devices", default="h200,rtx4090,cpu")
     parser.add_argument("--points", type=int, default=25)
+    parser.add_argument("--random", metavar="SEED")
     parser.add_argument("--options")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--curve", action="store_true")
@@ -236,8 +248,14 @@ def main():
         def run(job):
             model, device = job
             words = [*options.get(name_of(model), []), *rest, "--device", device]
+
+            def budgets_between(least, most):
+                if asked.random is None:
+                    return equal_steps(least, most, asked.points)
+                return random_budgets(least, most, asked.points, f"{asked.random} {name_of(model)} {device}")
+
             try:
-                return sweep(Planner(asked.plimsoll, files[model], words, folder), asked.points, compilations)
+                return sweep(Planner(asked.plimsoll, files[model], words, folder), budgets_between, compilations)
             except RuntimeError as error:  # the others go on
                 return error
 
