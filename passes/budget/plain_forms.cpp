@@ -66,12 +66,14 @@ Result<const JobProgram*> PlainForms::fastest_of_all(int64_t budget_bytes) {
   return fastest;
 }
 
-// Ranks follow what they have of a value through a product and a gelu, and no further than into an op of both.
+// The checker follows rows of ranks along data through an op that is a product and a gelu, and what ranks along tensor
+// have no further than into it.
 Status PlainForms::make_joined() {
   if (joined_) return Status::success();
   joined_.emplace();
   const Program& usual = usual_.derived->draft.program;
-  if (request_.mesh.ranks() > 1 || !(computes(usual, "gelu") || computes(usual, "dropout"))) return Status::success();
+  const bool follows = request_.mesh[MeshAxis::Tensor] == 1;
+  if (!follows || !(computes(usual, "gelu") || computes(usual, "dropout"))) return Status::success();
   for (const bool keeps_copies : {false, true}) {
     if (keeps_copies && (joined_->empty() || !casts_parameters(usual))) break;
     Result<std::unique_ptr<JobProgram>> made =
