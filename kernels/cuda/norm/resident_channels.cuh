@@ -3,6 +3,7 @@
 // What batch norms in one launch share: where a thread's words are, the copies that bring them to shared memory and
 // keep as many as fit, and sums of channels over a block and over all blocks of a slab, in a fixed order.
 
+#include "kernels/cuda/common/blocks_together.h"
 #include "kernels/cuda/common/card_attributes.h"
 #include "kernels/cuda/common/cooperative_launch.cuh"
 #include "kernels/cuda/common/packed.cuh"
@@ -201,7 +202,7 @@ struct ResidentLaunch {
 template <typename Visit>
 cudaError_t with_resident_channels(const ChannelShape& shape, Scalar type, Visit visit) {
   int multiprocessors = 0;
-  if (const cudaError_t error = count_multiprocessors(multiprocessors); error != cudaSuccess) return error;
+  if (const cudaError_t error = count_multiprocessors_together(multiprocessors); error != cudaSuccess) return error;
   return with_f32_math(type, [&]<typename T>(T* element) {
     const ResidentChannels channels(shape, sizeof(T), std::min<int64_t>(multiprocessors, max_resident_blocks));
     return channels.is_taken() ? visit(element, channels) : cudaErrorNotSupported;

@@ -1,3 +1,4 @@
+#include "kernels/cuda/common/blocks_together.h"
 #include "kernels/cuda/common/card_attributes.h"
 #include "kernels/cuda/common/cooperative_launch.cuh"
 #include "kernels/cuda/common/packed.cuh"
@@ -249,7 +250,7 @@ struct Multiprocessors {
   int count = 1, shared_bytes = 48 << 10;  // of a block
 
   Multiprocessors() {
-    (void)count_multiprocessors(count);
+    (void)count_multiprocessors_together(count);
     (void)read_card_attribute(shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin);
   }
 };

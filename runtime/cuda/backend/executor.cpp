@@ -1,3 +1,4 @@
+#include "kernels/cuda/common/blocks_together.h"
 #include "runtime/comm/rank_watch.h"
 #include "runtime/cuda/backend/card.h"
 #include "runtime/cuda/backend/copy_engines.h"
@@ -54,9 +55,13 @@ class Backend : public CudaBackend {
     process_memory_.emplace(ranks.card);
     if (Status s = find_card()) return s;
     if (Status s = libraries_.create(plan_->training.precision == "tf32")) return s;
-    for (size_t axis = 0; axis < mesh_axis_count; ++axis)
+    int held = 0;
+    for (size_t axis = 0; axis < mesh_axis_count; ++axis) {
       if (ranks_.groups[axis].ranks > 1)
         if (Status s = libraries_.nccl(static_cast<MeshAxis>(axis)).join(ranks_.groups[axis])) return s;
+      held = std::max(held, Nccl::multiprocessors_of(ranks_.groups[axis]));
+    }
+    cuda::multiprocessors_of_collectives = held;
     if (Status s = stream_.create()) return s;
     if (Status s = engines_.create()) return s;
     if (Status s = allocate()) return s;

@@ -26,6 +26,8 @@ class Nccl {
   static Status make_id(CudaRanksId& id);
   // Waits for all ranks. The card of this rank has been chosen.
   Status join(const CudaGroup& group);
+  // As many as a collective of the group holds while it runs: in arenas at most, otherwise as was seen.
+  static int multiprocessors_of(const CudaGroup& group);
 
   // Memory of this card that the other cards of the host can map. Empty where NCCL is older than 2.27 or has no room.
   static CudaMemory shareable_memory(int64_t bytes);
