@@ -22,13 +22,19 @@ class CollectiveLink {
     issued_us_ = done_us_ = 0;
   }
 
+  // A launch takes no more collectives once it has so much work: whoever waits for one of them waits for all.
+  static constexpr double max_launch_us = 200;
+
   // `alone_us` of work; one that joins the collective ahead of it is part of that launch. Returns its place.
   size_t issue(double alone_us, bool joins, double now_us) {
+    joins &= !launches_.empty() && issued_us_ - launches_.back().begin_us < max_launch_us;
+    const double begin_us = issued_us_;
     issued_us_ += joins ? std::max(0.0, alone_us - shares_.launch_us) : alone_us;
     const double start_us =
         is_busy() || collectives_.empty() ? now_us : std::max(now_us, collectives_.back().finish_us);
-    if (!joins || launches_.empty()) launches_.emplace_back();
-    launches_.back() = {issued_us_, collectives_.size()};
+    if (!joins) launches_.push_back({begin_us, 0, 0});
+    launches_.back().work_end_us = issued_us_;
+    launches_.back().last = collectives_.size();
     collectives_.push_back({issued_us_, start_us, start_us, launches_.size() - 1});
     return collectives_.size() - 1;
   }
@@ -61,8 +67,8 @@ class CollectiveLink {
     size_t launch;
   };
   struct Launch {
-    double work_end_us;
-    size_t last;  // collective
+    double begin_us, work_end_us;  // of the link's work
+    size_t last;                   // collective
   };
 
   double left_until(double work_end_us) const {

@@ -15,6 +15,7 @@
 #include "runtime/cuda/backend_abi.h"
 #include "runtime/last_uses.h"
 
+#include "ir/machine/collective_link.h"
 #include "ir/support/units.h"
 
 #include "llvm/ADT/StringMap.h"
@@ -287,9 +288,15 @@ class Backend : public CudaBackend {
     if (Status s = functions_[f].copies.create(plan_->functions[f], place, device_place(static_cast<int32_t>(f), 0)))
       return s;
     llvm::ArrayRef<Step> steps = functions_[f].steps;
+    const llvm::ArrayRef<Instruction> instructions = plan_->functions[f].instructions;
+    const double launch_us = plan_->device.collective_shares().launch_us;
     for (size_t at = 0; at < steps.size(); at += functions_[f].joined.back()) {
       size_t apart = at + 1;
-      while (apart < steps.size() && !functions_[f].copies.is_wait_at(apart)) ++apart;
+      double us = steps[at].op->engine == Engine::Ranks ? instructions[at].predicted_us : 0;
+      while (apart < steps.size() && !functions_[f].copies.is_wait_at(apart) && us < CollectiveLink::max_launch_us) {
+        if (us > 0) us += std::max(0.0, instructions[apart].predicted_us - launch_us);
+        ++apart;
+      }
       functions_[f].joined.push_back(count_joined(steps.slice(at, apart - at)));
     }
     if (options_.poison) functions_[f].last_uses = find_deaths(*plan_, f);

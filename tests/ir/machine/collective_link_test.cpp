@@ -47,6 +47,16 @@ TEST_CASE("collectives: they follow each other, and one that joins a launch save
   CHECK(link.finish_us(2) == 16);
 }
 
+TEST_CASE("collectives: a launch with enough work takes no more, so that nothing waits for what comes behind it") {
+  CollectiveLink link;
+  link.restart(half_speed);
+  link.issue(CollectiveLink::max_launch_us - 1, false, 0);
+  link.issue(104, true, 0);
+  link.issue(20, true, 0);  // of a launch of its own
+  CHECK(link.left_us(0) == CollectiveLink::max_launch_us + 99);
+  CHECK(link.left_us(2) == link.left_us(0) + 20);
+}
+
 TEST_CASE("collectives: compute waits for one while a copy goes on, and for a copy while a collective does") {
   EngineClock clock;
   clock.restart({1, 1}, {1, 0.1}, half_speed);
