@@ -317,10 +317,10 @@ graph @row(%x: f64[2,6], %labels: i64[2]) state(%u: f64[6,8] parameter trained, 
   // Eight rows that a rank looks up are fewer bytes than a table of 300: ranks gather rows.
   TEST_CASE("a table that ranks look rows of their own up in gets the gradient of one rank's") {
     const Graph tied = parsed(R"(
-graph @tied(%ids: i64[12,2], %labels: i64[24]) state(%w: f32[300,16] parameter trained) {
+graph @tied(%ids: i64[12,2], %labels: i64[24]) state(%w: f32[360,16] parameter trained) {
   %rows = gather(%w, %ids) {axis=0} : f32[12,2,16]
-  %y = linear(%rows, %w) {transpose_w=1} : f32[12,2,300]
-  %scores = reshape(%y) {shape=[24,300]} : f32[24,300]
+  %y = linear(%rows, %w) {transpose_w=1} : f32[12,2,360]
+  %scores = reshape(%y) {shape=[24,360]} : f32[24,360]
   %loss, %lse, %weight = cross_entropy(%scores, %labels) {reduction="mean"} : f32[], f32[24], f32[]
   return loss=%loss
 }
