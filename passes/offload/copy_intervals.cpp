@@ -250,6 +250,13 @@ void CopyIntervals::shorten() {
   }
 }
 
+void CopyIntervals::wait_for_readers() {
+  for (size_t w = intervals_.size(); w-- > 0;)
+    if (work_->copies[w].engine == Engine::Ranks) intervals_[w].done = latest_done(w);
+  run();
+  recount();
+}
+
 void CopyIntervals::wait_late() {
   const std::vector<CopyInterval> chosen = intervals_;
   const double chosen_us = line_.total_us;
@@ -263,6 +270,31 @@ void CopyIntervals::wait_late() {
   if (line_.total_us <= chosen_us) return;
   intervals_ = chosen;
   run();
+}
+
+void CopyIntervals::issue_early() {
+  constexpr double shares_out_of_step = 64;  // one of so many of the time is what ranks may be out of step
+  const std::vector<CopyInterval> chosen = intervals_;
+  const double chosen_us = line_.total_us, earlier_us = chosen_us / shares_out_of_step;
+  const int64_t peak = peak_bytes();
+  int32_t previous = 0;
+  for (size_t w : ranks_issues_) {
+    CopyInterval& interval = intervals_[w];
+    // At the beginning what is needed at once would share its launch with what is not.
+    const double until_us = line_.leave_us[interval.issue] - earlier_us;
+    const int32_t in_time = until_us > 0 ? last_until(line_.leave_us, 0, until_us) : interval.issue;
+    const int32_t wanted = std::max({previous, earliest_issue(w), in_time});
+    const int64_t needs = written_bytes(interval);
+    for (; interval.issue > wanted && live_[interval.issue - 1] + needs <= peak; --interval.issue)
+      live_[interval.issue - 1] += needs;
+    previous = interval.issue;
+  }
+  run();
+  if (line_.total_us > chosen_us) {
+    intervals_ = chosen;
+    run();
+  }
+  recount();
 }
 
 void CopyIntervals::use_bounds() {

@@ -68,9 +68,16 @@ class CopyIntervals {
   // keep their order. A wider interval may cost time where the directions slow each other down, so the best are kept.
   void widen(int64_t limit, FirstServed first, double enough_us = 0);
 
+  // Waits for collectives right before their readers, whatever bytes that holds.
+  void wait_for_readers();
+
   // Waits for collectives as late as costs neither bytes nor time: ranks are never quite in step, so one may take
   // longer.
   void wait_late();
+
+  // Issues collectives earlier by some of the whole time, for the same reason, where that costs neither time nor a
+  // higher peak.
+  void issue_early();
 
   // Issues copies as early, and waits for them as late, as their bounds allow, where that costs no time: the link may
   // be slower than it is said to be. Copies of a direction keep their order.

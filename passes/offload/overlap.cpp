@@ -3,6 +3,8 @@
 #include "ir/support/parallel.h"
 #include "passes/offload/copy_intervals.h"
 
+#include "llvm/ADT/STLExtras.h"
+
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -37,6 +39,7 @@ CopyIntervals widened(const CopyIntervals& from, int64_t limit, double enough_us
 
 Overlap overlap_of(CopyIntervals intervals, int64_t limit, double compute_us) {
   intervals.wait_late();
+  intervals.issue_early();
   return {intervals.intervals().vec(), intervals.total_us(), intervals.total_us() - compute_us, intervals.peak_bytes(),
           limit};
 }
@@ -48,7 +51,15 @@ std::vector<Overlap> overlap_levels(const RematProblem& problem, int64_t highest
   const double compute_us = work.total_compute_us();
   double enough_us = min_total_us(problem) * (1 + rounding);
   const CopyIntervals tight(problem);
-  const auto widest = [&] { return widened(tight, std::numeric_limits<int64_t>::max(), enough_us); };
+  // Where several collectives follow each other, moving the waits one by one can end at a wait that none of them
+  // passes.
+  const auto widest = [&] {
+    CopyIntervals intervals = widened(tight, std::numeric_limits<int64_t>::max(), enough_us);
+    if (intervals.total_us() <= enough_us) return intervals;
+    CopyIntervals late = intervals;
+    late.wait_for_readers();
+    return late.total_us() < intervals.total_us() ? late : intervals;
+  };
   std::optional<CopyIntervals> at_most;
   // Intervals under a limit are hardly faster than the widest, and of a long schedule take as long to find.
   if (problem.op_count() >= long_ops && tight.total_us() * (1 - max_gain_on_widest) >= too_long_us) {
@@ -59,8 +70,14 @@ std::vector<Overlap> overlap_levels(const RematProblem& problem, int64_t highest
   CopyIntervals present = widened(tight, tight.peak_bytes(), enough_us);
   std::vector<Overlap> levels{overlap_of(present, tight.peak_bytes(), compute_us)};
   auto is_enough = [&] { return levels.back().total_us <= enough_us; };
-  if (is_enough() || tight.peak_bytes() >= highest_bytes) return levels;
+  const auto is_collective = [](const EngineWork::Copy& copy) { return copy.engine == Engine::Ranks; };
+  const bool meets_ranks = llvm::any_of(work.copies, is_collective);
+  if (is_enough() || (tight.peak_bytes() >= highest_bytes && !meets_ranks)) return levels;
   if (!at_most) at_most = widest();
+  // Those that hold no more are the first level, whatever the highest limit is.
+  if (at_most->peak_bytes() <= tight.peak_bytes() && at_most->total_us() < levels.back().total_us * (1 - rounding))
+    levels.back() = overlap_of(*at_most, tight.peak_bytes(), compute_us);
+  if (is_enough() || tight.peak_bytes() >= highest_bytes) return levels;
   if (at_most->total_us() * (1 - max_gain_on_widest) >= too_long_us) return levels;
   enough_us = std::max(enough_us, at_most->total_us() * (1 + rounding));
   const double room = static_cast<double>(at_most->peak_bytes() - tight.peak_bytes());

@@ -2,6 +2,7 @@
 #include "ir/machine/engine_clock.h"
 #include "passes/analysis/aliasing.h"
 #include "passes/analysis/cost_model.h"
+#include "passes/analysis/launches.h"
 #include "passes/analysis/plan_draft.h"
 #include "passes/analysis/transfer_waits.h"
 #include "passes/offload/offload_rewrite.h"
@@ -12,11 +13,12 @@
 #include <limits>
 
 // Lets collectives run beside computing. What reads no sum of gradients keeps its order; each gradient's sum is issued
-// as soon as its bucket is complete, and what reads it waits in a queue until the sum is predicted to be through and
-// the next bucket is issued, since ranks are never quite in step. Buckets are runs of neighbours, which the runtime
-// launches as one. Nothing is left to compute beside the last bucket but updates: those of the buckets before it are
-// kept for that. Sums of what only inputs tell, such as the number of labels, come first, where no rank waits for
-// another's layers. Then every collective gets the interval in which it runs.
+// once its bucket is complete, where the fewest products run beside it, and what reads it waits in a queue until the
+// sum is predicted to have been through for a while and the next bucket is issued: ranks are never quite in step.
+// Buckets are runs of neighbours, which the runtime launches as one. Nothing is left to compute beside the last bucket
+// but updates: those of the buckets before it are kept for that. Sums of what only inputs tell, such as the number of
+// labels, come first, where no rank waits for another's layers. Then every collective gets the interval in which it
+// runs.
 //
 // Why it is right: no node comes before what it reads, and the writer of a state not before the state's other readers.
 // What stages of a pipeline do together keeps its order.
@@ -46,8 +48,11 @@ class Overlapper {
     split_order();
     if (collectives_.empty()) return 0;  // the order stays, and with it the waits that refer to it
     if (sum_inputs_first()) split_order();
+    if (gather_for_readers()) split_order();
+    if (keep_for_exchanges()) split_order();
     make_buckets();
-    keep_for_last_bucket();
+    choose_issues();
+    keep_for_last_buckets();
     clock_.restart(draft_.device.duplex_shares(), draft_.device.interference_of_copies(),
                    draft_.device.collective_shares());
     place_.assign(graph_.node_slots(), none);
@@ -67,6 +72,7 @@ class Overlapper {
  private:
   struct Bucket {
     size_t ready = 0;  // the place in early_ of the last node that one of its members reads
+    size_t issue = 0;  // the place in early_ behind which it is issued
     std::vector<NodeId> members;
   };
 
@@ -113,6 +119,40 @@ class Overlapper {
     return true;
   }
 
+  // Moves gathers of states behind all that does not read them: they are issued in the order in which they are needed,
+  // as early as there is room. Returns whether there are any.
+  bool gather_for_readers() {
+    std::vector<NodeId> gather_of(graph_.value_count(), NodeId::None), order;  // by value: of what it makes, or reads
+    std::vector<bool> waits(graph_.node_slots(), false);
+    bool any = false;
+    const auto emit_before = [&](ValueId value) {
+      if (value == ValueId::None) return;
+      const NodeId id = gather_of[index_of(value)];
+      if (id == NodeId::None || !waits[index_of(id)]) return;
+      waits[index_of(id)] = false;
+      order.push_back(id);
+    };
+    for (NodeId id : graph_.order()) {
+      const Node& node = graph_.node(id);
+      const ValueId state = node.operands.size() == 1 ? node.operands[0] : ValueId::None;
+      if (is_collective(id) && state != ValueId::None && graph_.find_state(state) &&
+          gather_of[index_of(state)] == NodeId::None) {
+        any = waits[index_of(id)] = true;
+        gather_of[index_of(state)] = id;
+        for (ValueId result : node.results) gather_of[index_of(result)] = id;
+        continue;
+      }
+      for (ValueId operand : node.operands)
+        if (operand != ValueId::None && !graph_.find_state(operand)) emit_before(operand);
+      emit_before(written_by_[index_of(id)]);
+      order.push_back(id);
+    }
+    for (NodeId id : graph_.order())
+      if (waits[index_of(id)]) order.push_back(id);
+    if (any) graph_.reorder(order);
+    return any;
+  }
+
   // Collectives that updates alone read and that read none of each other, the nodes before them, and those behind them,
   // to which the writers of states that these read belong, and what stages do together behind the first such node.
   void split_order() {
@@ -150,6 +190,73 @@ class Overlapper {
     }
   }
 
+  // What backward makes for sums alone, as gradients of weights, can wait for a collective whose result backward reads
+  // soon, as the gather of what ranks looked up: the last of it ahead of such a collective runs beside it. Returns
+  // whether anything waits.
+  bool keep_for_exchanges() {
+    std::vector<bool> is_sum(graph_.node_slots(), false);
+    for (const auto& [ready, id] : collectives_) is_sum[index_of(id)] = true;
+    bool any = false;
+    for (size_t at = 0; at < early_.size(); ++at) {
+      if (!is_collective(early_[at])) continue;
+      std::vector<size_t> kept = kept_for(at, is_sum);
+      if (kept.empty()) continue;
+      any = true;
+      std::reverse(kept.begin(), kept.end());
+      std::vector<NodeId> moved;
+      for (size_t place : kept) moved.push_back(early_[place]);
+      for (size_t i = 0; i < kept.size(); ++i) early_.erase(early_.begin() + static_cast<ptrdiff_t>(kept[i] - i));
+      early_.insert(early_.begin() + static_cast<ptrdiff_t>(at + 1 - kept.size()), moved.begin(), moved.end());
+    }
+    if (!any) return false;
+    std::vector<bool> is_early(graph_.node_slots(), false);
+    for (NodeId id : early_) is_early[index_of(id)] = true;
+    std::vector<NodeId> order = early_;
+    for (NodeId id : graph_.order())
+      if (!is_early[index_of(id)]) order.push_back(id);
+    graph_.reorder(order);
+    return true;
+  }
+
+  // Places ahead of the collective at that place, the last ones first, of what can run beside it, until that takes as
+  // long as it does.
+  std::vector<size_t> kept_for(size_t at, const std::vector<bool>& is_sum) const {
+    double missing_us = cost_us(early_[at]) / draft_.device.collective_shares().link;
+    std::vector<bool> behind(graph_.value_count(), false);
+    for (ValueId result : graph_.node(early_[at]).results) behind[index_of(result)] = true;
+    for (size_t i = at + 1; i < early_.size() && missing_us > 0; ++i) {
+      const Node& node = graph_.node(early_[i]);
+      const bool reads =
+          llvm::any_of(node.operands, [&](ValueId each) { return each != ValueId::None && behind[index_of(each)]; });
+      if (reads && is_instruction(node)) break;
+      for (ValueId result : node.results) behind[index_of(result)] = reads;
+      if (!is_collective(early_[i])) missing_us -= cost_us(early_[i]);
+    }
+    std::vector<size_t> kept;
+    if (missing_us < min_stall_us) return kept;
+    std::vector<bool> waits(graph_.node_slots(), false);
+    for (size_t i = at; i-- > 0 && missing_us > 0;) {
+      const NodeId id = early_[i];
+      const Node& node = graph_.node(id);
+      if (is_collective(id)) break;
+      const auto may_wait = [&](NodeId user) { return is_sum[index_of(user)] || waits[index_of(user)]; };
+      const auto is_for_sums = [&](ValueId each) {
+        const auto& users = graph_.value(each).users;
+        return !users.empty() && llvm::all_of(users, may_wait) && !is_result(each);
+      };
+      if (meets_stage(id) || node.results.empty() || !llvm::all_of(node.results, is_for_sums)) continue;
+      waits[index_of(id)] = true;
+      kept.push_back(i);
+      missing_us -= cost_us(id);
+    }
+    return kept;
+  }
+
+  bool is_result(ValueId value) const {
+    return llvm::any_of(graph_.outputs, [&](const Output& output) { return output.value == value; }) ||
+           llvm::any_of(graph_.updates, [&](const Update& update) { return update.value == value; });
+  }
+
   void make_buckets() {
     std::stable_sort(collectives_.begin(), collectives_.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -165,22 +272,94 @@ class Overlapper {
     }
   }
 
-  // Updates of the buckets ahead of the last one wait until that is issued, as many of them as its sums take. Where
-  // updates are gathered or summed themselves, the link has no time for them then.
-  void keep_for_last_bucket() {
+  // A product has a block for each multiprocessor: beside a sum, which holds some of these, it takes a second turn of
+  // blocks, where attention and elementwise launches lack a share of them. So a bucket is issued where the least time
+  // of products is beside it, before the next one is complete and no later than leaves the others their time.
+  void choose_issues() {
+    std::vector<double> begin_us(early_.size() + 1, 0), products_us(early_.size() + 1, 0);
+    for (size_t i = 0; i < early_.size(); ++i) {
+      const double us = cost_us(early_[i]);
+      begin_us[i + 1] = begin_us[i] + us;
+      products_us[i + 1] = products_us[i] + (is_product(graph_.node(early_[i])) ? us : 0);
+    }
+    const auto products_until = [&](double us) {
+      const auto at = static_cast<size_t>(llvm::lower_bound(begin_us, us) - begin_us.begin());
+      if (at >= begin_us.size()) return products_us.back();
+      const double beyond_us = begin_us[at] - us;
+      return products_us[at] - (at > 0 && products_us[at] > products_us[at - 1] ? beyond_us : 0);
+    };
+    early_us_ = begin_us.back();
+    double latest_us = early_us_;
+    for (size_t b = buckets_.size(); b-- > 0;) {
+      Bucket& bucket = buckets_[b];
+      bucket.issue = bucket.ready;
+      const double takes_us = beside_us(bucket);
+      latest_us -= takes_us;
+      if (b + 1 == buckets_.size()) continue;
+      double fewest_us = std::numeric_limits<double>::infinity();
+      for (size_t place = bucket.ready; place <= buckets_[b + 1].ready && place < early_.size(); ++place) {
+        const double us = begin_us[place + 1];
+        if (place > bucket.ready && us > latest_us) break;
+        const double beside = products_until(us + takes_us) - products_us[place + 1];
+        if (beside >= fewest_us - negligible_us) continue;
+        fewest_us = beside;
+        bucket.issue = place;
+      }
+    }
+  }
+
+  // How long its launch takes beside computing.
+  double beside_us(const Bucket& bucket) const {
+    const CollectiveShares shares = draft_.device.collective_shares();
+    double us = 0;
+    for (NodeId id : bucket.members)
+      us += std::max(0.0, cost_us(id) - (id == bucket.members.front() ? 0 : shares.launch_us));
+    return us / shares.link;
+  }
+
+  // Of matrices, or a convolution: linear in all that it reads, where attention is not, and much to do for an element.
+  bool is_product(const Node& node) const {
+    constexpr double min_flops = 32;
+    const LinearForm& form = node.op->linear.first;
+    if (!form.is_open() && (form.empty() || form.terms()[0].factors.size() < 2)) return false;
+    if (!form.is_open() && form.terms()[0].summed != SummedDims::Shared)
+      for (size_t i = 0; i < node.operands.size(); ++i)
+        if (!form.has(node.op->operands, i)) return false;
+    return flops_of(graph_, node) > min_flops * static_cast<double>(graph_.type(node.results[0]).elements());
+  }
+
+  // Where the last buckets are through behind what is computed ahead of updates, updates of those before them wait
+  // until these are issued, as many of them as their sums take then. Where updates are gathered or summed themselves,
+  // the link has no time for them then.
+  void keep_for_last_buckets() {
     bucket_of_.assign(graph_.node_slots(), none);
     for (size_t b = 0; b < buckets_.size(); ++b)
       for (NodeId id : buckets_[b].members) bucket_of_[index_of(id)] = static_cast<int64_t>(b);
-    first_kept_ = buckets_.size() - 1;
+    double left_us = 0;
+    first_kept_ = first_behind(left_us);
     if (llvm::any_of(late_, [&](NodeId id) { return is_collective(id); })) return;
     std::vector<double> update_us(buckets_.size(), 0);  // of what reads the bucket's sums
     for (NodeId id : late_) {
       const int64_t bucket = last_bucket_read(id);
       if (bucket != none) update_us[static_cast<size_t>(bucket)] += cost_us(id);
     }
-    double left_us = 0;
-    for (NodeId id : buckets_.back().members) left_us += cost_us(id);
     for (; first_kept_ > 0 && left_us > 0; --first_kept_) left_us -= update_us[first_kept_ - 1];
+  }
+
+  // The first bucket, the last one at least, that is not through when what is computed ahead of updates is, and for how
+  // long the link has work then.
+  size_t first_behind(double& left_us) const {
+    double now_us = 0, link_us = 0;
+    size_t first = buckets_.size() - 1, bucket = 0;
+    std::vector<double> through_us(buckets_.size(), 0);
+    for (size_t i = 0; i <= early_.size(); ++i) {
+      if (i < early_.size()) now_us += cost_us(early_[i]);
+      for (; bucket < buckets_.size() && (buckets_[bucket].issue <= i || i == early_.size()); ++bucket)
+        through_us[bucket] = link_us = std::max(link_us, now_us) + beside_us(buckets_[bucket]);
+    }
+    while (first > 0 && through_us[first - 1] > now_us) --first;
+    left_us = std::max(0.0, link_us - now_us);
+    return first;
   }
 
   int64_t last_bucket_read(NodeId id) const {
@@ -218,9 +397,9 @@ class Overlapper {
     emitted_[index_of(id)] = true;
   }
 
-  // Those that are complete when the early node at that place is through.
+  // Those whose place that is, once the early node there is through.
   void issue_buckets(size_t place) {
-    for (; issued_ < buckets_.size() && buckets_[issued_].ready <= place; ++issued_) issue(buckets_[issued_]);
+    for (; issued_ < buckets_.size() && buckets_[issued_].issue <= place; ++issued_) issue(buckets_[issued_]);
   }
 
   // One launch.
@@ -231,8 +410,12 @@ class Overlapper {
     }
   }
 
-  bool is_through(NodeId id) const {
-    return place_[index_of(id)] == none || clock_.is_through(static_cast<size_t>(place_[index_of(id)]));
+  // For long enough.
+  bool is_through(NodeId id) {
+    if (place_[index_of(id)] == none) return true;
+    const auto place = static_cast<size_t>(place_[index_of(id)]);
+    return clock_.is_through(place) &&
+           clock_.launch_finish_us(Engine::Ranks, place) <= clock_.now_us() - early_us_ / shares_out_of_step;
   }
 
   bool is_behind_next_bucket(int64_t bucket) const {
@@ -247,6 +430,7 @@ class Overlapper {
       more = false;
       size_t kept = 0;
       bool may_meet = true;
+      std::vector<Likes> likes;
       for (NodeId id : late_) {
         if (!is_ready(id, all) || (meets_stage(id) && !may_meet)) {
           may_meet &= !meets_stage(id);
@@ -257,11 +441,34 @@ class Overlapper {
         if (is_collective(id))
           add_to_bucket(id);
         else
-          emit(id);
+          add_to_likes(likes, id);
       }
       late_.resize(kept);
+      emit(std::move(likes));
       if (all && !more && !open_bucket_.members.empty()) more = true, close_bucket();
     }
+  }
+
+  // Nodes of one kind that read sums of one bucket: the runtime launches updates as one where they are neighbours.
+  struct Likes {
+    int64_t bucket;
+    std::string kind;
+    std::vector<NodeId> members;
+  };
+
+  void add_to_likes(std::vector<Likes>& likes, NodeId id) const {
+    const int64_t bucket = last_bucket_read(id);
+    const std::string kind = launch_kind(graph_, graph_.node(id));
+    auto found = llvm::find_if(likes, [&](const Likes& each) { return each.bucket == bucket && each.kind == kind; });
+    if (found == likes.end()) found = likes.insert(likes.end(), {bucket, kind, {}});
+    found->members.push_back(id);
+  }
+
+  // Those whose sums are through first come first.
+  void emit(std::vector<Likes> likes) {
+    llvm::stable_sort(likes, [](const Likes& a, const Likes& b) { return a.bucket < b.bucket; });
+    for (const Likes& each : likes)
+      for (NodeId id : each.members) emit(id);
   }
 
   void add_to_bucket(NodeId id) {
@@ -278,7 +485,7 @@ class Overlapper {
     open_bytes_ = 0;
   }
 
-  bool is_ready(NodeId id, bool all) const {
+  bool is_ready(NodeId id, bool all) {
     for (ValueId operand : graph_.node(id).operands) {
       const NodeId producer = operand == ValueId::None ? NodeId::None : graph_.value(operand).producer;
       if (producer == NodeId::None) continue;
@@ -302,6 +509,9 @@ class Overlapper {
   }
 
   static constexpr int64_t none = -1;
+  static constexpr double negligible_us = 1;        // of products: not worth a later sum
+  static constexpr double shares_out_of_step = 64;  // one of so many of the time is what ranks may be out of step
+  static constexpr double min_stall_us = 50;        // worth another order
 
   PlanDraft& draft_;
   size_t index_;
@@ -310,10 +520,11 @@ class Overlapper {
   const std::vector<NodeId>& writers_;
   std::vector<std::pair<size_t, NodeId>> collectives_;  // with the place in early_ of what they read last
   std::vector<NodeId> early_, late_, order_;
+  double early_us_ = 0;         // what early_ takes
   int64_t early_meetings_ = 0;  // of stages: those in early_ that are still to come
   std::vector<Bucket> buckets_;
   size_t issued_ = 0;               // of buckets_
-  size_t first_kept_ = 0;           // of buckets_: from here on updates are kept for the time of the last one
+  size_t first_kept_ = 0;           // of buckets_: from here on updates are kept for the time of the last ones
   std::vector<int64_t> bucket_of_;  // by node: of a sum that is issued early
   Bucket open_bucket_;              // of collectives that read others' results
   int64_t open_bytes_ = 0;

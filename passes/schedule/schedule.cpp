@@ -63,6 +63,8 @@ class Scheduler {
     ScheduleReport report;
     report.peak_before_bytes = peak_bytes(sorted, order);
     if (!keeps_order_) order = order_for_low_peak(sorted, {});
+    // Sums over ranks have more to run beside the earlier gradients are made.
+    if (!keeps_order_ && sums_over_ranks_) order = with_frees_early(sorted, order);
     // Updates of a stage fill the time in which it waits for others.
     if (!keeps_order_) report.joined_order = with_views(named(*start, joined(sorted, order, *start)));
     order = with_updates_gathered(sorted, order, update_kinds(*start), 0);
@@ -155,6 +157,7 @@ class Scheduler {
   void add_stage_edges() {
     int32_t last = -1;
     for (size_t i = 0; i < instructions_.size(); ++i) {
+      sums_over_ranks_ |= graph_.node(instructions_[i]).op->engine == Engine::Ranks;
       if (!is_awaited(graph_.node(instructions_[i]))) continue;
       if (last >= 0) problem_.nodes[i].after.push_back(last);
       last = static_cast<int32_t>(i);
@@ -255,7 +258,7 @@ class Scheduler {
   const KernelCatalog& catalog_;
   int64_t alignment_;
   std::vector<NodeId> instructions_;
-  bool keeps_order_ = false;
+  bool keeps_order_ = false, sums_over_ranks_ = false;
   std::vector<bool> writes_state_;       // by node
   std::vector<int32_t> instruction_of_;  // by node
   std::vector<int32_t> buffer_of_;       // by value
