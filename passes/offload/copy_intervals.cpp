@@ -1,5 +1,7 @@
 #include "passes/offload/copy_intervals.h"
 
+#include "passes/offload/overlap.h"
+
 #include "llvm/ADT/STLExtras.h"
 
 #include <algorithm>
@@ -273,7 +275,6 @@ void CopyIntervals::wait_late() {
 }
 
 void CopyIntervals::issue_early() {
-  constexpr double shares_out_of_step = 64;  // one of so many of the time is what ranks may be out of step
   const std::vector<CopyInterval> chosen = intervals_;
   const double chosen_us = line_.total_us, earlier_us = chosen_us / shares_out_of_step;
   const int64_t peak = peak_bytes();

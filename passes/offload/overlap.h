@@ -13,6 +13,9 @@
 
 namespace plimsoll {
 
+// Ranks may be out of step by one of so many shares of a function's time.
+inline constexpr double shares_out_of_step = 64;
+
 // The copy `op` is issued right before the op `issue` runs, or in its own place where `issue` is the copy itself.
 // Compute waits for it right before the op `done`; op_count() is after the last op. A copy to the device writes its
 // bytes from `issue` on. What a copy to the host reads is alive, and not reused in place, up to but not at `done`. At

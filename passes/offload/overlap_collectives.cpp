@@ -242,7 +242,7 @@ class Overlapper {
       const auto may_wait = [&](NodeId user) { return is_sum[index_of(user)] || waits[index_of(user)]; };
       const auto is_for_sums = [&](ValueId each) {
         const auto& users = graph_.value(each).users;
-        return !users.empty() && llvm::all_of(users, may_wait) && !is_result(each);
+        return !users.empty() && llvm::all_of(users, may_wait);
       };
       if (meets_stage(id) || node.results.empty() || !llvm::all_of(node.results, is_for_sums)) continue;
       waits[index_of(id)] = true;
@@ -250,11 +250,6 @@ class Overlapper {
       missing_us -= cost_us(id);
     }
     return kept;
-  }
-
-  bool is_result(ValueId value) const {
-    return llvm::any_of(graph_.outputs, [&](const Output& output) { return output.value == value; }) ||
-           llvm::any_of(graph_.updates, [&](const Update& update) { return update.value == value; });
   }
 
   void make_buckets() {
@@ -509,9 +504,8 @@ class Overlapper {
   }
 
   static constexpr int64_t none = -1;
-  static constexpr double negligible_us = 1;        // of products: not worth a later sum
-  static constexpr double shares_out_of_step = 64;  // one of so many of the time is what ranks may be out of step
-  static constexpr double min_stall_us = 50;        // worth another order
+  static constexpr double negligible_us = 1;  // of products: not worth a later sum
+  static constexpr double min_stall_us = 50;  // worth another order
 
   PlanDraft& draft_;
   size_t index_;
