@@ -1,4 +1,4 @@
-#include "kernels/cuda/attention/attention_windows.cuh"
+#include "kernels/cuda/attention/attention_windows_forward.cuh"
 
 // Serves attention ("mma") in small windows: reads q, k and v once and writes y once.
 
@@ -74,45 +74,13 @@ __global__ void __launch_bounds__(window_threads, blocks_per_multiprocessor)
     if (b + step < batch) segments.read(n, b + step);
     const EightRows queries[2] = {next[0], next[1]};
     read_queries(b + step);
-    float scores[window_groups][4] = {};
-    float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f}, factors[2];
+    WindowMeans means;
+    attend_to_window<T, has_segments>(means, queries, memory.tiles[stage][Keys], memory.tiles[stage][Values],
+                                      memory.added[warp], to_log2, places, row, memory.segments[numbers], is_divided);
 #pragma unroll
-    for (int i = 0; i < groups; ++i) {
-      add_products<T>(scores[i], queries, places.rows(memory.tiles[stage][Keys], i));
-      const float4 added = memory.added[warp][i][lane];
-      float additions[4] = {added.x, added.y, added.z, added.w};
-      if (has_segments && is_divided) segments.close(additions, memory.segments[numbers], row, 8 * i + lane % 4 * 2);
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        scores[i][e] = scores[i][e] * to_log2 + additions[e];
-        largest[e / 2] = fmaxf(largest[e / 2], scores[i][e]);
-      }
-    }
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float& top = largest[half];
-      top = fmaxf(top, __shfl_xor_sync(whole_warp, top, 1));
-      top = fmaxf(top, __shfl_xor_sync(whole_warp, top, 2));
-      const float shift = top == -INFINITY ? 0.0f : top;
-#pragma unroll
-      for (int i = 0; i < groups; ++i)
-#pragma unroll
-        for (int e = 2 * half; e < 2 * half + 2; ++e) {
-          scores[i][e] = exp2_approx(scores[i][e] - shift);
-          sum[half] += scores[i][e];
-        }
-      sum[half] += __shfl_xor_sync(whole_warp, sum[half], 1);
-      sum[half] += __shfl_xor_sync(whole_warp, sum[half], 2);
-      factors[half] = sum[half] > 0.0f ? __fdividef(1.0f, sum[half]) : 0.0f;
-      // The log of 0 is -inf, as the lse of a row is that may attend to nothing.
-      if (lane % 4 == 0 && row + 8 * half < rows)
-        call.lse[Head{b, head.h}.lse(n, row + 8 * half)] = (shift + __log2f(sum[half])) * ln_2;
-    }
-    RowSums out = {};
-#pragma unroll
-    for (int i = 0; i < window_tiles; ++i)
-      places.add_rows<T>(out, rounded<T>(scores, i), memory.tiles[stage][Values], i);
-    y.write(out, factors, memory.staged[warp], places);
+    for (int half = 0; half < 2; ++half)
+      if (lane % 4 == 0 && row + 8 * half < rows) call.lse[Head{b, head.h}.lse(n, row + 8 * half)] = means.lse[half];
+    y.write(means.sums, means.factors, memory.staged[warp], places);
     y.advance();
     stage = stage + 1 == stages ? 0 : stage + 1;
   }

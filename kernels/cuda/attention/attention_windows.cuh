@@ -252,8 +252,16 @@ struct WindowGrid {
   }
 };
 
+// Whether the copy engine brings windows and takes results away: on Hopper, for heads of 32 elements, if there are any
+// windows.
+[[nodiscard]] bool takes_window_boxes(const AttentionShape& shape);
+// Whether forward's blocks have several each: the copy engine is slower to begin than the threads are.
+[[nodiscard]] bool has_many_windows(const AttentionShape& shape);
+
 [[nodiscard]] cudaError_t attention_windows(const AttentionShape& shape, const AttentionCall& call,
                                             cudaStream_t stream);
+[[nodiscard]] cudaError_t attention_window_boxes(const AttentionShape& shape, const AttentionCall& call,
+                                                 cudaStream_t stream);
 // These need no delta. The gradient of a mask [heads, rows, columns] comes in parts.
 [[nodiscard]] cudaError_t attention_grad_windows(const AttentionShape& shape, const AttentionGradCall& grads,
                                                  cudaStream_t stream);

@@ -1,7 +1,6 @@
+#include "kernels/cuda/attention/attention_window_boxes.cuh"
 #include "kernels/cuda/attention/attention_windows_grad.cuh"
 #include "kernels/cuda/common/card_attributes.h"
-#include "kernels/cuda/common/short_boxes.cuh"
-#include "kernels/cuda/common/warpgroup.cuh"
 
 // Serves attention_grad and attention_grad_with_mask ("mma") in small windows on Hopper, as attention_windows_grad.cu
 // does elsewhere. The copy engine brings tiles and takes gradients away: rows of 64 bytes cost the threads more
@@ -42,30 +41,6 @@ struct BoxMemory {
   Barrier full[stages];
 };
 
-// Clears what no window has.
-template <int stages>
-__device__ void clear_rest(WindowTileSet (&tiles)[stages], int rows, int columns) {
-  constexpr int words = window_row_bytes / 16, of_tile = max_window * words;
-#pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x); i < stages * WindowTensors * of_tile; i += window_threads) {
-    const int tile = i / of_tile, row = i / words % max_window;
-    if (row >= (tile % WindowTensors < K ? rows : columns)) reinterpret_cast<uint4*>(tiles[0][0])[i] = uint4{};
-  }
-}
-
-// A warp's gradients, as its sixteen rows of a tile: so many of them, behind which there stays 0.
-template <typename T>
-__device__ void lay_rows(unsigned char* rows, const RowSums& sums, float factor, int count) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-#pragma unroll
-  for (int half = 0; half < 2; ++half)
-    if (lane / 4 + 8 * half < count)
-#pragma unroll
-      for (int word = 0; word < 4; ++word)
-        *reinterpret_cast<uint32_t*>(rows + half * eight_rows_bytes + place_in_window(lane / 4, word) + lane % 4 * 4) =
-            packed_pair<T>(sums[word][2 * half] * factor, sums[word][2 * half + 1] * factor);
-}
-
 // Windows of up to 8 * groups rows.
 template <typename T, int groups, Makes makes, int stages, typename Segments>
 __device__ void differentiate_windows(const WindowMaps& maps, const AttentionShape& n, const AttentionGradCall& grads,
@@ -82,7 +57,8 @@ __device__ void differentiate_windows(const WindowMaps& maps, const AttentionSha
     for (Barrier& full : memory.full) set_up_barrier(&full, 1);
     show_barriers_to_copies();
   }
-  clear_rest(memory.tiles, rows, columns);
+  clear_rest(memory.tiles[0][0], stages * WindowTensors,
+             [&](int tile) { return tile % WindowTensors < K ? rows : columns; });
   __syncthreads();
   // One thread calls it.
   const auto copy = [&](int b, int stage) {
@@ -118,13 +94,13 @@ __device__ void differentiate_windows(const WindowMaps& maps, const AttentionSha
     differentiate_window<T, groups, makes, Segments>(dk, dv, memory.ds[0], mask_sums, tiles, memory.added[warp],
                                                      memory.constants, is_divided ? &memory.segments : nullptr,
                                                      n.scale * log2_e, places);
-    lay_rows<T>(tiles[V] + own, dv, 1.0f, columns - own_row);
+    lay_rows<T>(tiles[V] + own, dv, {1.0f, 1.0f}, columns - own_row);
     if (leads_warp) wait_for_box_reads();  // of the window before
     __syncthreads();  // dS has come together, q and dy are read no more, and the other stage may be filled
     if (leads) copy(b + (stages - 1) * step, at.stage == 0 ? stages - 1 : at.stage - 1);
-    lay_rows<T>(tiles[Dy] + own, dk, n.scale, columns - own_row);
+    lay_rows<T>(tiles[Dy] + own, dk, {n.scale, n.scale}, columns - own_row);
     add_window_dq<T>(dq, memory.ds[0], tiles[K], places);
-    lay_rows<T>(tiles[Q] + own, dq, n.scale, rows - own_row);
+    lay_rows<T>(tiles[Q] + own, dq, {n.scale, n.scale}, rows - own_row);
     show_to_copies();
     __syncwarp();
     if (leads_warp) {
@@ -174,10 +150,6 @@ cudaError_t launch(const AttentionShape& shape, const AttentionGradCall& grads, 
 }
 
 }  // namespace
-
-bool takes_window_boxes(const AttentionShape& shape) {
-  return shape.depth == window_depth && shape.batch * shape.rows * shape.columns > 0 && is_hopper();
-}
 
 cudaError_t attention_grad_window_boxes(const AttentionShape& shape, const AttentionGradCall& grads,
                                         cudaStream_t stream) {

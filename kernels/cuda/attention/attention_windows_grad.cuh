@@ -165,9 +165,6 @@ __device__ void fill_window_additions(float4 (&added)[groups][32], const Attenti
   });
 }
 
-// Whether the copy engine brings windows and takes the gradients away: on Hopper, for heads of 32 elements, if there
-// are any windows.
-[[nodiscard]] bool takes_window_boxes(const AttentionShape& shape);
 [[nodiscard]] cudaError_t attention_grad_window_boxes(const AttentionShape& shape, const AttentionGradCall& grads,
                                                       cudaStream_t stream);
 [[nodiscard]] cudaError_t attention_grads_window_boxes(const AttentionShape& shape, const AttentionGradCall& grads,
