@@ -79,7 +79,9 @@ static Result<RankDevices> devices_of(const CompileRequest& request) {
 }
 
 Result<RankDevices> Job::devices_for(const Mesh& mesh) const {
-  return cluster_ ? devices_.linked(*cluster_, mesh) : devices_;
+  ClusterDescription one_host;
+  one_host.cards = mesh.ranks();
+  return devices_.linked(cluster_.value_or(one_host), mesh);
 }
 
 Result<StageDevices> Job::stage_devices_for(const Mesh& mesh) const {

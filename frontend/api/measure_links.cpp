@@ -1,7 +1,9 @@
 #include "frontend/api/measure_links.h"
 
 #include "frontend/api/job.h"
+#include "runtime/comm/communicator.h"
 #include "runtime/comm/host_name.h"
+#include "runtime/cuda/loader.h"
 #include "runtime/executor.h"
 #include "runtime/single_op_plan.h"
 
@@ -9,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <map>
 #include <set>
 
 namespace plimsoll {
@@ -20,6 +23,7 @@ constexpr int repeats = 7;
 // Of the ranks' hosts, by name.
 struct Hosts {
   int64_t count = 1, most_ranks = 1;
+  std::vector<HostName> of_rank;
 };
 
 Result<Hosts> find_hosts(Communicator& ranks) {
@@ -27,9 +31,10 @@ Result<Hosts> find_hosts(Communicator& ranks) {
   std::vector<HostName> all(static_cast<size_t>(ranks.ranks()));
   if (Status s = ranks.gather_all(own.data(), all.data(), sizeof own)) return s;
   const std::set<HostName> names(all.begin(), all.end());
-  Hosts hosts{static_cast<int64_t>(names.size()), 1};
+  Hosts hosts{static_cast<int64_t>(names.size()), 1, std::move(all)};
   for (const auto& name : names)
-    hosts.most_ranks = std::max<int64_t>(hosts.most_ranks, std::count(all.begin(), all.end(), name));
+    hosts.most_ranks =
+        std::max<int64_t>(hosts.most_ranks, std::count(hosts.of_rank.begin(), hosts.of_rank.end(), name));
   return hosts;
 }
 
@@ -173,6 +178,22 @@ Status measure_beside(Communicator& ranks, const DeviceDescription& device, Clus
   return Status::success();
 }
 
+// All ranks' cards copy at the same time; the host whose cards move the least counts.
+Status measure_copies(Communicator& ranks, const Hosts& hosts, ClusterDescription& cluster) {
+  Result<std::unique_ptr<CudaBackend>> backend = load_cuda_backend();
+  if (!backend) return backend.takeError();
+  double own = 0;
+  if (Status s = to_status((*backend)->measure_host_copies(local_rank(), own))) return s;
+  std::vector<double> all(hosts.of_rank.size());
+  if (Status s = ranks.gather_all(&own, all.data(), sizeof own)) return s;
+  std::map<HostName, double> of_host;
+  for (size_t rank = 0; rank < all.size(); ++rank) of_host[hosts.of_rank[rank]] += all[rank];
+  for (const auto& [host, gb_per_s] : of_host)
+    if (cluster.host_copies_gb_per_s == 0 || gb_per_s < cluster.host_copies_gb_per_s)
+      cluster.host_copies_gb_per_s = gb_per_s;
+  return Status::success();
+}
+
 }  // namespace
 
 Result<ClusterDescription> measure_links(Communicator& ranks, const DeviceDescription& device) {
@@ -189,9 +210,9 @@ Result<ClusterDescription> measure_links(Communicator& ranks, const DeviceDescri
       cluster.measured.push_back({op.str(), ranks.ranks(), bytes, *us});
     }
   (cluster.hosts > 1 ? cluster.network : cluster.link) = fit_link(cluster.measured);
-  // A processor runs one after the other.
-  if (device.backend == "cuda")
-    if (Status s = measure_beside(ranks, device, cluster)) return s;
+  if (device.backend != "cuda") return cluster;  // a processor runs one after the other
+  if (Status s = measure_beside(ranks, device, cluster)) return s;
+  if (Status s = measure_copies(ranks, *hosts, cluster)) return s;
   return cluster;
 }
 

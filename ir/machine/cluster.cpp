@@ -100,8 +100,8 @@ Result<ClusterDescription> read_cluster(llvm::StringRef file) {
   const json::Object* object = parsed->getAsObject();
   if (!object) return usage_error(file + ": a cluster is an object");
   const Reader reader(file.str(), *object);
-  if (Status s = reader.check_names(
-          {"hosts", "cards", "host_memory_bytes", "link", "network", "interference", "share", "measured"}))
+  if (Status s = reader.check_names({"hosts", "cards", "host_memory_bytes", "link", "network", "interference", "share",
+                                     "host_copies_gb_per_s", "measured"}))
     return s;
   ClusterDescription cluster;
   if (Status s = reader.count("hosts", cluster.hosts)) return s;
@@ -111,6 +111,7 @@ Result<ClusterDescription> read_cluster(llvm::StringRef file) {
   if (Status s = reader.link("network", cluster.network)) return s;
   if (Status s = reader.share("interference", cluster.interference)) return s;
   if (Status s = reader.share("share", cluster.share)) return s;
+  if (Status s = reader.number("host_copies_gb_per_s", cluster.host_copies_gb_per_s)) return s;
   if (Status s = read_measured(file, *object, cluster.measured)) return s;
   if (cluster.hosts > 1 && cluster.network.gb_per_s == 0)
     return reader.must_be("network", "given where there are several hosts");
@@ -129,6 +130,7 @@ std::string to_json(const ClusterDescription& cluster) {
     if (cluster.network.gb_per_s > 0) out.attribute("network", to_object(cluster.network));
     if (cluster.interference > 0) out.attribute("interference", cluster.interference);
     if (cluster.share > 0) out.attribute("share", cluster.share);
+    if (cluster.host_copies_gb_per_s > 0) out.attribute("host_copies_gb_per_s", cluster.host_copies_gb_per_s);
     out.attributeArray("measured", [&] {
       for (const MeasuredCollective& each : cluster.measured)
         out.value(json::Object{{"op", each.op}, {"ranks", each.ranks}, {"bytes", each.bytes}, {"us", each.us}});
@@ -163,7 +165,8 @@ Result<DeviceDescription> on_cluster(DeviceDescription device, const ClusterDesc
       device.axis_links.push_back({axis, network.base_us, network.gb_per_s});
   if (cluster.interference > 0) device.collective_interference = cluster.interference;
   if (cluster.share > 0) device.collective_share = cluster.share;
-  return device;
+  if (cluster.host_copies_gb_per_s > 0) device.host_copies_gb_per_s = cluster.host_copies_gb_per_s;
+  return device.with_cards_of_host(std::min(cluster.cards, mesh.ranks()));
 }
 
 double bytes_sent(int64_t bytes, int64_t ranks, bool sum_for_all) {

@@ -31,6 +31,9 @@ struct ClusterDescription {
   // Computing loses this share of a collective's time beside it, and the collective reaches this share of the link; 0:
   // as the device's description has them.
   double interference = 0, share = 0;
+  // What the copies of all cards of a host move together, both directions added up; 0: as the device's description
+  // says.
+  double host_copies_gb_per_s = 0;
   std::vector<MeasuredCollective> measured;
 
   int64_t ranks() const { return hosts * cards; }
@@ -41,7 +44,8 @@ Result<ClusterDescription> read_cluster(llvm::StringRef file);
 std::string to_json(const ClusterDescription& cluster);
 
 // The device with the links that the mesh's ranks talk over along each axis: the network's where a group of them is not
-// within one host. Ranks fill the hosts one after the other. The error says that the cluster has too few cards.
+// within one host; and with its share of the host's copies. Ranks fill the hosts one after the other. The error says
+// that the cluster has too few cards.
 Result<DeviceDescription> on_cluster(DeviceDescription device, const ClusterDescription& cluster, const Mesh& mesh);
 
 // Bytes that each rank sends in a collective whose whole has `bytes`: for every other rank what that one does not have,

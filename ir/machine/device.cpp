@@ -67,6 +67,7 @@ constexpr Field fields[] = {
     {"copy_interference", &DeviceDescription::copy_interference, Needed::OfNone, true, true},
     {"to_host_both_ways_gb_per_s", &DeviceDescription::to_host_both_ways_gb_per_s},
     {"from_host_both_ways_gb_per_s", &DeviceDescription::from_host_both_ways_gb_per_s},
+    {"host_copies_gb_per_s", &DeviceDescription::host_copies_gb_per_s},
     {"link_gb_per_s", &DeviceDescription::link_gb_per_s},
     {"collective_us", &DeviceDescription::collective_us, Needed::OfNone, false, true},
     {"arena_collective_us", &DeviceDescription::arena_collective_us, Needed::OfNone, false, true},
@@ -438,6 +439,18 @@ double DeviceDescription::ranks_us(MeshAxis axis, double sent_bytes) const {
 double DeviceDescription::efficiency_of(llvm::StringRef op) const {
   auto found = llvm::find_if(efficiency, [&](const auto& entry) { return entry.first == op; });
   return found == efficiency.end() ? 1 : found->second;
+}
+
+DeviceDescription DeviceDescription::with_cards_of_host(int64_t cards) const {
+  DeviceDescription shared = *this;
+  if (host_copies_gb_per_s <= 0) return shared;
+  const double own = host_copies_gb_per_s / static_cast<double>(cards);
+  shared.to_host_gb_per_s = std::min(to_host_gb_per_s, own);
+  shared.from_host_gb_per_s = std::min(from_host_gb_per_s, own);
+  const double both_ways = to_host_both_ways_gb_per_s + from_host_both_ways_gb_per_s;
+  if (both_ways <= own) return shared;
+  shared.to_host_both_ways_gb_per_s *= own / both_ways, shared.from_host_both_ways_gb_per_s *= own / both_ways;
+  return shared;
 }
 
 DuplexShares DeviceDescription::duplex_shares() const {

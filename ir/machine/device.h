@@ -59,6 +59,8 @@ struct DeviceDescription {
   double copy_overhead_us = 0, copy_interference = 0;
   // Each direction while both are at work; 0: as fast as alone.
   double to_host_both_ways_gb_per_s = 0, from_host_both_ways_gb_per_s = 0;
+  // What the copies of all cards of a host move together, both directions added up; 0: as much as the cards can.
+  double host_copies_gb_per_s = 0;
   // Between the devices of a host, each way, as a collective uses it; 0: through the host's memory.
   double link_gb_per_s = 0;
   double collective_us = 0;              // least time of a collective
@@ -85,6 +87,8 @@ struct DeviceDescription {
   DeviceDescription with_ranks(const Mesh& mesh, const RankTraffic& traffic) const;
   // That one with a reserve for so many collectives more, none of which meets ranks that the others do not.
   DeviceDescription with_more_collectives(int64_t count) const;
+  // The same device with its share of the host's copies, where so many cards of a host copy at the same time.
+  DeviceDescription with_cards_of_host(int64_t cards) const;
   double matmul_tflops_for(DType dtype) const;  // falls back to f32
   double peak_tflops_for(DType dtype) const;    // falls back to matmul_tflops_for
   double efficiency_of(llvm::StringRef op) const;

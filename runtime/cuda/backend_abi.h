@@ -108,6 +108,8 @@ class CudaBackend {
   // The first card of this machine; neither needs prepare(). Measuring takes seconds and a few GiB.
   virtual CudaOutcome identify_card(CudaCard& card) = 0;
   virtual CudaOutcome measure_card(CudaCard& card) = 0;
+  // What the copies of a card of this host move, both directions added up; those of other ranks run at the same time.
+  virtual CudaOutcome measure_host_copies(int card, double& gb_per_s) = 0;
 
   // That card in cuDNN's own words.
   virtual CudaOutcome describe_card_to_cudnn(std::string& description) = 0;

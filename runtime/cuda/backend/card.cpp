@@ -91,8 +91,13 @@ double beside_gb_per_s(double moved_gb, double ms, double other_ms, double alone
   return std::min((moved_gb - alone_gb_per_s * alone_ms * 1e-3) / (ms - alone_ms) * 1e3, alone_gb_per_s);
 }
 
+struct BothWays {
+  double moved_gb = 0;  // each way
+  double to_host_ms = 0, from_host_ms = 0;
+};
+
 // Both directions start together and move the same bytes.
-Status measure_both_ways(CudaCard& card) {
+Result<BothWays> time_both_ways() {
   constexpr int64_t bytes = int64_t{256} << 20;
   constexpr int copies = 16, rounds = 5;
   Way ways[2];
@@ -120,10 +125,16 @@ Status measure_both_ways(CudaCard& card) {
     }
   }
   for (Way& way : ways) std::nth_element(way.ms.begin(), way.ms.begin() + rounds / 2, way.ms.end());
-  const double moved_gb = 1e-9 * bytes * copies, to_host_ms = ways[0].ms[rounds / 2],
-               from_host_ms = ways[1].ms[rounds / 2];
-  card.to_host_both_ways_gb_per_s = beside_gb_per_s(moved_gb, to_host_ms, from_host_ms, card.to_host_gb_per_s);
-  card.from_host_both_ways_gb_per_s = beside_gb_per_s(moved_gb, from_host_ms, to_host_ms, card.from_host_gb_per_s);
+  return BothWays{1e-9 * bytes * copies, ways[0].ms[rounds / 2], ways[1].ms[rounds / 2]};
+}
+
+Status measure_both_ways(CudaCard& card) {
+  Result<BothWays> both = time_both_ways();
+  if (!both) return both.takeError();
+  card.to_host_both_ways_gb_per_s =
+      beside_gb_per_s(both->moved_gb, both->to_host_ms, both->from_host_ms, card.to_host_gb_per_s);
+  card.from_host_both_ways_gb_per_s =
+      beside_gb_per_s(both->moved_gb, both->from_host_ms, both->to_host_ms, card.from_host_gb_per_s);
   return Status::success();
 }
 
@@ -209,6 +220,14 @@ Status identify_card(CudaCard& card) {
   card.compute_major = properties.major;
   card.compute_minor = properties.minor;
   card.multiprocessors = properties.multiProcessorCount;
+  return Status::success();
+}
+
+Status measure_host_copies(int card, double& gb_per_s) {
+  if (Status s = cuda_status(cudaSetDevice(card), "card " + std::to_string(card))) return s;
+  Result<BothWays> both = time_both_ways();
+  if (!both) return both.takeError();
+  gb_per_s = both->moved_gb * 1e3 * (1 / both->to_host_ms + 1 / both->from_host_ms);
   return Status::success();
 }
 

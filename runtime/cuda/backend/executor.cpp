@@ -180,6 +180,9 @@ class Backend : public CudaBackend {
 
   CudaOutcome identify_card(CudaCard& card) override { return plimsoll::identify_card(card); }
   CudaOutcome measure_card(CudaCard& card) override { return plimsoll::measure_card(card); }
+  CudaOutcome measure_host_copies(int card, double& gb_per_s) override {
+    return plimsoll::measure_host_copies(card, gb_per_s);
+  }
   CudaOutcome describe_card_to_cudnn(std::string& description) override {
     Result<std::string> described = plimsoll::describe_card_to_cudnn();
     if (!described) return Status(described.takeError());

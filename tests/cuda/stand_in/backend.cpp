@@ -98,6 +98,7 @@ class StandIn : public CudaBackend {
   CudaOutcome run_instruction(size_t, int32_t) override { return lacks("steps by instruction"); }
   CudaOutcome finish_slowly(size_t, int64_t) override { return lacks("steps by instruction"); }
   CudaOutcome measure_card(CudaCard&) override { return lacks("a card to measure"); }
+  CudaOutcome measure_host_copies(int, double&) override { return lacks("a card to measure"); }
   CudaOutcome describe_card_to_cudnn(std::string&) override { return lacks("cuDNN"); }
   CudaOutcome cudnn_workspaces(const Plan&, llvm::StringRef, std::vector<int64_t>&) override { return lacks("cuDNN"); }
 

@@ -32,7 +32,7 @@ TEST_SUITE("unit") {
     ClusterDescription cluster;
     cluster.hosts = 2, cluster.cards = 4, cluster.host_memory_bytes = int64_t{1} << 40;
     cluster.link = {47, 333}, cluster.network = {60, 40};
-    cluster.interference = 0.25, cluster.share = 0.67;
+    cluster.interference = 0.25, cluster.share = 0.67, cluster.host_copies_gb_per_s = 175;
     cluster.measured = {{"reduce_all", 8, 4096, 61.5}};
     Result<ClusterDescription> again = read_text(to_json(cluster));
     REQUIRE_MESSAGE(bool(again), llvm::toString(again.takeError()));
@@ -74,6 +74,28 @@ TEST_SUITE("unit") {
     Result<DeviceDescription> too_many = on_cluster(device, cluster, llvm::cantFail(parse_mesh("data=9")));
     REQUIRE_FALSE(bool(too_many));
     CHECK(take_diag(too_many.takeError()).text() == "the cluster has 8 cards, the job asks for 9");
+  }
+
+  TEST_CASE("the cards of a host share its copies") {
+    DeviceDescription device;
+    device.to_host_gb_per_s = device.from_host_gb_per_s = 50;
+    device.to_host_both_ways_gb_per_s = 44, device.from_host_both_ways_gb_per_s = 36;
+    device.host_copies_gb_per_s = 160;
+    ClusterDescription cluster;
+    cluster.hosts = 2, cluster.cards = 8, cluster.network = {60, 40};
+    const auto on = [&](llvm::StringRef mesh) {
+      return llvm::cantFail(on_cluster(device, cluster, llvm::cantFail(parse_mesh(mesh))));
+    };
+    CHECK(on("data=2").to_host_gb_per_s == 50);
+    CHECK(on("data=2").to_host_both_ways_gb_per_s == 44);
+    CHECK(on("data=4").from_host_gb_per_s == 40);
+    CHECK(on("data=4").to_host_both_ways_gb_per_s == 22);
+    CHECK(on("data=4").from_host_both_ways_gb_per_s == 18);
+    CHECK(on("data=8").to_host_gb_per_s == 20);
+    CHECK(on("data=16").to_host_gb_per_s == 20);  // two hosts
+    cluster.host_copies_gb_per_s = 400;           // as it was measured
+    CHECK(on("data=8").to_host_gb_per_s == 50);
+    CHECK(on("data=8").from_host_both_ways_gb_per_s == doctest::Approx(22.5));
   }
 
   TEST_CASE("mistakes in a cluster's file are named") {
