@@ -130,6 +130,9 @@ struct TrainingRequest {
   double enough_us = std::numeric_limits<double>::infinity();
   // Where nothing is within the budget, the same of plans that need so many bytes of the device or more.
   int64_t enough_bytes = std::numeric_limits<int64_t>::max();
+  // Where bounds show that a stage of a pipeline needs more bytes than this, its stages may keep quick layouts, which
+  // need as much as searched ones, or more; 0: none may.
+  int64_t quick_above_bytes = 0;
   // The result keeps what the search started from, which serves another request that differs in limits and effort
   // alone. A pipeline has nothing to keep.
   bool keeps_program = false;

@@ -1,9 +1,14 @@
 #include "passes/lay_out_function.h"
 
+#include "llvm/ADT/STLExtras.h"
+
 #include <algorithm>
 
 namespace plimsoll {
 namespace {
+
+// A height at which quick orders end where what is alive is too much already.
+int64_t low_enough_height(int64_t live_bytes) { return live_bytes + live_bytes / 100; }
 
 // A height from which no further search for a layout begins: the rest takes longest to find.
 int64_t close_height(int64_t live_bytes) { return live_bytes + live_bytes / 1000; }
@@ -35,12 +40,26 @@ BufferPlacement lay_out_inside(llvm::ArrayRef<Buffer> buffers, int32_t instructi
 LayoutWithParts lay_out_with_parts(const Graph& graph, const BufferAssignment& assigned,
                                    llvm::ArrayRef<int64_t> state_offset, const LayoutSearch& search) {
   const int32_t instructions = assigned.instructions;
-  const int64_t peak = peak_bytes(assigned.buffers, MemorySpace::Device, instructions, search.alignment);
-  const int64_t close = close_height(peak);
+  const auto parts_of = [&](int32_t max_more_life) {
+    return place_parts(graph, assigned, {search.alignment, max_more_life, state_offset});
+  };
+  const auto peak_of = [&](llvm::ArrayRef<Buffer> buffers) {
+    return peak_bytes(buffers, MemorySpace::Device, instructions, search.alignment);
+  };
+  const int32_t max_more_lives[] = {instructions, instructions / 8};
+  const int64_t peak = peak_of(assigned.buffers), close = close_height(peak);
+  const bool is_quick = search.quick_above_bytes > 0 && peak > search.quick_above_bytes &&
+                        llvm::all_of(max_more_lives, [&](int32_t max_more_life) {
+                          return peak_of(parts_of(max_more_life).buffers) > search.quick_above_bytes;
+                        });
   std::optional<BufferPlacement> apart;
-  for (const int32_t max_more_life : {instructions, instructions / 8}) {
-    PlacedParts parts = place_parts(graph, assigned, {search.alignment, max_more_life, state_offset});
+  for (const int32_t max_more_life : max_more_lives) {
+    PlacedParts parts = parts_of(max_more_life);
     if (parts.count == 0) break;
+    if (is_quick) {
+      QuickLayout inside = lay_out_quickly(parts.buffers, MemorySpace::Device, instructions, search);
+      return {std::move(parts), std::move(inside.placement), false};
+    }
     BufferPlacement inside = lay_out_inside(parts.buffers, instructions, peak, apart, search);
     if (inside.height_bytes > close && !apart)
       apart = place_buffers(assigned.buffers, MemorySpace::Device, instructions,
@@ -63,6 +82,9 @@ QuickLayout lay_out_quickly(llvm::ArrayRef<Buffer> buffers, MemorySpace space, i
   QuickLayout layout;
   PlacementOptions options = placement_options(buffers, space, instructions, search);
   options.peak_orders = true;
+  const int64_t live_bytes = peak_bytes(buffers, space, instructions, search.alignment);
+  if (search.quick_above_bytes > 0 && space == MemorySpace::Device && live_bytes > search.quick_above_bytes)
+    options.capacity_bytes = low_enough_height(live_bytes);
   const auto goes_on = [&](int64_t height_bytes) {
     layout.is_final &= height_bytes <= options.close_bytes;
     return false;

@@ -13,11 +13,15 @@ namespace plimsoll {
 struct LayoutSearch {
   int64_t alignment;
   double seconds;  // of work, see PlacementOptions
+  // Where more is alive than this, whatever lies inside, all parts do and all layouts are quick, and these end sooner;
+  // 0: nowhere.
+  int64_t quick_above_bytes = 0;
 };
 
 struct LayoutWithParts {
   PlacedParts parts;                         // none where the layout would be higher with any
   std::optional<BufferPlacement> placement;  // of the buffers with these parts, in device memory; none: not looked for
+  bool is_final = true;                      // false: it is assumed that parts lie inside
 };
 
 // Parts lie inside their wholes unless the layout gets higher by it: all of them, or else those whose wholes do not

@@ -33,8 +33,7 @@ Category category_of(StateRole role) {
 
 class Lowering {
  public:
-  explicit Lowering(const LoweringInput& input)
-      : in_(input), alignment_(input.draft.device.alignment_bytes), search_{alignment_, input.placement_seconds} {}
+  explicit Lowering(const LoweringInput& input) : in_(input), alignment_(input.draft.device.alignment_bytes) {}
 
   Result<Plan> run() {
     plan_.device = in_.draft.device;
@@ -220,7 +219,8 @@ class Lowering {
     std::vector<int64_t> state_offset(graph_->value_count(), -1);
     for (const State& state : graph_->states)
       state_offset[index_of(state.value)] = plan_.slots[slot_of_[index_of(state.value)]].offset;
-    LayoutWithParts layout = lay_out_with_parts(*graph_, assignment_, state_offset, search_);
+    LayoutWithParts layout = lay_out_with_parts(*graph_, assignment_, state_offset, search());
+    is_final_ &= layout.is_final;
     placements_.back() = std::move(layout.placement);
     if (layout.parts.count == 0) return;
     assignment_.buffers = layout.parts.buffers;
@@ -478,9 +478,18 @@ class Lowering {
     }
   }
 
+  // Constants of later functions may still be added to what persists.
+  LayoutSearch search() {
+    LayoutSearch search{alignment_, in_.placement_seconds};
+    const int64_t beside = plan_.device.reserve_bytes() + persistent_bytes(MemorySpace::Device);
+    if (is_quick_ && in_.quick_above_bytes > 0)
+      search.quick_above_bytes = std::max<int64_t>(1, in_.quick_above_bytes - beside);
+    return search;
+  }
+
   BufferPlacement placed_alone(llvm::ArrayRef<Buffer> buffers, MemorySpace space, int32_t instructions) {
-    if (!is_quick_) return lay_out_alone(buffers, space, instructions, search_);
-    QuickLayout layout = lay_out_quickly(buffers, space, instructions, search_);
+    if (!is_quick_) return lay_out_alone(buffers, space, instructions, search());
+    QuickLayout layout = lay_out_quickly(buffers, space, instructions, search());
     is_final_ &= layout.is_final;
     return std::move(layout.placement);
   }
@@ -524,7 +533,6 @@ class Lowering {
 
   const LoweringInput& in_;
   int64_t alignment_;
-  LayoutSearch search_;
   bool is_quick_ = false, is_final_ = true;  // see QuickPlan
   Plan plan_;
   int64_t persistent_bytes_[2] = {};  // by space

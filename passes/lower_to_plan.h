@@ -17,6 +17,10 @@ struct LoweringInput {
   int64_t host_budget_bytes = 0;  // of the host arena; 0: not limited; recorded, not enforced
   double placement_seconds = 2;   // of work for each function's layout, see PlacementOptions
   Parts parts = Parts::Inside;
+  // Where what is alive shows that the plan promises more than this, `lower_quickly` takes all parts to lie inside, so
+  // that instructions take as long as with any, or less, and its layouts are within 1 % where an order finds one; 0: it
+  // never does.
+  int64_t quick_above_bytes = 0;
 };
 
 // Adds the functions of `input` to a plan. States and equal constants are the plan's own; further ones are added, and

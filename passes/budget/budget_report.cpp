@@ -95,6 +95,11 @@ std::string whose_share(const Plan& plan) {
 
 }  // namespace
 
+int64_t least_bytes(const Plan& plan) {
+  const Arena& arena = plan.arenas.front();
+  return plan.promised_bytes() - arena.bytes + arena.peak_live_bytes;
+}
+
 bool is_within_host_budget(const Plan& plan) {
   return llvm::all_of(plan.arenas, [](const Arena& arena) {
     return arena.space == MemorySpace::Device || arena.budget_bytes == 0 || arena.bytes <= arena.budget_bytes;

@@ -11,6 +11,9 @@ bool is_within_budget(const Plan& plan);
 // The plan with another device budget recorded.
 Plan with_budget(Plan plan, int64_t budget_bytes);
 
+// What the plan promises at least, whatever layouts its functions have.
+int64_t least_bytes(const Plan& plan);
+
 bool is_within_host_budget(const Plan& plan);
 
 // Orders two plans above a budget: one within the host budget comes first, then one with fewer device bytes.

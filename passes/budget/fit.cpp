@@ -70,7 +70,8 @@ PlanDraft in_joined_order(PlanDraft draft) {
 }
 
 LoweringInput with_draft(const LoweringInput& input, const PlanDraft& draft) {
-  return {draft, input.budget_bytes, input.host_budget_bytes, input.placement_seconds, input.parts};
+  return {draft,       input.budget_bytes,     input.host_budget_bytes, input.placement_seconds,
+          input.parts, input.quick_above_bytes};
 }
 
 }  // namespace

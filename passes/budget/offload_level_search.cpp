@@ -23,6 +23,13 @@ namespace {
 
 constexpr size_t trials_at_once = 4;  // whose layouts are packed beside each other, two by two on two cores
 
+bool wastes_much(const Plan& plan) {
+  return llvm::any_of(plan.arenas, [](const Arena& arena) {
+    const auto live = static_cast<double>(arena.peak_live_bytes - arena.persistent_bytes);
+    return static_cast<double>(arena.bytes - arena.persistent_bytes) > max_waste * live;
+  });
+}
+
 // Whether the placed plan takes the time it was chosen for. That of a stage depends on other stages.
 [[maybe_unused]] bool is_time_of(const Plan& plan, size_t function, double us) {
   return std::abs(predict_timeline(plan.functions[function], plan.device).total_us - us) <= time_rounding * us;
@@ -127,7 +134,12 @@ Result<Plan> OffloadLevelSearch::lower(int64_t budget_bytes) {
     draft_->program.functions.push_back(std::move(tried.graph));
     draft_->functions.push_back(std::move(tried.draft));
   }
-  return lower_to_plan({*draft_, budget_bytes, in_.host_budget_bytes, in_.placement_seconds, Parts::Copied});
+  const LoweringInput input{*draft_, budget_bytes, in_.host_budget_bytes, in_.placement_seconds, Parts::Copied};
+  if (llvm::none_of(draft_->program.functions, meets_stages)) return lower_to_plan(input);
+  // All stages together are searched for as long as one rank, which leaves little for layouts that are low enough.
+  Result<QuickPlan> quick = lower_quickly(input);
+  if (!quick) return quick.takeError();
+  return quick->is_final || !wastes_much(quick->plan) ? std::move(quick->plan) : lower_to_plan(input);
 }
 
 Result<std::optional<Plan>> OffloadLevelSearch::fastest(int64_t budget_bytes, double enough_us, double hidden_us) {

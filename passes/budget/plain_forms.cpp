@@ -1,6 +1,7 @@
 #include "passes/budget/plain_forms.h"
 
 #include "ir/support/parallel.h"
+#include "passes/budget/budget_report.h"
 
 #include "llvm/ADT/STLExtras.h"
 
@@ -15,12 +16,6 @@ int64_t share_of(int64_t bytes, double share) { return static_cast<int64_t>(shar
 
 bool is_below_share(int64_t budget_bytes, const JobProgram& program, double share) {
   return program.laid_out->decide([&](int64_t bytes) { return budget_bytes < share_of(bytes, share); });
-}
-
-// No layout of the plan's orders needs less.
-int64_t min_bytes(const Plan& plan) {
-  const Arena& arena = plan.arenas.front();
-  return plan.promised_bytes() - arena.bytes + arena.peak_live_bytes;
 }
 
 }  // namespace
@@ -59,7 +54,7 @@ Result<const JobProgram*> PlainForms::fastest_of_all(int64_t budget_bytes) {
   if (is_faster(usual_)) fastest = &usual_;
   for (const std::unique_ptr<JobProgram>& form : *with_copies_) {
     if (!is_faster(*form)) continue;
-    if (min_bytes(form->first_plan()) < share_of(usual_.first_plan().promised_bytes(), min_share_of_copies))
+    if (least_bytes(form->first_plan()) < share_of(usual_.first_plan().promised_bytes(), min_share_of_copies))
       return nullptr;
     fastest = form.get();
   }

@@ -1,5 +1,7 @@
 #include "passes/budget/plain_plan.h"
 
+#include "passes/budget/budget_report.h"
+
 namespace plimsoll {
 
 const Plan& PlainPlan::plan() const {
@@ -8,9 +10,6 @@ const Plan& PlainPlan::plan() const {
   return *searched_;
 }
 
-int64_t PlainPlan::min_bytes() const {
-  const Arena& arena = first_.arenas.front();
-  return first_.promised_bytes() - (search_ ? arena.bytes - arena.peak_live_bytes : 0);
-}
+int64_t PlainPlan::min_bytes() const { return search_ ? least_bytes(first_) : first_.promised_bytes(); }
 
 }  // namespace plimsoll

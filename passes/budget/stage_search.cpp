@@ -45,13 +45,18 @@ bool is_long_plan(const Plan& plain) {
 struct StageFit {
   FitOptions options;
   std::optional<LoweringInput> input;
-  std::optional<Plan> plain;  // without remats or copies
+  std::optional<PlainPlan> plain;
+
+  const Plan& first_plain() const { return plain->first(); }
+  int64_t budget_bytes() const { return first_plain().arenas.front().budget_bytes; }
 };
 
-Result<StageFit> prepare_fit(PlanDraft& draft, size_t stage, const ForwardModel& forward,
-                             const TrainingRequest& request, const DeviceDescription& device, int64_t host_bytes) {
+Result<std::unique_ptr<StageFit>> prepare_fit(PlanDraft& draft, size_t stage, const ForwardModel& forward,
+                                              const TrainingRequest& request, const DeviceDescription& device,
+                                              int64_t host_bytes) {
   draft.device = with_reserves(device, draft.program, *draft.catalog, request.mesh);
-  StageFit fit;
+  auto made = std::make_unique<StageFit>();
+  StageFit& fit = *made;
   fit.options.recompute = request.recompute;
   fit.options.offload = request.offload;
   fit.options.training = forward.summary;
@@ -63,22 +68,31 @@ Result<StageFit> prepare_fit(PlanDraft& draft, size_t stage, const ForwardModel&
     fit.options.spacing = long_spacing, fit.options.both_orders = false;
   fit.input.emplace(LoweringInput{draft, request.budget_of_stage(stage, device), host_bytes});
   fit.input->placement_seconds *= effort;
-  Result<Plan> plain = plain_plan(*fit.input, fit.options);
-  if (!plain) return plain.takeError();
-  if (request.is_one_of_many && is_long_plan(*plain)) {
+  fit.input->quick_above_bytes = request.quick_above_bytes > 0 ? request.quick_above_bytes : fit.input->budget_bytes;
+  Result<QuickPlan> quick = quick_plain_plan(*fit.input, fit.options);
+  if (!quick) return quick.takeError();
+  if (request.is_one_of_many && is_long_plan(quick->plan)) {
     fit.options.min_share = long_min_share;
     fit.options.offload = false;
   }
-  fit.plain = std::move(*plain);
-  return fit;
+  if (quick->is_final)
+    fit.plain.emplace(std::move(quick->plan));
+  else
+    fit.plain.emplace(std::move(quick->plan), [&fit] { return llvm::cantFail(plain_plan(*fit.input, fit.options)); });
+  return made;
 }
+
+enum class Layouts : uint8_t { Quick, Searched };
 
 // The stage's plan within the budget; where there is none, the one that needs least. None where a faster one than is
 // asked for cannot be found, or where the search is given up.
-Result<std::optional<Plan>> fit_stage(const Derived& derived, const StageFit& fit, double enough_us) {
-  const int64_t budget = fit.plain->arenas.front().budget_bytes;
-  const PlainPlan plain(*fit.plain);
-  Result<std::optional<Plan>> plan = BudgetFitter(*fit.input, fit.options, plain, budget).within(budget, enough_us);
+Result<std::optional<Plan>> fit_stage(const Derived& derived, const StageFit& fit, Layouts layouts, double enough_us) {
+  const int64_t budget = fit.budget_bytes();
+  Result<std::optional<Plan>> plan = std::optional<Plan>();
+  if (layouts == Layouts::Quick)
+    *plan = fit.first_plain();
+  else
+    plan = BudgetFitter(*fit.input, fit.options, *fit.plain, budget).within(budget, enough_us);
   if (!plan || !*plan) return plan;
   const std::vector<Decision>& decisions = derived.passes.decisions();
   (*plan)->decisions.insert((*plan)->decisions.begin(), decisions.begin(), decisions.end());
@@ -152,6 +166,15 @@ Result<std::vector<Plan>> refused_or_none(StagePlans& fitted, llvm::ArrayRef<siz
   return std::vector<Plan>();
 }
 
+// Of stages that fit as they are, where one of them is above what the request says, quick layouts will do.
+Layouts layouts_for(const TrainingRequest& request, llvm::ArrayRef<StageFit*> fits) {
+  const auto is_above = [&](StageFit* fit) { return fit->plain->min_bytes() > request.quick_above_bytes; };
+  const auto fits_quickly = [&](StageFit* fit) { return fit->first_plain().promised_bytes() <= fit->budget_bytes(); };
+  return request.quick_above_bytes > 0 && llvm::any_of(fits, is_above) && llvm::all_of(fits, fits_quickly)
+             ? Layouts::Quick
+             : Layouts::Searched;
+}
+
 // The plans of all stages as they were cut, each within its budget or the one that needs least. Empty where a stage has
 // none: then the others are not searched any further.
 Result<std::vector<Plan>> fit_stages(DerivedStages& derived, const ForwardModel& forward,
@@ -166,14 +189,19 @@ Result<std::vector<Plan>> fit_stages(DerivedStages& derived, const ForwardModel&
   const auto prepare = [&](size_t i, int64_t bytes) {
     return prepare_fit(derived.stages[i].draft, i, forward, request, devices.device(i), bytes);
   };
-  std::vector<std::optional<Result<StageFit>>> prepared(fitted.size());
+  std::vector<std::optional<Result<std::unique_ptr<StageFit>>>> prepared(fitted.size());
   parallel_for(fitted.size(), [&](size_t i) { prepared[i].emplace(prepare(i, host_bytes[i])); });
   Status failed = Status::success();
-  for (std::optional<Result<StageFit>>& each : prepared)
+  for (std::optional<Result<std::unique_ptr<StageFit>>>& each : prepared)
     if (!*each) failed = llvm::joinErrors(std::move(failed), each->takeError());
   if (failed) return failed;
+  std::vector<StageFit*> fits;
   std::vector<const Plan*> plain;
-  for (std::optional<Result<StageFit>>& each : prepared) plain.push_back(&*(*each)->plain);
+  for (std::optional<Result<std::unique_ptr<StageFit>>>& each : prepared) {
+    fits.push_back((*each)->get());
+    plain.push_back(&fits.back()->first_plain());
+  }
+  const Layouts layouts = layouts_for(request, fits);
 
   const std::vector<size_t> order = slowest_first(derived);
   StepOfStages step(std::move(plain), order, request.enough_us);
@@ -182,11 +210,11 @@ Result<std::vector<Plan>> fit_stages(DerivedStages& derived, const ForwardModel&
     const size_t i = order[place];
     const auto is_given_up = [&, place] { return without_plan < place || step.is_too_slow(); };
     if (is_given_up()) return void(fitted[i].emplace(std::optional<Plan>()));
-    FitOptions& options = (*prepared[i])->options;
+    FitOptions& options = fits[i]->options;
     options.is_given_up = is_given_up;
     compare_by_step(options, step, i);
-    if (place > 0 && !is_within_budget(*(*prepared[i])->plain)) options.hidden_us = step.hidden_us_of(i);
-    fitted[i].emplace(fit_stage(derived.stages[i], **prepared[i], step.enough_us_of(i)));
+    if (place > 0 && !fits[i]->plain->is_within(fits[i]->budget_bytes())) options.hidden_us = step.hidden_us_of(i);
+    fitted[i].emplace(fit_stage(derived.stages[i], *fits[i], layouts, step.enough_us_of(i)));
     if (!*fitted[i]) return;
     if (**fitted[i]) return step.add(i, ***fitted[i]);
     for (size_t first = without_plan; place < first && !without_plan.compare_exchange_weak(first, place);) {
@@ -197,10 +225,10 @@ Result<std::vector<Plan>> fit_stages(DerivedStages& derived, const ForwardModel&
   if (without_plan < order.size() || step.is_too_slow())
     return refused_or_none(fitted, llvm::ArrayRef(order).take_front(without_plan));
   const auto fit_again = [&](size_t i, int64_t bytes) -> Result<std::optional<Plan>> {
-    Result<StageFit> again = prepare(i, bytes);
+    Result<std::unique_ptr<StageFit>> again = prepare(i, bytes);
     if (!again) return again.takeError();
-    compare_by_step(again->options, step, i);
-    return fit_stage(derived.stages[i], *again, request.enough_us);
+    compare_by_step((*again)->options, step, i);
+    return fit_stage(derived.stages[i], **again, Layouts::Searched, request.enough_us);
   };
   fit_with_more_of_hosts(fitted, host_bytes, request, step, fit_again);
   std::vector<Plan> plans;

@@ -181,8 +181,13 @@ class MeshSearch {
     return candidate.estimate.least_us_within(budget_bytes_) >= us || sure_time * candidate.estimate.us >= us;
   }
 
-  Result<CompileResult> plain_of(const Candidate& candidate) const {
+  bool searches() const { return in_.request.recompute || in_.request.offload || in_.request.split != 1; }
+
+  enum class Layouts : uint8_t { Searched, QuickAboveBudget };
+  // Pipelines that surely need more than the budget have quick layouts where they are searched further.
+  Result<CompileResult> plain_of(const Candidate& candidate, Layouts layouts) const {
     TrainingRequest request = request_of(candidate);
+    if (layouts == Layouts::QuickAboveBudget && searches()) request.quick_above_bytes = budget_bytes_;
     request.recompute = request.offload = false;
     if (request.split == 0) request.split = 1;
     request.budget_bytes = any_bytes;  // stages are cut by their times alone
@@ -210,7 +215,7 @@ class MeshSearch {
         const auto next = llvm::find_if(
             all, [&](const Candidate* candidate) { return may_come[candidate - all_.data()] && !candidate->ahead; });
         if (next == all.end()) return;
-        (*next)->ahead.emplace(plain_of(**next));
+        (*next)->ahead.emplace(plain_of(**next, Layouts::QuickAboveBudget));
         (*next)->failed_ahead = !*(*next)->ahead;
       }
     };
@@ -235,7 +240,8 @@ class MeshSearch {
       if (fresh.empty()) break;
       std::vector<std::optional<Result<CompileResult>>> results(fresh.size());
       parallel_for(fresh.size(), [&](size_t i) {
-        results[i].emplace(fresh[i]->ahead ? std::move(*fresh[i]->ahead) : plain_of(*fresh[i]));
+        results[i].emplace(fresh[i]->ahead ? std::move(*fresh[i]->ahead)
+                                           : plain_of(*fresh[i], Layouts::QuickAboveBudget));
       });
       for (size_t i = 0; i < fresh.size(); ++i) {
         if (*results[i]) {
@@ -282,14 +288,14 @@ class MeshSearch {
   Status fit() {
     size_t fits = 0;
     while (fits < compiled_.size() && !compiled_[fits]->plain->fits) ++fits;
-    if (fits < compiled_.size()) consider(*compiled_[fits], std::move(*compiled_[fits]->plain));
+    if (fits < compiled_.size()) consider_plain(*compiled_[fits]);
     std::vector<Candidate*> faster(compiled_.begin(), compiled_.begin() + static_cast<std::ptrdiff_t>(fits));
     parallel_for(faster.size() > 1 ? faster.size() : 0, [&](size_t i) {
       if (within_budget_of(*faster[i])) faster[i]->guess_us = guess_pipeline_us(faster[i]->plain->plan, budget_bytes_);
     });
     llvm::stable_sort(faster, [&](const Candidate* a, const Candidate* b) { return guess_us(*a) < guess_us(*b); });
     if (Status s = try_within_budget(faster)) return s;
-    for (size_t i = fits + 1; i < compiled_.size(); ++i) consider(*compiled_[i], std::move(*compiled_[i]->plain));
+    for (size_t i = fits + 1; i < compiled_.size(); ++i) consider_plain(*compiled_[i]);
     return Status::success();
   }
 
@@ -317,11 +323,10 @@ class MeshSearch {
 
   // What its search is asked for; none where bounds show that none is worthwhile.
   std::optional<TrainingRequest> within_budget_of(const Candidate& candidate) const {
-    const bool searches = in_.request.recompute || in_.request.offload || in_.request.split != 1;
     const double least_us = std::max(us_of(*candidate.plain), candidate.estimate.least_us_within(budget_bytes_));
     const bool is_too_slow = best_ && best_->fits && least_us >= us_of(*best_);
     const bool is_too_large = best_ && (is_over_memory(candidate) || !are_searched_far_enough(*candidate.plain));
-    if (!searches || is_too_slow || is_too_large) return std::nullopt;
+    if (!searches() || is_too_slow || is_too_large) return std::nullopt;
     TrainingRequest request = request_of(candidate);
     if (best_ && best_->fits) request.enough_us = us_of(*best_);
     request.prepared = candidate.plain->prepared;
@@ -358,7 +363,7 @@ class MeshSearch {
   void drop_what_is_not_searched(std::vector<Candidate*>& candidates) {
     llvm::erase_if(candidates, [&](Candidate* candidate) {
       if (within_budget_of(*candidate)) return false;
-      consider(*candidate, std::move(*candidate->plain));
+      consider_plain(*candidate);
       candidate->plain->prepared.reset();
       return true;
     });
@@ -367,9 +372,27 @@ class MeshSearch {
   // Considers what was found within the budget, or the plain plan.
   Status take(Candidate& candidate, std::optional<Result<CompileResult>> found) {
     if (found && !*found) return found->takeError();
-    consider(candidate, std::move(found && !(*found)->is_too_slow ? **found : *candidate.plain));
+    if (found && !(*found)->is_too_slow)
+      consider(candidate, std::move(**found));
+    else
+      consider_plain(candidate);
     candidate.plain->prepared.reset();
     return Status::success();
+  }
+
+  // Where nothing fits, bytes decide, and quick layouts may have more than they need.
+  void consider_plain(Candidate& candidate) {
+    CompileResult& plain = *candidate.plain;
+    const bool may_need_least = !best_ || (!best_->fits && (least_bytes(plain.plan) < best_->plan.promised_bytes() ||
+                                                            !is_within_host_budget(best_->plan)));
+    if (may_need_least && may_be_quick(plain))
+      plain = within_budget(llvm::cantFail(plain_of(candidate, Layouts::Searched)));
+    consider(candidate, std::move(plain));
+  }
+
+  bool may_be_quick(const CompileResult& plain) const {
+    const auto is_above = [&](const Plan* stage) { return least_bytes(*stage) > budget_bytes_; };
+    return searches() && !plain.plan.pipeline.schedule.empty() && llvm::any_of(plain.plan.stages(), is_above);
   }
 
   void consider(Candidate& candidate, CompileResult result) {

@@ -1,5 +1,7 @@
 #include "passes/budget/plain_plan.h"
 
+#include "passes/budget/budget_report.h"
+
 #include <doctest/doctest.h>
 
 namespace plimsoll {
@@ -22,6 +24,7 @@ TEST_SUITE("unit") {
       return plan_of(1040, 1000);
     });
     CHECK(plain.min_bytes() == 1000);
+    CHECK(plain.min_bytes() == least_bytes(plain.first()));
     CHECK_FALSE(plain.is_within(999));
     CHECK(plain.is_within(1100));
     CHECK(searches == 0);

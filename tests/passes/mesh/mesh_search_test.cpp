@@ -243,6 +243,37 @@ TEST_SUITE("unit") {
     CHECK(too_slow < 8);
   }
 
+  // One stage above the number is enough; where none is, nothing is different. Parts are taken to lie inside their
+  // wholes, which takes less time and may take fewer bytes.
+  TEST_CASE("stages that need more than is of use keep quick layouts, which take no longer") {
+    for (unsigned seed = 0; seed < 12; ++seed) {
+      CAPTURE(seed);
+      Setting setting = random_setting(seed);
+      TrainingRequest request = setting.request;
+      request.mesh = llvm::cantFail(parse_mesh("stage=2"));
+      request.is_one_of_many = true;
+      Result<CompileResult> searched = setting.compile(request);
+      if (!searched) {  // such as a model that no value alone divides
+        llvm::consumeError(searched.takeError());
+        continue;
+      }
+      REQUIRE(searched->fits);
+      for (int64_t above : {int64_t{1}, int64_t{1} << 40}) {
+        request.quick_above_bytes = above;
+        const CompileResult quick = llvm::cantFail(setting.compile(request));
+        CHECK(quick.fits);
+        CHECK(quick.plan.predicted_step_us <= searched->plan.predicted_step_us);
+        if (above > 1) CHECK(quick.plan.predicted_step_us == searched->plan.predicted_step_us);
+        const auto stages = quick.plan.stages(), others = searched->plan.stages();
+        REQUIRE(stages.size() == others.size());
+        for (size_t i = 0; i < stages.size(); ++i) {
+          if (above > 1) CHECK(stages[i]->promised_bytes() == others[i]->promised_bytes());
+          CHECK(least_bytes(*stages[i]) <= others[i]->promised_bytes());
+        }
+      }
+    }
+  }
+
   TEST_CASE("no plan is below the bounds of its mesh") {
     int64_t plans = 0;
     for (unsigned seed = 0; seed < 12; ++seed) {
