@@ -44,10 +44,12 @@ def compile_for_ampere(command, source, folder):
 
 
 def main():
-    commands = {command["file"]: command for command in json.loads((pathlib.Path(sys.argv[1]) / "compile_commands.json").read_text())}
+    commands = json.loads((pathlib.Path(sys.argv[1]) / "compile_commands.json").read_text())
+    # Sources may be united, and all are compiled by the same options.
+    command = next(command for command in commands if command["file"].endswith(".cu"))
     chosen = sources()
     with tempfile.TemporaryDirectory() as folder, multiprocessing.pool.ThreadPool(os.cpu_count()) as pool:
-        failures = pool.map(lambda source: compile_for_ampere(commands[str(source)], source, folder), chosen)
+        failures = pool.map(lambda source: compile_for_ampere(command, source, folder), chosen)
     print("\n".join(filter(None, failures)) or f"{len(chosen)} sources compile for compute capability 8.0")
     return 1 if any(failures) or not chosen else 0
 

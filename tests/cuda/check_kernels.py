@@ -58,7 +58,7 @@ STACK = {
     r"\dreduce_any_kernel": 96,             # dimensions indexed at run time, as in the next
     r"\dpad_grad_kernel": 480,
     r"\drandom_kernelI.*Normal": 40,        # cosines of any argument, as in the next
-    r"\dmap_kernelI.*elementwise_unary.*Chosen": 96,
+    r"\dmap_kernelI.*ChosenI.*PT1_PKT2_$": 96,  # a function of one operand, chosen at run time
 }
 
 
