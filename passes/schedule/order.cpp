@@ -84,6 +84,20 @@ void lower_peak(Schedule& schedule, int64_t step_limit) {
 
 }  // namespace
 
+OrderProblem permuted(const OrderProblem& problem, llvm::ArrayRef<int32_t> order) {
+  std::vector<int32_t> place(order.size());
+  for (size_t i = 0; i < order.size(); ++i) place[order[i]] = static_cast<int32_t>(i);
+  OrderProblem out;
+  out.buffer_bytes = problem.buffer_bytes;
+  out.pinned = problem.pinned;
+  out.live_out = problem.live_out;
+  for (int32_t node : order) {
+    out.nodes.push_back(problem.nodes[node]);
+    for (int32_t& before : out.nodes.back().after) before = place[before];
+  }
+  return out;
+}
+
 int64_t peak_bytes(const OrderProblem& problem, llvm::ArrayRef<int32_t> order) {
   OrderGraph graph = build_order_graph(problem);
   return Schedule(graph, order.vec()).peak();
@@ -115,7 +129,7 @@ std::vector<int32_t> order_for_low_peak(const OrderProblem& problem, const Order
 // What runs early frees at least as much as it makes, so those behind it have no more alive than in the given order.
 std::vector<int32_t> with_frees_early(const OrderProblem& problem, llvm::ArrayRef<int32_t> order) {
   const int64_t peak = peak_bytes(problem, order);
-  const OrderGraph graph = renumbered(build_order_graph(problem), order);
+  const OrderGraph graph = build_order_graph(permuted(problem, order));
   std::vector<int32_t> early = list_schedule(graph, {1, Otherwise::Earliest, peak});
   for (int32_t& node : early) node = order[node];
   return peak_bytes(problem, early) <= peak ? early : order.vec();

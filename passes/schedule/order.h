@@ -30,6 +30,9 @@ struct OrderProblem {
   std::vector<bool> live_out;  // alive to the end once made; may be shorter than the buffers
 };
 
+// The same problem with nodes numbered by their places in `order`, which works.
+OrderProblem permuted(const OrderProblem& problem, llvm::ArrayRef<int32_t> order);
+
 struct OrderOptions {
   double seconds = 2.0;  // of search, see ir/support/search_effort.h
 };

@@ -105,25 +105,6 @@ OrderGraph mirrored(const OrderGraph& graph) {
   return mirror;
 }
 
-OrderGraph renumbered(const OrderGraph& graph, llvm::ArrayRef<int32_t> order) {
-  std::vector<int32_t> place(order.size());
-  for (size_t i = 0; i < order.size(); ++i) place[order[i]] = static_cast<int32_t>(i);
-  OrderGraph out;
-  out.bytes = graph.bytes;
-  out.from_start = graph.from_start;
-  out.to_end = graph.to_end;
-  for (int32_t node : order) {
-    out.preds.push_back(graph.preds[node]);
-    out.succs.push_back(graph.succs[node]);
-    for (std::vector<int32_t>* nodes : {&out.preds.back(), &out.succs.back()})
-      for (int32_t& other : *nodes) other = place[other];
-    out.touched.push_back(graph.touched[node]);
-    out.scratch.push_back(graph.scratch[node]);
-  }
-  out.touchers = transposed(out.touched, out.bytes.size());
-  return out;
-}
-
 Schedule::Schedule(const OrderGraph& graph, std::vector<int32_t> order)
     : graph_(graph),
       order_(std::move(order)),

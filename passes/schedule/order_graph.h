@@ -29,9 +29,6 @@ OrderGraph build_order_graph(const OrderProblem& problem);
 // order of the other with the same peak.
 OrderGraph mirrored(const OrderGraph& graph);
 
-// Nodes numbered by their places in an order that works.
-OrderGraph renumbered(const OrderGraph& graph, llvm::ArrayRef<int32_t> order);
-
 // An order with all that is needed to judge a local change locally.
 class Schedule {
  public:

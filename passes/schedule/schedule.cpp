@@ -57,7 +57,7 @@ class Scheduler {
   Result<ScheduleReport> run() {
     Result<std::vector<int32_t>> start = early_updates_first();
     if (!start) return start.takeError();
-    OrderProblem sorted = permuted(*start);
+    OrderProblem sorted = permuted(problem_, *start);
     std::vector<int32_t> order(start->size());
     std::iota(order.begin(), order.end(), 0);
     ScheduleReport report;
@@ -219,20 +219,6 @@ class Scheduler {
           is_of_interest(id) ? number_of.try_emplace(launch_kind(graph_, graph_.node(id)), next).first->second : -1);
     }
     return kinds;
-  }
-
-  OrderProblem permuted(llvm::ArrayRef<int32_t> order) const {
-    std::vector<int32_t> place(order.size());
-    for (size_t i = 0; i < order.size(); ++i) place[order[i]] = static_cast<int32_t>(i);
-    OrderProblem out;
-    out.buffer_bytes = problem_.buffer_bytes;
-    out.pinned = problem_.pinned;
-    out.live_out = problem_.live_out;
-    for (int32_t i : order) {
-      out.nodes.push_back(problem_.nodes[i]);
-      for (int32_t& before : out.nodes.back().after) before = place[before];
-    }
-    return out;
   }
 
   // Views and constants go right before their first reader; those nobody reads go last.
