@@ -116,11 +116,16 @@ def launcher(ranks):
     return [mpirun, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)]
 
 
+def reason_of(done):
+    """Why a command failed: the first error of the program, behind which a launcher of ranks may say more, or the last line."""
+    lines = (done.stderr or done.stdout).strip().splitlines() or [""]
+    return next((line for line in lines if "plimsoll: error: " in line), lines[-1])
+
+
 def execute(command, timeout):
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
     if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines() or [""]
-        raise RuntimeError(f"{' '.join(map(str, command[:2]))} exits {done.returncode}: {lines[-1][:200]}")
+        raise RuntimeError(f"{' '.join(map(str, command[:2]))} exits {done.returncode}: {reason_of(done)[:200]}")
     return done.stdout
 
 
