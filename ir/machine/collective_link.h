@@ -12,6 +12,30 @@
 
 namespace plimsoll {
 
+// The link's work for one launch: its members' times alone, less what they save by joining the first of them.
+class CollectiveLaunch {
+ public:
+  explicit CollectiveLaunch(const CollectiveShares& shares) : shares_(shares) {}
+
+  // A launch takes no more collectives once it has so much work: whoever waits for one of them waits for all.
+  static constexpr double max_us = 200;
+
+  // Returns how much work the member adds.
+  double add(double alone_us) {
+    const double more_us = is_begun_ ? std::max(0.0, alone_us - shares_.launch_us) : alone_us;
+    is_begun_ = true;
+    us_ += more_us;
+    return more_us;
+  }
+  double us() const { return us_; }
+  bool is_full() const { return us_ >= max_us; }
+
+ private:
+  CollectiveShares shares_;
+  double us_ = 0;
+  bool is_begun_ = false;
+};
+
 class CollectiveLink {
  public:
   void restart(const CollectiveShares& shares) {
@@ -22,17 +46,13 @@ class CollectiveLink {
     issued_us_ = done_us_ = 0;
   }
 
-  // A launch takes no more collectives once it has so much work: whoever waits for one of them waits for all.
-  static constexpr double max_launch_us = 200;
-
   // `alone_us` of work; one that joins the collective ahead of it is part of that launch. Returns its place.
   size_t issue(double alone_us, bool joins, double now_us) {
-    joins &= !launches_.empty() && issued_us_ - launches_.back().begin_us < max_launch_us;
-    const double begin_us = issued_us_;
-    issued_us_ += joins ? std::max(0.0, alone_us - shares_.launch_us) : alone_us;
+    joins &= !launches_.empty() && !launches_.back().work.is_full();
+    if (!joins) launches_.push_back({CollectiveLaunch(shares_), 0, 0});
+    issued_us_ += launches_.back().work.add(alone_us);
     const double start_us =
         is_busy() || collectives_.empty() ? now_us : std::max(now_us, collectives_.back().finish_us);
-    if (!joins) launches_.push_back({begin_us, 0, 0});
     launches_.back().work_end_us = issued_us_;
     launches_.back().last = collectives_.size();
     collectives_.push_back({issued_us_, start_us, start_us, launches_.size() - 1});
@@ -67,8 +87,9 @@ class CollectiveLink {
     size_t launch;
   };
   struct Launch {
-    double begin_us, work_end_us;  // of the link's work
-    size_t last;                   // collective
+    CollectiveLaunch work;
+    double work_end_us;  // the link's work until it is through
+    size_t last;         // collective
   };
 
   double left_until(double work_end_us) const {

@@ -5,6 +5,7 @@
 #include "passes/analysis/launches.h"
 #include "passes/analysis/plan_draft.h"
 #include "passes/analysis/transfer_waits.h"
+#include "passes/offload/collective_buckets.h"
 #include "passes/offload/offload_rewrite.h"
 #include "passes/offload/overlap.h"
 #include "passes/remat/remat_problem.h"
@@ -13,9 +14,8 @@
 #include <limits>
 
 // Lets collectives run beside computing. What reads no sum of gradients keeps its order; each gradient's sum is issued
-// once its bucket is complete, where the fewest products run beside it, and what reads it waits in a queue until the
-// sum is predicted to have been through for a while and the next bucket is issued: ranks are never quite in step.
-// Buckets are runs of neighbours, which the runtime launches as one. Nothing is left to compute beside the last bucket
+// with its bucket, and what reads it waits in a queue until the sum is predicted to have been through for a while and
+// the next bucket is issued: ranks are never quite in step. Nothing is left to compute beside the last bucket
 // but updates: those of the buckets before it are kept for that. Sums of what only inputs tell, such as the number of
 // labels, come first, where no rank waits for another's layers. Then every collective gets the interval in which it
 // runs.
@@ -25,14 +25,6 @@
 
 namespace plimsoll {
 namespace {
-
-// A sum of gradients of this many bytes moves them at four fifths of the link's speed at least. Where a collective's
-// base is short, launches are no shorter than this, since computing loses some microseconds to each.
-int64_t min_bucket_bytes(const DeviceDescription& device) {
-  constexpr double least_us = 120;
-  const AxisLink link = device.link_of(MeshAxis::Data);
-  return static_cast<int64_t>(std::max(least_us, 4 * link.base_us) * link.gb_per_s * 1e3);
-}
 
 class Overlapper {
  public:
@@ -50,8 +42,8 @@ class Overlapper {
     if (sum_inputs_first()) split_order();
     if (gather_for_readers()) split_order();
     if (keep_for_exchanges()) split_order();
-    make_buckets();
-    choose_issues();
+    buckets_ = choose_buckets(graph_, collectives_, early_, draft_.device, [&](NodeId id) { return cost_us(id); });
+    for (NodeId id : early_) early_us_ += cost_us(id);
     keep_for_last_buckets();
     clock_.restart(draft_.device.duplex_shares(), draft_.device.interference_of_copies(),
                    draft_.device.collective_shares());
@@ -70,12 +62,6 @@ class Overlapper {
   }
 
  private:
-  struct Bucket {
-    size_t ready = 0;  // the place in early_ of the last node that one of its members reads
-    size_t issue = 0;  // the place in early_ behind which it is issued
-    std::vector<NodeId> members;
-  };
-
   bool meets_stage(NodeId id) const { return is_awaited(graph_.node(id)); }
   bool is_collective(NodeId id) const { return graph_.node(id).op->engine == Engine::Ranks && !meets_stage(id); }
 
@@ -252,77 +238,6 @@ class Overlapper {
     return kept;
   }
 
-  void make_buckets() {
-    std::stable_sort(collectives_.begin(), collectives_.end(),
-                     [](const auto& a, const auto& b) { return a.first < b.first; });
-    int64_t bytes = 0;
-    for (const auto& [ready, id] : collectives_) {
-      const Node& node = graph_.node(id);
-      const bool joins = !buckets_.empty() && bytes < min_bucket_bytes(draft_.device) &&
-                         graph_.node(buckets_.back().members.front()).op == node.op;
-      if (!joins) buckets_.emplace_back(), bytes = 0;
-      buckets_.back().ready = ready;
-      buckets_.back().members.push_back(id);
-      bytes += graph_.type(node.operands[0]).bytes();
-    }
-  }
-
-  // A product has a block for each multiprocessor: beside a sum, which holds some of these, it takes a second turn of
-  // blocks, where attention and elementwise launches lack a share of them. So a bucket is issued where the least time
-  // of products is beside it, before the next one is complete and no later than leaves the others their time.
-  void choose_issues() {
-    std::vector<double> begin_us(early_.size() + 1, 0), products_us(early_.size() + 1, 0);
-    for (size_t i = 0; i < early_.size(); ++i) {
-      const double us = cost_us(early_[i]);
-      begin_us[i + 1] = begin_us[i] + us;
-      products_us[i + 1] = products_us[i] + (is_product(graph_.node(early_[i])) ? us : 0);
-    }
-    const auto products_until = [&](double us) {
-      const auto at = static_cast<size_t>(llvm::lower_bound(begin_us, us) - begin_us.begin());
-      if (at >= begin_us.size()) return products_us.back();
-      const double beyond_us = begin_us[at] - us;
-      return products_us[at] - (at > 0 && products_us[at] > products_us[at - 1] ? beyond_us : 0);
-    };
-    early_us_ = begin_us.back();
-    double latest_us = early_us_;
-    for (size_t b = buckets_.size(); b-- > 0;) {
-      Bucket& bucket = buckets_[b];
-      bucket.issue = bucket.ready;
-      const double takes_us = beside_us(bucket);
-      latest_us -= takes_us;
-      if (b + 1 == buckets_.size()) continue;
-      double fewest_us = std::numeric_limits<double>::infinity();
-      for (size_t place = bucket.ready; place <= buckets_[b + 1].ready && place < early_.size(); ++place) {
-        const double us = begin_us[place + 1];
-        if (place > bucket.ready && us > latest_us) break;
-        const double beside = products_until(us + takes_us) - products_us[place + 1];
-        if (beside >= fewest_us - negligible_us) continue;
-        fewest_us = beside;
-        bucket.issue = place;
-      }
-    }
-  }
-
-  // How long its launch takes beside computing.
-  double beside_us(const Bucket& bucket) const {
-    const CollectiveShares shares = draft_.device.collective_shares();
-    double us = 0;
-    for (NodeId id : bucket.members)
-      us += std::max(0.0, cost_us(id) - (id == bucket.members.front() ? 0 : shares.launch_us));
-    return us / shares.link;
-  }
-
-  // Of matrices, or a convolution: linear in all that it reads, where attention is not, and much to do for an element.
-  bool is_product(const Node& node) const {
-    constexpr double min_flops = 32;
-    const LinearForm& form = node.op->linear.first;
-    if (!form.is_open() && (form.empty() || form.terms()[0].factors.size() < 2)) return false;
-    if (!form.is_open() && form.terms()[0].summed != SummedDims::Shared)
-      for (size_t i = 0; i < node.operands.size(); ++i)
-        if (!form.has(node.op->operands, i)) return false;
-    return flops_of(graph_, node) > min_flops * static_cast<double>(graph_.type(node.results[0]).elements());
-  }
-
   // Where the last buckets are through behind what is computed ahead of updates, updates of those before them wait
   // until these are issued, as many of them as their sums take then. Where updates are gathered or summed themselves,
   // the link has no time for them then.
@@ -330,8 +245,8 @@ class Overlapper {
     bucket_of_.assign(graph_.node_slots(), none);
     for (size_t b = 0; b < buckets_.size(); ++b)
       for (NodeId id : buckets_[b].members) bucket_of_[index_of(id)] = static_cast<int64_t>(b);
-    double left_us = 0;
-    first_kept_ = first_behind(left_us);
+    auto [first, left_us] = buckets_behind(buckets_, early_, [&](NodeId id) { return cost_us(id); });
+    first_kept_ = first;
     if (llvm::any_of(late_, [&](NodeId id) { return is_collective(id); })) return;
     std::vector<double> update_us(buckets_.size(), 0);  // of what reads the bucket's sums
     for (NodeId id : late_) {
@@ -339,22 +254,6 @@ class Overlapper {
       if (bucket != none) update_us[static_cast<size_t>(bucket)] += cost_us(id);
     }
     for (; first_kept_ > 0 && left_us > 0; --first_kept_) left_us -= update_us[first_kept_ - 1];
-  }
-
-  // The first bucket, the last one at least, that is not through when what is computed ahead of updates is, and for how
-  // long the link has work then.
-  size_t first_behind(double& left_us) const {
-    double now_us = 0, link_us = 0;
-    size_t first = buckets_.size() - 1, bucket = 0;
-    std::vector<double> through_us(buckets_.size(), 0);
-    for (size_t i = 0; i <= early_.size(); ++i) {
-      if (i < early_.size()) now_us += cost_us(early_[i]);
-      for (; bucket < buckets_.size() && (buckets_[bucket].issue <= i || i == early_.size()); ++bucket)
-        through_us[bucket] = link_us = std::max(link_us, now_us) + beside_us(buckets_[bucket]);
-    }
-    while (first > 0 && through_us[first - 1] > now_us) --first;
-    left_us = std::max(0.0, link_us - now_us);
-    return first;
   }
 
   int64_t last_bucket_read(NodeId id) const {
@@ -394,13 +293,13 @@ class Overlapper {
 
   // Those whose place that is, once the early node there is through.
   void issue_buckets(size_t place) {
-    for (; issued_ < buckets_.size() && buckets_[issued_].issue <= place; ++issued_) issue(buckets_[issued_]);
+    for (; issued_ < buckets_.size() && buckets_[issued_].issue <= place; ++issued_) issue(buckets_[issued_].members);
   }
 
   // One launch.
-  void issue(const Bucket& bucket) {
-    for (NodeId id : bucket.members) {
-      place_[index_of(id)] = static_cast<int64_t>(clock_.issue_collective(cost_us(id), id != bucket.members.front()));
+  void issue(llvm::ArrayRef<NodeId> members) {
+    for (NodeId id : members) {
+      place_[index_of(id)] = static_cast<int64_t>(clock_.issue_collective(cost_us(id), id != members.front()));
       add(id);
     }
   }
@@ -440,7 +339,7 @@ class Overlapper {
       }
       late_.resize(kept);
       emit(std::move(likes));
-      if (all && !more && !open_bucket_.members.empty()) more = true, close_bucket();
+      if (all && !more && !open_bucket_.empty()) more = true, close_bucket();
     }
   }
 
@@ -467,16 +366,15 @@ class Overlapper {
   }
 
   void add_to_bucket(NodeId id) {
-    if (!open_bucket_.members.empty() && graph_.node(open_bucket_.members.front()).op != graph_.node(id).op)
-      close_bucket();
-    open_bucket_.members.push_back(id);
+    if (!open_bucket_.empty() && graph_.node(open_bucket_.front()).op != graph_.node(id).op) close_bucket();
+    open_bucket_.push_back(id);
     open_bytes_ += graph_.type(graph_.node(id).results[0]).bytes();
     if (open_bytes_ >= min_bucket_bytes(draft_.device)) close_bucket();
   }
 
   void close_bucket() {
     issue(open_bucket_);
-    open_bucket_.members.clear();
+    open_bucket_.clear();
     open_bytes_ = 0;
   }
 
@@ -504,7 +402,6 @@ class Overlapper {
   }
 
   static constexpr int64_t none = -1;
-  static constexpr double negligible_us = 1;  // of products: not worth a later sum
   static constexpr double min_stall_us = 50;  // worth another order
 
   PlanDraft& draft_;
@@ -512,15 +409,15 @@ class Overlapper {
   Graph& graph_;
   FunctionDraft& function_;
   const std::vector<NodeId>& writers_;
-  std::vector<std::pair<size_t, NodeId>> collectives_;  // with the place in early_ of what they read last
+  std::vector<ReadyCollective> collectives_;  // by the places in early_ of what they read last
   std::vector<NodeId> early_, late_, order_;
   double early_us_ = 0;         // what early_ takes
   int64_t early_meetings_ = 0;  // of stages: those in early_ that are still to come
-  std::vector<Bucket> buckets_;
-  size_t issued_ = 0;               // of buckets_
-  size_t first_kept_ = 0;           // of buckets_: from here on updates are kept for the time of the last ones
-  std::vector<int64_t> bucket_of_;  // by node: of a sum that is issued early
-  Bucket open_bucket_;              // of collectives that read others' results
+  std::vector<CollectiveBucket> buckets_;
+  size_t issued_ = 0;                // of buckets_
+  size_t first_kept_ = 0;            // of buckets_: from here on updates are kept for the time of the last ones
+  std::vector<int64_t> bucket_of_;   // by node: of a sum that is issued early
+  std::vector<NodeId> open_bucket_;  // of collectives that read others' results
   int64_t open_bytes_ = 0;
   std::vector<ValueId> written_by_;  // by node: the state that it writes
   std::vector<bool> emitted_;        // by node

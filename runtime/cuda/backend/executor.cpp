@@ -292,14 +292,14 @@ class Backend : public CudaBackend {
       return s;
     llvm::ArrayRef<Step> steps = functions_[f].steps;
     const llvm::ArrayRef<Instruction> instructions = plan_->functions[f].instructions;
-    const double launch_us = plan_->device.collective_shares().launch_us;
+    const CollectiveShares shares = plan_->device.collective_shares();
     for (size_t at = 0; at < steps.size(); at += functions_[f].joined.back()) {
-      size_t apart = at + 1;
-      double us = steps[at].op->engine == Engine::Ranks ? instructions[at].predicted_us : 0;
-      while (apart < steps.size() && !functions_[f].copies.is_wait_at(apart) && us < CollectiveLink::max_launch_us) {
-        if (us > 0) us += std::max(0.0, instructions[apart].predicted_us - launch_us);
+      CollectiveLaunch collectives(shares);
+      size_t apart = at;
+      do {
+        if (steps[at].op->engine == Engine::Ranks) collectives.add(instructions[apart].predicted_us);
         ++apart;
-      }
+      } while (apart < steps.size() && !functions_[f].copies.is_wait_at(apart) && !collectives.is_full());
       functions_[f].joined.push_back(count_joined(steps.slice(at, apart - at)));
     }
     if (options_.poison) functions_[f].last_uses = find_deaths(*plan_, f);

@@ -50,10 +50,10 @@ TEST_CASE("collectives: they follow each other, and one that joins a launch save
 TEST_CASE("collectives: a launch with enough work takes no more, so that nothing waits for what comes behind it") {
   CollectiveLink link;
   link.restart(half_speed);
-  link.issue(CollectiveLink::max_launch_us - 1, false, 0);
+  link.issue(CollectiveLaunch::max_us - 1, false, 0);
   link.issue(104, true, 0);
   link.issue(20, true, 0);  // of a launch of its own
-  CHECK(link.left_us(0) == CollectiveLink::max_launch_us + 99);
+  CHECK(link.left_us(0) == CollectiveLaunch::max_us + 99);
   CHECK(link.left_us(2) == link.left_us(0) + 20);
 }
 
