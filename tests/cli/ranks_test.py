@@ -90,6 +90,14 @@ def lose_a_rank(case, plan, ranks, lost, stop, wait=0.0):
     return took
 
 
+def two_at_once(calls):
+    """Jobs that lose a rank mostly wait for one that stands still."""
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        jobs = [pool.submit(*call) for call in calls]
+    for job in jobs:
+        job.result()
+
+
 def suspend_all_ranks(case, plan, ranks):
     """A job that is stopped as a whole for longer than its patience, as clusters do, goes on where it was."""
     port, metrics = free_port(), case / "suspended.jsonl"
@@ -366,9 +374,7 @@ def main():
         refuse_other_ranks(case, two)
         measure_links(case)
         show_ranks(case, two)
-        for lost, stop in ((1, False), (2, True), (0, False), (0, True)):
-            lose_a_rank(case, four, 4, lost, stop)
-            lose_a_rank(case, stages, 4, lost, stop)
+        two_at_once((lose_a_rank, case, plan, 4, lost, stop) for lost, stop in ((1, False), (2, True), (0, False), (0, True)) for plan in (four, stages))
         suspend_all_ranks(case, two, 2)
         share_uneven_rows(case)
         run_stages(case)
@@ -381,8 +387,7 @@ def main():
             done = subprocess.run([mpirun, *options, "-n", "2", *words(case, two, 4, "--metrics", metrics)], capture_output=True, text=True, timeout=LONGEST)
             check(done.returncode == 0, f"{mpirun}: {done.stderr}")
             check(losses(metrics) == by_environment, f"{mpirun}: {losses(metrics)}, not {by_environment}")
-            for stop in (False, True):
-                lose_a_rank_of_mpi(case, four, [mpirun, *options], stop)
+        two_at_once((lose_a_rank_of_mpi, case, four, launcher, stop) for launcher in launchers() for stop in (False, True))
     print(f"{checks_made()} checks")
 
 
