@@ -1,8 +1,45 @@
 #include "runtime/cuda/cuda_catalog.h"
 
+#include "llvm/ADT/Hashing.h"
+#include "llvm/ADT/STLExtras.h"
+
 #include <algorithm>
 
+// Predictions of convolutions try many tiles, and planning asks for the same few calls in every program that it makes:
+// of DeepLabV3's refusal they took a tenth. So calls of ops with predictions are remembered.
+
 namespace plimsoll {
+namespace {
+
+size_t hash_of(const OpCall& call, llvm::ArrayRef<Type> results) {
+  llvm::hash_code hash = llvm::hash_value(&call.op);
+  const auto add = [&](llvm::ArrayRef<int64_t> shape) {
+    hash = llvm::hash_combine(hash, llvm::hash_combine_range(shape.begin(), shape.end()));
+  };
+  for (size_t i = 0; i < call.count(); ++i)
+    if (call.has(i)) add(call.operand(i).shape);
+  for (const Type& type : results) add(type.shape);
+  return hash;
+}
+
+}  // namespace
+
+CudaCatalog::KnownCall::KnownCall(const OpCall& call, llvm::ArrayRef<Type> results)
+    : op(&call.op), attrs(call.attrs), results(results.vec()) {
+  for (size_t i = 0; i < call.count(); ++i) {
+    const Type* type = call.has(i) ? &call.operand(i) : nullptr;
+    operands.push_back(type ? std::optional(*type) : std::nullopt);
+  }
+}
+
+bool CudaCatalog::KnownCall::is(const OpCall& call, llvm::ArrayRef<Type> other_results) const {
+  if (op != &call.op || operands.size() != call.count() || llvm::makeArrayRef(results) != other_results) return false;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    const Type* type = call.has(i) ? &call.operand(i) : nullptr;
+    if (type ? operands[i] != *type : operands[i].has_value()) return false;
+  }
+  return attrs == call.attrs;
+}
 
 CudaCatalog::CudaCatalog(const DeviceDescription& device, bool any_order) : device_(device) {
   for (const CudaCandidate* candidate : cuda_candidates())
@@ -13,10 +50,31 @@ CudaCatalog::CudaCatalog(const DeviceDescription& device, bool any_order) : devi
 
 std::vector<KernelCandidate> CudaCatalog::candidates(const OpDef& op, const OpCall& call,
                                                      llvm::ArrayRef<Type> results) const {
-  std::vector<KernelCandidate> accepted;
   const auto entry = by_op_.find(&op);
-  for (const CudaCandidate* candidate :
-       entry == by_op_.end() ? llvm::ArrayRef<const CudaCandidate*>() : llvm::makeArrayRef(entry->second)) {
+  if (entry == by_op_.end()) return find_candidates({}, call, results);
+  const bool has_predictions =
+      llvm::any_of(entry->second, [](const CudaCandidate* candidate) { return candidate->predicted_us; });
+  if (!has_predictions) return find_candidates(entry->second, call, results);
+  const size_t hash = hash_of(call, results);
+  const auto find = [&]() -> const KnownCall* {
+    for (auto [at, end] = known_.equal_range(hash); at != end; ++at)
+      if (at->second.is(call, results)) return &at->second;
+    return nullptr;
+  };
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (const KnownCall* known = find()) return known->candidates;
+  }
+  std::vector<KernelCandidate> found = find_candidates(entry->second, call, results);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!find()) known_.emplace(hash, KnownCall(call, results))->second.candidates = found;
+  return found;
+}
+
+std::vector<KernelCandidate> CudaCatalog::find_candidates(llvm::ArrayRef<const CudaCandidate*> of_op,
+                                                          const OpCall& call, llvm::ArrayRef<Type> results) const {
+  std::vector<KernelCandidate> accepted;
+  for (const CudaCandidate* candidate : of_op) {
     if (!candidate->accepts(call, results)) continue;
     const bool others = !candidate->accepts_others || candidate->accepts_others(call, results);
     const int64_t bytes = candidate->workspace_bytes ? candidate->workspace_bytes(call, results, device_) : 0;
