@@ -362,11 +362,10 @@ class SplitSearch {
     return consider_smallest(short_candidates, budget_bytes, best);
   }
 
-  // Of the forms of the whole batch, that with less workspace for most calls needs least, but for what searches miss. A
-  // short search misses more.
+  // Of the forms of the whole batch, that with less workspace for most calls needs least, but for what searches miss.
+  // The short searches of a usual job have that one as well.
   std::vector<const JobProgram*> without_larger_forms(llvm::ArrayRef<const JobProgram*> candidates) const {
     std::vector<const JobProgram*> kept = candidates.vec();
-    if (request_.is_short) return kept;
     llvm::erase_if(kept, [&](const JobProgram* candidate) {
       return lean_ && candidate != lean_->back() && llvm::is_contained(*lean_, candidate);
     });
