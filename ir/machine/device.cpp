@@ -41,6 +41,7 @@ struct Field {
   Needed needed = Needed::OfNone;
   bool is_share = false;  // from 0 to 1; other numbers are above 0
   bool is_cost = false;   // the device with the larger number can do less
+  bool is_limit = false;  // 0 says that there is none
 };
 
 // Reading and writing follow from this table. A field that may be left out keeps the default of the struct, unless the
@@ -67,7 +68,7 @@ constexpr Field fields[] = {
     {"copy_interference", &DeviceDescription::copy_interference, Needed::OfNone, true, true},
     {"to_host_both_ways_gb_per_s", &DeviceDescription::to_host_both_ways_gb_per_s},
     {"from_host_both_ways_gb_per_s", &DeviceDescription::from_host_both_ways_gb_per_s},
-    {"host_copies_gb_per_s", &DeviceDescription::host_copies_gb_per_s},
+    {"host_copies_gb_per_s", &DeviceDescription::host_copies_gb_per_s, Needed::OfNone, false, false, true},
     {"link_gb_per_s", &DeviceDescription::link_gb_per_s},
     {"collective_us", &DeviceDescription::collective_us, Needed::OfNone, false, true},
     {"arena_collective_us", &DeviceDescription::arena_collective_us, Needed::OfNone, false, true},
@@ -292,6 +293,7 @@ json::Value written(const std::vector<AxisLink>& links) {
 // What the least of two devices has in one field.
 template <typename T>
 T least(const Field& field, T a, T b) {
+  if (field.is_limit && (a == 0 || b == 0)) return std::max(a, b);
   return field.is_cost ? std::max(a, b) : std::min(a, b);
 }
 

@@ -33,7 +33,8 @@ TEST_SUITE("unit") {
       CHECK(all.memory_gb_per_s == small.memory_gb_per_s);
       CHECK(all.launch_us == std::max(large.launch_us, small.launch_us));
       CHECK(all.compute_capability == 89);
-      CHECK(all.link_gb_per_s == 0);  // the small one has none: through the host
+      CHECK(all.link_gb_per_s == 0);                                  // the small one has none: through the host
+      CHECK(all.host_copies_gb_per_s == large.host_copies_gb_per_s);  // of the small one no limit is known
       CHECK(all.reserve_bytes() >= std::max(large.reserve_bytes(), small.reserve_bytes()));
       CHECK(all.backend == "cuda");
       for (const char* op : {"linear", "conv", "layer_norm"})
