@@ -203,7 +203,7 @@ class WholeHeads {
     const bool meets = met.first < end && of_tile < met.end;
     const float to_log2 = n_.scale * log2_e;
     wait_at(memory_.ds_is_empty(buffer), t / 2 % 2 ^ 1);
-    if (meets) wait_at(memory_.tile_is_full(stage), t / Tile::stages % 2);
+    wait_at(memory_.tile_is_full(stage), t / Tile::stages % 2);  // before it is filled again, whoever meets it
     T* const ds_tile = memory_.ds(buffer);
     const int place = place_in_columns(first_column());
 #pragma unroll 1
@@ -262,7 +262,8 @@ class WholeHeads {
     // With the first tile of this head, every warpgroup was through with k and v of the head before it.
     if (tile_row == Tile::rows && ReadRows<T, 2>::thread() == 0 && (i + 1) * work_.tiles < all_tiles_)
       copy_columns(i + 1);
-    const Range met = range_of_others<Owner::Rows>(n_, tile_row, Tile::rows, 16);
+    const int rows = min(Tile::rows, static_cast<int>(n_.rows) - tile_row);  // of which there is dS
+    const Range met = range_of_others<Owner::Rows>(n_, tile_row, rows, 16);
     const int end = min(met.end, work_.columns);
     const uint64_t ds = shared_matrix(memory_.ds(buffer)), k = shared_matrix(memory_.k(i % 2));
     float dq[8][4] = {};

@@ -92,9 +92,8 @@ __device__ void sum_columns(const Ring<Tile>& ring, const BlockWork& work, const
           for (int i = 0; i < thread_columns; ++i) sums[turn][i] += four[i];
         }
       }
-      __syncwarp();
     }
-    if (lane == 0) arrive_at(ring.empty + place.stage);
+    arrive_as_warp_at(ring.empty + place.stage);
   }
   const int length = static_cast<int>(t.sizes.bias_elements());
   const int first = left ? work.tile_row * Tile::rows : work.tile_column * Tile::columns;
