@@ -60,6 +60,12 @@ struct RowBlock {
   }
 };
 
+// For a whole warp, of which one thread does what follows.
+__device__ inline void wait_as_warp_at(Barrier* barrier, uint32_t parity) {
+  wait_patiently_at(barrier, parity);
+  __syncwarp();
+}
+
 template <typename Tile, typename T>
 struct ForwardMemory {
   T *q, *k_stages, *v_stages;
@@ -110,9 +116,9 @@ struct ForwardMemory {
   __device__ void release_k(const Place& at) const { arrive_as_warp_at(empty_k(at.stage)); }
   __device__ void release_v(const Place& at) const { arrive_as_warp_at(empty_v(at.stage)); }
 
-  // Loading warps wait until they may fill a stage.
-  __device__ void wait_for_empty_k(const Place& at) const { wait_patiently_at(empty_k(at.stage), at.parity ^ 1); }
-  __device__ void wait_for_empty_v(const Place& at) const { wait_patiently_at(empty_v(at.stage), at.parity ^ 1); }
+  // Loading warps wait until they may fill a stage, all of their threads, of which one goes on to fill it.
+  __device__ void wait_for_empty_k(const Place& at) const { wait_as_warp_at(empty_k(at.stage), at.parity ^ 1); }
+  __device__ void wait_for_empty_v(const Place& at) const { wait_as_warp_at(empty_v(at.stage), at.parity ^ 1); }
 };
 
 // ---- Masks of tiles of scores, beside those of attention_masks.cuh ----

@@ -71,6 +71,7 @@ __device__ void compute_row_block(const ShortForwardMaps& maps, const AttentionS
     if (drops) {
       KeptRows<Tile> kept;
       kept.read(memory.words(word_at.stage) + 2 * warp * Tile::warp_rows);
+      memory.release_words(word_at);
       weights.keep([&](int t, int half) { return kept.pair(t, half); });
       word_at.advance();
     }

@@ -64,7 +64,7 @@ struct alignas(16) RowBlockNote {
 template <typename Tile, typename T>
 struct ShortForwardMemory {
   static constexpr int mask_tile_bytes = Tile::own * Tile::others * Tile::mask_bytes;
-  static constexpr int barrier_count = 3 * Tile::row_stages + 4 * Tile::stages + Tile::word_stages;
+  static constexpr int barrier_count = 3 * Tile::row_stages + 4 * Tile::stages + 2 * Tile::word_stages;
 
   T *q_stages, *k_stages, *v_stages;
   unsigned char* mask_stages;  // [stages] tiles
@@ -73,7 +73,7 @@ struct ShortForwardMemory {
   RowBlockNote* notes;         // [row_stages]
   int* all_mixed;              // [stages] does a mask of columns add anything?
   // Of each row stage: q's that are full, notes' that are full, q's that are empty; of each stage: k's and v's that are
-  // full, and that are empty; of each word stage: those that are full.
+  // full, and that are empty; of each word stage: those that are full, and that are empty.
   Barrier* barriers;
 
   static constexpr int bytes =
@@ -108,6 +108,7 @@ struct ShortForwardMemory {
   __device__ Barrier* empty_k(int stage) const { return full_v(stage) + Tile::stages; }
   __device__ Barrier* empty_v(int stage) const { return empty_k(stage) + Tile::stages; }
   __device__ Barrier* full_words(int stage) const { return barriers + 3 * Tile::row_stages + 4 * Tile::stages + stage; }
+  __device__ Barrier* empty_words(int stage) const { return full_words(stage) + Tile::word_stages; }
 
   // Where bits are drawn, three more warps read the notes.
   __device__ void set_up_barriers(bool drops) const {
@@ -122,7 +123,10 @@ struct ShortForwardMemory {
       set_up_barrier(empty_k(stage), Tile::warps);
       set_up_barrier(empty_v(stage), Tile::warps);
     }
-    for (int stage = 0; stage < Tile::word_stages; ++stage) set_up_barrier(full_words(stage), warpgroup_threads / 32);
+    for (int stage = 0; stage < Tile::word_stages; ++stage) {
+      set_up_barrier(full_words(stage), warpgroup_threads / 32);
+      set_up_barrier(empty_words(stage), Tile::warps);
+    }
     show_barriers_to_copies();
   }
 
@@ -137,12 +141,16 @@ struct ShortForwardMemory {
   __device__ void release_q(const RowPlace& at) const { arrive_as_warp_at(empty_q(at.stage)); }
   __device__ void release_k(const Place& at) const { arrive_as_warp_at(empty_k(at.stage)); }
   __device__ void release_v(const Place& at) const { arrive_as_warp_at(empty_v(at.stage)); }
+  __device__ void release_words(const WordPlace& at) const { arrive_as_warp_at(empty_words(at.stage)); }
 
-  // Loading warps wait until they may fill a stage.
-  __device__ void wait_for_empty_q(const RowPlace& at) const { wait_patiently_at(empty_q(at.stage), at.parity ^ 1); }
+  // Loading warps wait until they may fill a stage, all of their threads, of which one goes on to fill it.
+  __device__ void wait_for_empty_q(const RowPlace& at) const { wait_as_warp_at(empty_q(at.stage), at.parity ^ 1); }
   __device__ void wait_for_note(const RowPlace& at) const { wait_patiently_at(full_note(at.stage), at.parity); }
-  __device__ void wait_for_empty_k(const Place& at) const { wait_patiently_at(empty_k(at.stage), at.parity ^ 1); }
-  __device__ void wait_for_empty_v(const Place& at) const { wait_patiently_at(empty_v(at.stage), at.parity ^ 1); }
+  __device__ void wait_for_empty_k(const Place& at) const { wait_as_warp_at(empty_k(at.stage), at.parity ^ 1); }
+  __device__ void wait_for_empty_v(const Place& at) const { wait_as_warp_at(empty_v(at.stage), at.parity ^ 1); }
+  __device__ void wait_for_empty_words(const WordPlace& at) const {
+    wait_patiently_at(empty_words(at.stage), at.parity ^ 1);
+  }
 };
 
 // ---- Masks ----
@@ -245,16 +253,15 @@ struct LoadingPlaces {
   bool is_first = true;  // nothing has been loaded
 };
 
-// Brings the tiles of k and v that a row block meets, and draws the bits of its rows, of two tiles at a time: warps
-// that drew in turn would hold up some computing warps more than others. Words are drawn before the stages of their
-// tiles are empty: those that they replace were read before the last stages that this thread waited for were given
-// back.
+// Brings the tiles of k and v that a row block meets, which the first warp does alone, and draws the bits of its rows,
+// of two tiles at a time: warps that drew in turn would hold up some computing warps more than others. Words are drawn
+// before the stages of their tiles are empty.
 template <typename Tile, bool drops, typename T>
 __device__ void load_row_block(const ShortForwardMaps& maps, const AttentionShape& n, const ShortRowBlock& block,
                                const ShortForwardMemory<Tile, T>& memory, LoadingPlaces<Tile>& at) {
   constexpr int together = drops ? Tile::drawn_together : 1;  // tiles
   const int thread = static_cast<int>(threadIdx.x) - Tile::threads, warp = __shfl_sync(whole_warp, thread / 32, 0);
-  const bool leads = thread == 0, has_columns = warp == 0 && is_mask_of_columns(n);
+  const bool leads = thread == 0, has_columns = is_mask_of_columns(n);
   const Head& head = block.head;
   const int64_t kv_head = head.kv_head(n);
   const ColumnTile* const mask_tiles = tiles_of_mask(n, head);
@@ -269,7 +276,7 @@ __device__ void load_row_block(const ShortForwardMaps& maps, const AttentionShap
       const bool is_mixed = has_columns && noted_tile(n, mask_tiles, first) != ColumnTile::Open;
       float2 added{};
       if (is_mixed) added = additions_of_lane<T>(n, head, first);
-      if (warp == 0) memory.wait_for_empty_k(at.tile);
+      memory.wait_for_empty_k(at.tile);
       if (has_columns) {
         if (is_mixed) reinterpret_cast<float2*>(memory.additions(stage))[thread] = added;
         if (leads) memory.all_mixed[stage] = is_mixed;
@@ -292,13 +299,14 @@ __device__ void load_row_block(const ShortForwardMaps& maps, const AttentionShap
 #pragma unroll
     for (int i = 0; i < Tile::drawn_together; ++i, at.word.advance()) {
       if (i == tiles) break;
+      memory.wait_for_empty_words(at.word);
       memory.words(at.word.stage)[2 * row + word] = words[i];
       arrive_as_warp_at(memory.full_words(at.word.stage));
     }
   };
   constexpr int step = together * Tile::others;
   int copied = block.columns.first;
-  if (drops && at.is_first && copied < block.columns.end) {
+  if (drops && warp == 0 && at.is_first && copied < block.columns.end) {
     copy(copied);
     copied += step;
   }
@@ -306,7 +314,7 @@ __device__ void load_row_block(const ShortForwardMaps& maps, const AttentionShap
 #pragma unroll 1
   for (int column = block.columns.first; column < block.columns.end; column += step) {
     if (drops) draw(column);
-    if (copied > column) continue;
+    if (warp > 0 || copied > column) continue;
     copy(column);
     copied += step;
   }

@@ -30,7 +30,8 @@ __device__ inline void arrive_with_copies(Barrier* barrier, int bytes) {
 __device__ inline void arrive_after_own_copies(Barrier* barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
-// Is a phase over? Phases have parities 0 and 1 in turn, and the one before the first has 1.
+// Is a phase over? Phases have parities 0 and 1 in turn, and the one before the first has 1. Who waits for a phase must
+// be one without whom the next cannot end: to any other, two phases that end look like none.
 __device__ inline bool is_over(Barrier* barrier, uint32_t parity) {
   uint32_t over;
   asm volatile(

@@ -217,6 +217,40 @@ TEST_CASE("the gradient of attention with that of its mask has the same bits eve
   }
 }
 
+// Warps may fall behind the others of their block for microseconds, most of all where the code of other kernels was
+// between: what they wait for must not come and go meanwhile.
+TEST_CASE("attention with dropout ends, and has the same bits, as often as it runs between other kernels") {
+  constexpr int64_t times = 10000;
+  AttentionCase c{"padded samples", 64, 512, 512, 12, 12, 64, 64, false, 0.1, samples::bools({64, 1, 1, 512})};
+  std::vector<SampleOperand> operands = inputs_of(c);
+  llvm::append_range(operands, masks_of(c));
+  const KernelCase forward("attention", attrs_of(c), operands, 5);
+  operands = inputs_of(c);
+  const SampleOperand y = normal({c.batch, c.rows, c.heads * c.depth}, DType::BF16);
+  operands.insert(operands.end(), {y, normal({c.batch, c.heads, c.rows}), y});
+  llvm::append_range(operands, masks_of(c));
+  const KernelCase backward("attention_grad", attrs_of(c), operands, 5);
+  const auto on_card = [](const KernelCase& each, llvm::StringRef kernel) {
+    for (const KernelCandidate& candidate : candidates_of(CudaCatalog(card_under_test()), each))
+      if (candidate.name == kernel) return CaseOnCard(each, candidate, {});
+    FAIL("no kernel is called so");
+    abort();
+  };
+  const CaseOnCard first = on_card(forward, "mma"), second = on_card(backward, "one_pass");
+  const std::vector<Tensor> once = first.run(forward), once_backward = second.run(backward);
+  const auto executor = first.open(forward), backward_executor = second.open(backward);
+  for (int64_t i = 0; i < times; ++i) {
+    CaseOnCard::run_once(*executor);
+    CaseOnCard::run_once(*backward_executor);
+  }
+  const auto check_same = [](const std::vector<Tensor>& wanted, const std::vector<Tensor>& got) {
+    for (size_t i = 0; i < wanted.size(); ++i)
+      CHECK(std::memcmp(wanted[i].data(), got[i].data(), static_cast<size_t>(wanted[i].type().bytes())) == 0);
+  };
+  check_same(once, first.results(*executor));
+  check_same(once_backward, second.results(*backward_executor));
+}
+
 // With equal scores and values that are the columns of the identity, y shows which probabilities were kept.
 TEST_CASE("attention's dropout keeps the same probabilities on the card as in the record") {
   constexpr int64_t rows = 75;

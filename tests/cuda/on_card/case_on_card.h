@@ -33,13 +33,13 @@ class CaseOnCard {
     guard_ = static_cast<SlotId>(plan_.slots.size() - 1);
   }
 
-  // Empty when a library has no such alternative for the call.
-  std::vector<Tensor> run(const KernelCase& c) {
+  // Ready to run; null when a library has no such alternative for the call.
+  std::unique_ptr<Executor> open(const KernelCase& c) const {
     Result<std::unique_ptr<Executor>> executor = Executor::create(plan_, {});
     if (!executor) {
       const std::string why = llvm::toString(executor.takeError());
       if (why.find("no algorithm of rank") == std::string::npos) FAIL(why);
-      return {};
+      return nullptr;
     }
     const Instruction& instruction = plan_.functions.front().instructions.front();
     for (SlotId result : instruction.results) fill(**executor, result, 0xff);
@@ -50,13 +50,28 @@ class CaseOnCard {
           std::memcpy(view.data, c.tensors[i].data(), static_cast<size_t>(view.type.bytes()));
           return Status::success();
         }));
-    Result<int64_t> ran = (*executor)->run(0);
-    if (!ran) FAIL(llvm::toString(ran.takeError()));
+    return std::move(*executor);
+  }
+
+  static void run_once(Executor& executor) {
+    if (Result<int64_t> ran = executor.run(0); !ran) FAIL(llvm::toString(ran.takeError()));
+  }
+
+  std::vector<Tensor> results(Executor& executor) const {
     std::vector<Tensor> results;
-    for (SlotId result : instruction.results) results.push_back(read(**executor, result));
-    const Tensor guard = read(**executor, guard_);
+    for (SlotId result : plan_.functions.front().instructions.front().results)
+      results.push_back(read(executor, result));
+    const Tensor guard = read(executor, guard_);
     for (int64_t i = 0; i < guard_bytes; ++i) REQUIRE(guard.get_int(i) == 0xa5);
     return results;
+  }
+
+  // Empty when a library has no such alternative for the call.
+  std::vector<Tensor> run(const KernelCase& c) const {
+    const std::unique_ptr<Executor> executor = open(c);
+    if (!executor) return {};
+    run_once(*executor);
+    return results(*executor);
   }
 
  private:
