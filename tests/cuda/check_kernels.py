@@ -45,7 +45,7 @@ STACK = {
     # Three blocks; the most where each thread has the sums of its scores over the windows, too.
     r"\d+attention_grad_windows_kernelI": 48,
     r"\d+attention_grad_windows_kernelI.*SegmentsILb1E": 88,  # and the numbers of its segments
-    r"\d+attention_grad_window_boxes_kernelI": 40,  # three or four blocks
+    r"\d+attention_grad_window_boxes_kernelI.*SegmentsILb1E": 16,  # three blocks, which have the sums and the segments
     # 128 registers hold the sums of three accesses, but not the numbers of the dropout behind the gradient besides.
     r"\d+norm_grad_kernelI.*ELb1ENS.*RowSharesILi3E": 40,
     r"\d+norm_grad_kernelIff.*ELb0ENS.*RowSharesILi1ELi2E": 8,  # two rows of f32 on their way

@@ -32,4 +32,20 @@ __device__ void lay_rows(unsigned char* rows, const RowSums& sums, const float (
             packed_pair<T>(sums[word][2 * half] * factors[half], sums[word][2 * half + 1] * factors[half]);
 }
 
+// The same on Hopper by fewer stores, times one factor. Rows from `count` on go to `nowhere` instead, eight rows of 16
+// bytes.
+template <typename T>
+__device__ void lay_matrices(unsigned char* rows, const RowSums& sums, float factor, int count,
+                             unsigned char (&nowhere)[8][16]) {
+  const int row = static_cast<int>(threadIdx.x) % 8, word = static_cast<int>(threadIdx.x) % 32 / 8;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    uint32_t at[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) at[i] = packed_pair<T>(sums[i][2 * half] * factor, sums[i][2 * half + 1] * factor);
+    store_matrices(row + 8 * half < count ? rows + half * eight_rows_bytes + place_in_window(row, word) : nowhere[row],
+                   at);
+  }
+}
+
 }  // namespace plimsoll::cuda

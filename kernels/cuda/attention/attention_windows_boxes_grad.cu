@@ -1,13 +1,16 @@
 #include "kernels/cuda/attention/attention_window_boxes.cuh"
 #include "kernels/cuda/attention/attention_windows_grad.cuh"
 #include "kernels/cuda/common/card_attributes.h"
+#include "kernels/cuda/common/short_box_products.cuh"
 
 // Serves attention_grad and attention_grad_with_mask ("mma") in small windows on Hopper, as attention_windows_grad.cu
 // does elsewhere. The copy engine brings tiles and takes gradients away: rows of 64 bytes cost the threads more
-// accesses to the first-level cache than all of their computing, which bound the kernel.
+// accesses to the first-level cache than all of their computing, which bound the kernel. The four warps are a
+// warpgroup, whose products read tiles where they lie: by each warp for itself they would be read four times.
 //
-// Gradients lie over the tiles that are read no more: dv over a warp's own rows of v, and, once dS has come together,
-// dk over dy and dq over q. A stage is filled again in the middle of the next window, when these have been read.
+// Gradients lie over tiles that are read no more, each warp's over its own rows: dv over v, and, once all products of
+// the window are through, dk over dy and dq over q. A stage is filled again in the middle of the next window, when
+// these have been read.
 
 namespace plimsoll::cuda {
 namespace {
@@ -34,12 +37,45 @@ struct WindowMaps {
 template <int groups, int stages, typename Segments>
 struct BoxMemory {
   WindowTileSet tiles[stages];
+  WindowScoreGrads ds;
   float4 added[window_tiles][groups][32];  // what the mask adds, by warp and thread
   float2 constants[max_window];            // lse and delta of rows
   typename Segments::Numbers segments;
-  WindowScoreGrads ds;
+  unsigned char nowhere[8][16];
   Barrier full[stages];
 };
+
+// Starts sums = own * others^T over the whole depth: of all columns by 8 * groups rows.
+template <typename T, int groups>
+__device__ void start_scores(float (*sums)[4], const unsigned char* own, const unsigned char* others) {
+#pragma unroll
+  for (int k = 0; k < window_depth / 16; ++k)
+    start_product_of_rows<T, groups>(sums, short_matrix(own) + 2 * k, short_matrix(others) + 2 * k, k > 0);
+}
+// Starts sums = weights * others, weights being of all columns by all rows.
+template <typename T>
+__device__ void start_weighted_rows(RowSums& sums, const LeftFragment (&weights)[window_tiles],
+                                    const unsigned char* others) {
+#pragma unroll
+  for (int k = 0; k < window_tiles; ++k)
+    start_narrow_product<T>(sums, weights[k], short_matrix(others) + 64 * k, k > 0);
+}
+// Starts dq = dS^T * k, dS being by column.
+template <typename T>
+__device__ void start_window_dq(RowSums& dq, const WindowScoreGrads& ds, const unsigned char* keys) {
+  constexpr int sixteen_columns = 16 * 2 * max_window >> 4;
+#pragma unroll
+  for (int k = 0; k < window_tiles; ++k)
+    start_narrow_transposed_product<T>(dq, shared_matrix(ds) + sixteen_columns * k, short_matrix(keys) + 64 * k, k > 0);
+}
+// A warp's dS in shared memory.
+__device__ inline void lay_score_grads(WindowScoreGrads& ds, const LeftFragment (&gradients)[window_tiles]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int column = static_cast<int>(threadIdx.x) / 32 * 16 + lane % 16;
+#pragma unroll
+  for (int k = 0; k < window_tiles; ++k)
+    store_matrices(ds[0] + place_in_ds(column, 2 * k + lane / 16), gradients[k].at);
+}
 
 // Windows of up to 8 * groups rows.
 template <typename T, int groups, Makes makes, int stages, typename Segments>
@@ -52,13 +88,13 @@ __device__ void differentiate_windows(const WindowMaps& maps, const AttentionSha
   const int rows = static_cast<int>(n.rows), columns = static_cast<int>(n.columns), batch = static_cast<int>(n.batch);
   const bool leads = threadIdx.x == 0, leads_warp = threadIdx.x % 32 == 0;
   const Head head{0, h};
-  const WindowPlaces places;
   if (leads) {
     for (Barrier& full : memory.full) set_up_barrier(&full, 1);
     show_barriers_to_copies();
   }
   clear_rest(memory.tiles[0][0], stages * WindowTensors,
              [&](int tile) { return tile % WindowTensors < K ? rows : columns; });
+  show_to_matrix_units();
   __syncthreads();
   // One thread calls it.
   const auto copy = [&](int b, int stage) {
@@ -79,28 +115,63 @@ __device__ void differentiate_windows(const WindowMaps& maps, const AttentionSha
   segments.read(n, first);
   fill_window_additions<T>(memory.added[warp], n, head);
 
-  const int own_row = 16 * warp, own = warp * sixteen_rows_bytes;
+  const int own_row = 16 * warp, own = warp * sixteen_rows_bytes, lane = static_cast<int>(threadIdx.x) % 32;
+  const float to_log2 = n.scale * log2_e;
   float mask_sums[makes_mask_grad(makes) ? groups : 1][4] = {};
   StagePlace<stages> at;
 #pragma unroll 1
   for (int b = first; b < batch; b += step, at.advance()) {
     wait_at(memory.full + at.stage, at.parity);
     auto& tiles = memory.tiles[at.stage];
+    float p[window_groups][4], ds[window_groups][4];
+    begin_products();
+    start_scores<T, groups>(p, tiles[K], tiles[Q]);
+    start_scores<T, groups>(ds, tiles[V], tiles[Dy]);
+    commit_products();
     constants.write(memory.constants, tiles[Dy]);
     const bool is_divided = segments.meet(memory.segments);  // all constants are there
     constants.read(b + step < batch);
     if (b + step < batch) segments.read(n, b + step);
-    RowSums dk = {}, dv = {}, dq = {};
-    differentiate_window<T, groups, makes, Segments>(dk, dv, memory.ds[0], mask_sums, tiles, memory.added[warp],
-                                                     memory.constants, is_divided ? &memory.segments : nullptr,
-                                                     n.scale * log2_e, places);
-    lay_rows<T>(tiles[V] + own, dv, {1.0f, 1.0f}, columns - own_row);
+    wait_for_products<0>();
+    settle(p);
+    settle(ds);
+#pragma unroll
+    for (int i = 0; i < window_groups; ++i)
+      if (i < groups) {
+        differentiate_eight_rows<Segments>(p[i], ds[i], i, own_row + lane / 4, memory.added[warp][i][lane],
+                                           memory.constants, is_divided ? &memory.segments : nullptr, to_log2);
+        if constexpr (makes_mask_grad(makes))
+#pragma unroll
+          for (int e = 0; e < 4; ++e) mask_sums[i][e] += ds[i][e];
+      } else {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) p[i][e] = ds[i][e] = 0.0f;
+      }
+    LeftFragment weights[window_tiles], gradients[window_tiles];
+#pragma unroll
+    for (int k = 0; k < window_tiles; ++k) weights[k] = rounded<T>(p, k), gradients[k] = rounded<T>(ds, k);
+    lay_score_grads(memory.ds, gradients);
+    show_to_matrix_units();
+    RowSums dk, dv, dq;
+    begin_products();
+    start_weighted_rows<T>(dv, weights, tiles[Dy]);
+    start_weighted_rows<T>(dk, gradients, tiles[Q]);
+    commit_products();
     if (leads_warp) wait_for_box_reads();  // of the window before
-    __syncthreads();  // dS has come together, q and dy are read no more, and the other stage may be filled
+    __syncthreads();                       // dS has come together, v is read no more, and the other stage may be filled
     if (leads) copy(b + (stages - 1) * step, at.stage == 0 ? stages - 1 : at.stage - 1);
-    lay_rows<T>(tiles[Dy] + own, dk, {n.scale, n.scale}, columns - own_row);
-    add_window_dq<T>(dq, memory.ds[0], tiles[K], places);
-    lay_rows<T>(tiles[Q] + own, dq, {n.scale, n.scale}, rows - own_row);
+    begin_products();
+    start_window_dq<T>(dq, memory.ds, tiles[K]);
+    commit_products();
+    wait_for_products<1>();
+    settle(dv);
+    settle(dk);
+    lay_matrices<T>(tiles[V] + own, dv, 1.0f, columns - own_row, memory.nowhere);
+    wait_for_products<0>();
+    settle(dq);
+    __syncthreads();  // no warp's products read q and dy any more
+    lay_matrices<T>(tiles[Dy] + own, dk, n.scale, columns - own_row, memory.nowhere);
+    lay_matrices<T>(tiles[Q] + own, dq, n.scale, rows - own_row, memory.nowhere);
     show_to_copies();
     __syncwarp();
     if (leads_warp) {
@@ -159,7 +230,7 @@ cudaError_t attention_grad_window_boxes(const AttentionShape& shape, const Atten
 
 cudaError_t attention_grads_window_boxes(const AttentionShape& shape, const AttentionGradCall& grads, float* partials,
                                          int64_t& parts, cudaStream_t stream) {
-  return launch<Makes::Both, 2, 3>(shape, grads, partials, parts, stream);
+  return launch<Makes::Both, 3, 3>(shape, grads, partials, parts, stream);
 }
 
 }  // namespace plimsoll::cuda

@@ -79,6 +79,24 @@ using WindowScoreGrads = unsigned char[max_window][2 * max_window];
 // Where word `rows / 8` of a column of dS lies.
 __device__ inline int place_in_ds(int column, int word) { return column * 2 * max_window + ((word ^ column % 8) << 4); }
 
+// From sums k . q and v . dy of columns `column` and `column` + 8 and of eight rows to what the scores' probabilities
+// and dS are. `segments` are null where the window has only one.
+template <typename Segments>
+__device__ void differentiate_eight_rows(float (&p)[4], float (&ds)[4], int group, int column, const float4& added,
+                                         const float2* constants, const typename Segments::Numbers* segments,
+                                         float to_log2) {
+  const int row = 8 * group + static_cast<int>(threadIdx.x) % 4 * 2;
+  const float4 two_rows = *reinterpret_cast<const float4*>(constants + row);
+  const float lse_of[2] = {two_rows.x, two_rows.z}, delta_of[2] = {two_rows.y, two_rows.w};
+  float additions[4] = {added.x, added.y, added.z, added.w};
+  if (segments) Segments::close(additions, *segments, column, row);
+#pragma unroll
+  for (int e = 0; e < 4; ++e) {
+    p[e] = probability(p[e] * to_log2 + additions[e], lse_of[e % 2]);
+    ds[e] = p[e] * (ds[e] - delta_of[e % 2]);
+  }
+}
+
 // A warp's sixteen columns of a window: sums of dk and dv, dS in shared memory, and dS added to the mask's sums.
 // `segments` are null where the window has only one.
 template <typename T, int groups, Makes makes, typename Segments, typename MaskSums>
@@ -103,17 +121,11 @@ __device__ void differentiate_window(RowSums& dk, RowSums& dv, unsigned char* ds
       if (group >= groups) break;
       add_products<T>(p[half], keys, places.rows(tiles[Q], group));
       add_products<T>(ds[half], values, places.rows(tiles[Dy], group));
-      const float4 two_rows = *reinterpret_cast<const float4*>(constants + 8 * group + 2 * t);
-      const float lse_of[2] = {two_rows.x, two_rows.z}, delta_of[2] = {two_rows.y, two_rows.w};
-      const float4 added = added_by_mask[group][lane];
-      float additions[4] = {added.x, added.y, added.z, added.w};
-      if (segments) Segments::close(additions, *segments, column, 8 * group + 2 * t);
+      differentiate_eight_rows<Segments>(p[half], ds[half], group, column, added_by_mask[group][lane], constants,
+                                         segments, to_log2);
+      if constexpr (makes_mask_grad(makes))
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        p[half][e] = probability(p[half][e] * to_log2 + additions[e], lse_of[e % 2]);
-        ds[half][e] = p[half][e] * (ds[half][e] - delta_of[e % 2]);
-        if constexpr (makes_mask_grad(makes)) mask_sums[group][e] += ds[half][e];
-      }
+        for (int e = 0; e < 4; ++e) mask_sums[group][e] += ds[half][e];
     }
     if constexpr (makes_operand_grads(makes)) {
       const LeftFragment gradients = rounded<T>(ds, 0);

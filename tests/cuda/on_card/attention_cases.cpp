@@ -82,6 +82,8 @@ std::vector<AttentionCase> attention_cases() {
       {"more windows than blocks, causal, odd rows", 400, 5, 13, 3, 3, 8, 8, true, 0},
       {"many windows for a block", 1500, 13, 13, 3, 3, 32, 32, false, 0, fixed(normal({1, 3, 13, 13}))},
       {"many windows for a block, causal, more columns than rows", 180, 20, 60, 24, 24, 32, 32, true, 0},
+      {"many windows for a block, causal, to the brim", 450, 61, 64, 3, 3, 32, 32, true, 0,
+       fixed(normal({1, 3, 61, 64}))},
       {"windows with their own masks", 6, 49, 49, 3, 3, 32, 32, false, 0, fixed(normal({6, 1, 49, 49}))},
       {"small windows, causal, closed columns", 40, 16, 24, 2, 2, 16, 16, true, 0, bools({1, 1, 1, 24})},
       {"windows to the brim, one mask for all heads", 9, 64, 64, 2, 2, 24, 24, false, 0, fixed(normal({1, 1, 64, 64}))},
