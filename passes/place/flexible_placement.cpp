@@ -1,7 +1,6 @@
 #include "passes/place/flexible_placement.h"
 
 #include "ir/support/random.h"
-#include "passes/place/hole_tree.h"
 
 #include "llvm/ADT/STLExtras.h"
 
@@ -24,9 +23,6 @@
 namespace plimsoll {
 namespace {
 
-using namespace placement;
-
-constexpr int32_t stretch_steps = 16;
 // Elementary steps of work for each buffer that is alive with the one that is placed: to find it, and to weigh whether
 // it gives way.
 constexpr int64_t steps_per_meeting = 16, steps_per_removal = 32;
@@ -68,16 +64,6 @@ double extent_of(const FlexibleInterval& interval, int64_t capacity_bytes) {
   return std::sqrt(bytes * (interval.core.last - interval.core.first + 1)) * std::sqrt(std::sqrt(std::sqrt(share)));
 }
 
-// Lengthens a life up to `longest` where the bytes are free.
-Life lengthened(Life life, const Life& longest, int64_t low, int64_t high, HoleTree& tree) {
-  Life longer = life;
-  if (longest.first < life.first) longer.first = tree.last_taken(longest.first, life.first - 1, low, high) + 1;
-  if (life.last < longest.last) longer.last = tree.first_taken(life.last + 1, longest.last, low, high) - 1;
-  if (longer.first < life.first) tree.occupy(longer.first, life.first - 1, low, high);
-  if (life.last < longer.last) tree.occupy(life.last + 1, longer.last, low, high);
-  return longer;
-}
-
 }  // namespace
 
 FlexiblePlacer::FlexiblePlacer(std::vector<FlexibleInterval> intervals, std::vector<double> clock_us,
@@ -86,6 +72,7 @@ FlexiblePlacer::FlexiblePlacer(std::vector<FlexibleInterval> intervals, std::vec
       clock_(std::move(clock_us)),
       capacity_(capacity_bytes),
       states_(intervals_.size()),
+      lives_(intervals_.size()),
       number_bits_(std::bit_width(intervals_.size())) {
   assert(capacity_ >> (63 - number_bits_) == 0 && "no key has room for an offset and a number");
   int32_t last = 0;
@@ -126,7 +113,7 @@ void FlexiblePlacer::lay_at_bottom() {
   llvm::stable_sort(order, [&](size_t a, size_t b) { return steps(a) > steps(b); });
   std::vector<int64_t> live(placed_in_.size(), 0);  // by stretch, of what lies there
   for (size_t i : order) {
-    const Life life = states_[i].life = intervals_[i].core;
+    const Life life = lives_[i] = intervals_[i].core;
     const int32_t first = life.first / stretch_steps, end = life.last / stretch_steps + 1;
     find_meetings(i);
     const int64_t offset = lowest_hole(i), gaps = offset - *std::min_element(live.begin() + first, live.begin() + end);
@@ -149,24 +136,29 @@ void FlexiblePlacer::raise_bottom(llvm::ArrayRef<size_t> order) {
     others[intervals_[i].core.last + 1] -= intervals_[i].bytes;
   }
   std::partial_sum(others.begin(), others.end(), others.begin());
-  const auto leaves_room = [&](size_t i) {
-    const auto first = others.begin() + states_[i].life.first / stretch_steps * stretch_steps,
-               end = others.begin() + (states_[i].life.last / stretch_steps + 1) * stretch_steps;
-    return top(i) + *std::max_element(first, end) <= capacity_;
+  std::vector<int64_t> most(placed_in_.size());  // by stretch
+  const auto measure = [&](size_t first, size_t end) {
+    for (size_t s = first; s < end; ++s)
+      most[s] = *std::max_element(others.begin() + s * stretch_steps, others.begin() + (s + 1) * stretch_steps);
   };
+  measure(0, most.size());
   bool let_go = true;
   while (std::exchange(let_go, false))
     for (size_t i : order) {
       State& state = states_[i];
-      if (!state.is_at_bottom || leaves_room(i)) continue;
+      if (!state.is_at_bottom) continue;
+      const Life& life = lives_[i];
+      const int32_t first = life.first / stretch_steps, end = life.last / stretch_steps + 1;
+      if (top(i) + *std::max_element(most.begin() + first, most.begin() + end) <= capacity_) continue;
       state.is_at_bottom = false;
       state.offset = -1;
-      for (int32_t step = state.life.first; step <= state.life.last; ++step) others[step] += state.bytes;
+      for (int32_t step = life.first; step <= life.last; ++step) others[step] += state.bytes;
+      measure(first, end);
       let_go = true;
     }
   for (size_t i : order)
     if (states_[i].is_at_bottom)
-      for (int32_t s = states_[i].life.first / stretch_steps; s <= states_[i].life.last / stretch_steps; ++s)
+      for (int32_t s = lives_[i].first / stretch_steps; s <= lives_[i].last / stretch_steps; ++s)
         bottom_[s] = std::max(bottom_[s], top(i));
 }
 
@@ -205,7 +197,7 @@ inline double FlexiblePlacer::hardness(size_t interval) const {
 inline std::optional<double> FlexiblePlacer::shared_time(size_t a, size_t b) const {
   if (states_[b].least.last < states_[a].least.first) std::swap(a, b);
   if (states_[a].least.last >= states_[b].least.first) return std::nullopt;
-  const int32_t first = states_[b].life.first, last = states_[a].life.last;
+  const int32_t first = lives_[b].first, last = lives_[a].last;
   return clock_[std::max(first, last + 1)] - clock_[first];
 }
 
@@ -220,7 +212,7 @@ inline FlexiblePlacer::Removal FlexiblePlacer::removal(size_t placed, size_t int
 
 // Shortens two lives so that they no longer meet. The placed one gives up what it can, the other one the rest.
 void FlexiblePlacer::bring_apart(size_t placed, size_t interval) {
-  Life &life = states_[placed].life, &other = states_[interval].life;
+  Life &life = lives_[placed], &other = lives_[interval];
   const Life& least = states_[placed].least;
   if (least.last < states_[interval].least.first) {
     life.last = std::min(life.last, std::max(least.last, other.first - 1));
@@ -234,17 +226,19 @@ void FlexiblePlacer::bring_apart(size_t placed, size_t interval) {
 // Those that are placed and alive with the interval, by rising offset: what is alive in its first stretch is listed in
 // order, and the others begin later. The work counts as if every stretch was searched.
 void FlexiblePlacer::find_meetings(size_t interval) {
-  const Life& life = states_[interval].life;
+  const Life life = lives_[interval];
   const int32_t first = life.first / stretch_steps, last = life.last / stretch_steps;
+  const Life* const lives = lives_.data();
   // Each key is written, and the next one over it where it does not count: a branch would be foreseen too seldom.
   const auto meet = [&](const std::vector<Key>& keys, std::vector<Key>& met, size_t count) {
-    met.resize(std::max(met.size(), count + keys.size()));
+    if (met.size() < count + keys.size()) met.resize(2 * (count + keys.size()));
+    Key* end = met.data() + count;
     for (const Key key : keys) {
-      const Life& other = states_[number_of(key)].life;
-      met[count] = key;
-      count += static_cast<size_t>(other.first <= life.last) & static_cast<size_t>(life.first <= other.last);
+      const Life other = lives[number_of(key)];
+      *end = key;
+      end += static_cast<size_t>(other.first <= life.last) & static_cast<size_t>(life.first <= other.last);
     }
-    return count;
+    return static_cast<size_t>(end - met.data());
   };
   const size_t firsts = meet(placed_in_[first], met_first_, 0);
   size_t laters = 0;
@@ -252,52 +246,57 @@ void FlexiblePlacer::find_meetings(size_t interval) {
   for (int32_t s = first; s <= last; ++s) steps_left_ -= static_cast<int64_t>(placed_in_[s].size());
   const llvm::ArrayRef<Key> later = sorted(llvm::MutableArrayRef(met_later_).take_front(laters));
   meetings_.resize(firsts + laters);
-  size_t f = 0, l = 0, count = 0;
-  const auto add = [&](Key key) { meetings_[count++] = static_cast<int32_t>(number_of(key)); };
-  while (f < firsts && l < laters) {
-    const bool is_later = later[l] < met_first_[f];
-    add(is_later ? later[l] : met_first_[f]);
+  int32_t* meeting = meetings_.data();
+  const auto add = [&](Key key) { *meeting++ = static_cast<int32_t>(number_of(key)); };
+  const Key *f = met_first_.data(), *l = later.data();
+  const Key *const f_end = f + firsts, *const l_end = l + laters;
+  while (f != f_end && l != l_end) {
+    const bool is_later = *l < *f;
+    add(is_later ? *l : *f);
     l += is_later ? 1 : 0;
     f += is_later ? 0 : 1;
   }
-  while (f < firsts) add(met_first_[f++]);
-  while (l < laters) add(later[l++]);
-  steps_left_ -= steps_per_meeting * static_cast<int64_t>(meetings_.size() + 1);
+  while (f != f_end) add(*f++);
+  while (l != l_end) add(*l++);
+  steps_left_ -= steps_per_meeting * static_cast<int64_t>(firsts + laters + 1);
 }
 
 // Counts numbers by their highest bits, which few share, so that hardly any is moved after that. The result may be in
 // other memory.
 llvm::ArrayRef<FlexiblePlacer::Key> FlexiblePlacer::sorted(llvm::MutableArrayRef<Key> keys) {
-  if (keys.size() < min_keys_to_count) {
+  const size_t count = keys.size();
+  if (count < min_keys_to_count) {
     std::sort(keys.begin(), keys.end());  // llvm::sort of memory is a qsort
     return keys;
   }
-  const int bits = static_cast<int>(std::bit_width(keys.size())) + more_bits_to_count;
+  const int bits = static_cast<int>(std::bit_width(count)) + more_bits_to_count;
   const int shift = std::max(0, static_cast<int>(std::bit_width(key(capacity_, 0))) - bits);
   begins_of_.assign((size_t{1} << bits) + 1, 0);
-  for (const Key each : keys) ++begins_of_[(each >> shift) + 1];
-  for (size_t i = 1; i < begins_of_.size(); ++i) begins_of_[i] += begins_of_[i - 1];
-  counted_.resize(std::max(counted_.size(), keys.size()));
-  for (const Key each : keys) counted_[begins_of_[each >> shift]++] = each;
-  keys = llvm::MutableArrayRef(counted_).take_front(keys.size());
-  size_t moves_left = max_moves * keys.size();
-  for (size_t end = 1; end < keys.size(); ++end) {
-    const Key each = keys[end];
+  uint32_t* const begins = begins_of_.data();
+  for (const Key each : keys) ++begins[(each >> shift) + 1];
+  for (size_t i = 1; i < begins_of_.size(); ++i) begins[i] += begins[i - 1];
+  counted_.resize(std::max(counted_.size(), count));
+  Key* const counted = counted_.data();
+  for (const Key each : keys) counted[begins[each >> shift]++] = each;
+  size_t moves_left = max_moves * count;
+  for (size_t end = 1; end < count; ++end) {
+    const Key each = counted[end];
+    if (counted[end - 1] < each) continue;
     size_t at = end;
-    for (; at > 0 && each < keys[at - 1]; --at) keys[at] = keys[at - 1];
-    keys[at] = each;
+    for (; at > 0 && each < counted[at - 1]; --at) counted[at] = counted[at - 1];
+    counted[at] = each;
     if (end - at > moves_left) {
-      std::sort(keys.begin(), keys.end());
+      std::sort(counted, counted + count);
       break;
     }
     moves_left -= end - at;
   }
-  return keys;
+  return {counted, count};
 }
 
 // Below all that is alive with the interval, between two of them, or above all.
 int64_t FlexiblePlacer::lowest_hole(size_t interval) const {
-  int64_t hole = bottom(states_[interval].life);
+  int64_t hole = bottom(lives_[interval]);
   for (int32_t m : meetings_) {
     if (states_[m].offset - hole >= states_[interval].bytes) break;
     hole = std::max(hole, top(m));
@@ -319,7 +318,7 @@ FlexiblePlacer::Spot FlexiblePlacer::cheapest_spot(size_t interval) {
 // The bottom or the capacity; none where no place between them is large enough.
 FlexiblePlacer::Spot FlexiblePlacer::cheaper_end(size_t interval) const {
   const int64_t bytes = states_[interval].bytes;
-  Spot low{bottom(states_[interval].life), 0}, high{capacity_ - bytes, 0};
+  Spot low{bottom(lives_[interval]), 0}, high{capacity_ - bytes, 0};
   for (int32_t m : meetings_)
     for (Spot* spot : {&low, &high})
       if (states_[m].offset < spot->offset + bytes && spot->offset < top(m)) spot->cost += removal(m, interval).cost;
@@ -347,7 +346,7 @@ class FlexiblePlacer::CostsBelow {
 // In the way of a place is what begins below its top, without what ends at or below it. A place that touches nothing
 // below it has no less in its way than the one that is reached by lowering it until it does.
 FlexiblePlacer::Spot FlexiblePlacer::cheapest_in_the_way(size_t interval) {
-  const int64_t bytes = states_[interval].bytes, lowest = bottom(states_[interval].life);
+  const int64_t bytes = states_[interval].bytes, lowest = bottom(lives_[interval]);
   const size_t count = meetings_.size();
   begins_.resize(count);
   ends_.resize(count);
@@ -377,15 +376,15 @@ FlexiblePlacer::Spot FlexiblePlacer::cheapest_in_the_way(size_t interval) {
 FlexiblePlacer::Key FlexiblePlacer::take_place(size_t interval, int64_t offset) {
   State& state = states_[interval];
   state.offset = offset;
-  state.listed = state.life;
+  state.listed = lives_[interval];
   const Key own = key(offset, interval);
-  begun_in_[state.life.first / stretch_steps].push_back(own);
+  begun_in_[state.listed.first / stretch_steps].push_back(own);
   return own;
 }
 
 void FlexiblePlacer::put(size_t interval, int64_t offset) {
   const Key own = take_place(interval, offset);
-  const Life& life = states_[interval].life;
+  const Life& life = lives_[interval];
   for (int32_t s = life.first / stretch_steps; s <= life.last / stretch_steps; ++s)
     placed_in_[s].insert(llvm::lower_bound(placed_in_[s], own), own);
   steps_left_ -= (life.last - life.first) / stretch_steps;
@@ -394,7 +393,7 @@ void FlexiblePlacer::put(size_t interval, int64_t offset) {
 // The same where nothing is placed that lies higher.
 void FlexiblePlacer::put_above_all(size_t interval, int64_t offset) {
   const Key own = take_place(interval, offset);
-  const Life& life = states_[interval].life;
+  const Life& life = lives_[interval];
   for (int32_t s = life.first / stretch_steps; s <= life.last / stretch_steps; ++s) placed_in_[s].push_back(own);
 }
 
@@ -435,11 +434,12 @@ bool FlexiblePlacer::is_easier(const Waiting& a, const Waiting& b) {
 
 // Takes out or shortens what is in the way of the interval at the offset. Returns whether it took anything out.
 bool FlexiblePlacer::clear(size_t interval, int64_t offset) {
-  const Life& life = states_[interval].life;
+  const Life& life = lives_[interval];
   bool took_out = false;
   for (int32_t m : meetings_) {
-    if (states_[m].offset >= offset + states_[interval].bytes || top(m) <= offset) continue;
-    if (states_[m].life.last < life.first || life.last < states_[m].life.first) continue;
+    if (states_[m].offset >= offset + states_[interval].bytes) break;
+    if (top(m) <= offset) continue;
+    if (lives_[m].last < life.first || life.last < lives_[m].first) continue;
     if (!removal(m, interval).takes_out) {
       bring_apart(m, interval);
       continue;
@@ -472,7 +472,7 @@ bool FlexiblePlacer::place(int64_t steps) {
   while (!waiting_.empty()) {
     if (steps_left_ <= 0) return false;
     const auto interval = static_cast<size_t>(waiting_.front().interval);
-    states_[interval].life = intervals_[interval].wanted;
+    lives_[interval] = intervals_[interval].wanted;
     find_meetings(interval);
     const Spot spot = cheapest_spot(interval);
     if (spot.offset < 0) return false;
@@ -488,31 +488,6 @@ bool FlexiblePlacer::place(int64_t steps) {
     let_all_fall();
   }
   return true;
-}
-
-// Rising offsets take bytes behind those that are taken, which moves none of the tree's spans.
-FlexiblePlacement FlexiblePlacer::placement() const {
-  HoleTree tree(static_cast<int32_t>(placed_in_.size()) * stretch_steps);
-  std::vector<Key> rising;
-  FlexiblePlacement placed;
-  for (size_t i = 0; i < intervals_.size(); ++i) {
-    rising.push_back(key(states_[i].offset, i));
-    placed.offsets.push_back(states_[i].offset);
-    placed.lives.push_back(states_[i].life);
-  }
-  llvm::sort(rising);
-  for (const Key each : rising) {
-    const size_t i = number_of(each);
-    tree.occupy(states_[i].life.first, states_[i].life.last, states_[i].offset, top(i));
-  }
-  const auto lengthen = [&](std::vector<Life>& lives, Life FlexibleInterval::*longest) {
-    for (size_t i = 0; i < intervals_.size(); ++i)
-      lives[i] = lengthened(lives[i], intervals_[i].*longest, states_[i].offset, top(i), tree);
-  };
-  lengthen(placed.lives, &FlexibleInterval::wanted);
-  placed.free_lives = placed.lives;
-  lengthen(placed.free_lives, &FlexibleInterval::allowed);
-  return placed;
 }
 
 void FlexiblePlacer::insist_on(size_t interval) {
@@ -537,7 +512,7 @@ void FlexiblePlacer::start_from(llvm::ArrayRef<int64_t> offsets) {
     State& state = states_[i];
     state.is_at_bottom = false;
     state.offset = -1;
-    state.life = intervals_[i].wanted;
+    lives_[i] = intervals_[i].wanted;
     if (offsets[i] + state.bytes <= capacity_)
       rising.push_back(key(offsets[i], i));
     else
@@ -554,7 +529,7 @@ void FlexiblePlacer::press(int64_t capacity_bytes, llvm::ArrayRef<Life> wanted) 
     intervals_[i].wanted = wanted[i];
     state.least = intervals_[i].core;
     if (state.offset < 0 || state.is_at_bottom) continue;
-    state.life = {std::max(state.life.first, wanted[i].first), std::min(state.life.last, wanted[i].last)};
+    lives_[i] = {std::max(lives_[i].first, wanted[i].first), std::min(lives_[i].last, wanted[i].last)};
     if (top(i) > capacity_) take_out(i);
   }
 }

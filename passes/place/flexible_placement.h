@@ -63,13 +63,12 @@ class FlexiblePlacer {
   void start_from(llvm::ArrayRef<int64_t> offsets);
 
  private:
-  // Within a cache line, which is all that a search for a place reads of an interval in its way.
+  // Within a cache line, which with its life is all that a search for a place reads of an interval in its way.
   struct alignas(64) State {
     double extent = 0;  // what it takes of space and time
     int64_t bytes = 0;
-    double root_bytes = 0;  // the square root of the bytes
-    int64_t offset = -1;    // -1: it waits to be placed
-    Life life;
+    double root_bytes = 0;      // the square root of the bytes
+    int64_t offset = -1;        // -1: it waits to be placed
     Life least;                 // what it has room for in any case
     Life listed;                // in placed_in_: the life may be shorter since
     int failures = 0;           // how often it took out others
@@ -97,6 +96,9 @@ class FlexiblePlacer {
     double cost;
   };
   class CostsBelow;
+  class LongerLives;
+
+  static constexpr int32_t stretch_steps = 16;
 
   int64_t top(size_t interval) const { return states_[interval].offset + states_[interval].bytes; }
   Key key(int64_t offset, size_t number) const { return (static_cast<Key>(offset) << number_bits_) + number; }
@@ -132,6 +134,7 @@ class FlexiblePlacer {
   int64_t steps_left_ = 0;
   size_t price_ = 1;
   std::vector<State> states_;
+  std::vector<Life> lives_;                  // by interval; side by side, since most are looked at alone
   int number_bits_ = 0;                      // of a key
   std::vector<std::vector<Key>> placed_in_;  // by stretch of time, the intervals whose lives meet it, in order,
   std::vector<std::vector<Key>> begun_in_;   // and those whose lives begin there

@@ -66,16 +66,6 @@ class HoleTree {
     return best;
   }
 
-  // The last section of [first, last] in which any of bytes [low, high) is taken; first - 1 where none is.
-  int32_t last_taken(int32_t first, int32_t last, int64_t low, int64_t high) const {
-    return last_taken_in(1, 0, leaves_, first, last, {low, high});
-  }
-
-  // The first such section; last + 1 where there is none.
-  int32_t first_taken(int32_t first, int32_t last, int64_t low, int64_t high) const {
-    return first_taken_in(1, 0, leaves_, first, last, {low, high});
-  }
-
   // Elementary steps since construction.
   int64_t steps() const { return steps_; }
 
@@ -129,29 +119,6 @@ class HoleTree {
     int32_t half = width / 2;
     if (first < begin + half) occupy_node(2 * node, begin, half, first, last, span);
     if (last >= begin + half) occupy_node(2 * node + 1, begin + half, half, first, last, span);
-  }
-
-  static bool meets(const Spans& spans, Span span) {
-    const auto above =
-        std::partition_point(spans.begin(), spans.end(), [&](const Span& s) { return s.high <= span.low; });
-    return above != spans.end() && above->low < span.high;
-  }
-
-  // What a leaf has within is taken in the whole of it, so that no leaf is divided.
-  int32_t last_taken_in(int32_t node, int32_t begin, int32_t width, int32_t first, int32_t last, Span span) const {
-    if (begin > last || begin + width <= first || !meets(nodes_[node].within, span)) return first - 1;
-    if (meets(nodes_[node].whole, span)) return std::min(last, begin + width - 1);
-    const int32_t half = width / 2;
-    const int32_t later = last_taken_in(2 * node + 1, begin + half, half, first, last, span);
-    return later >= first ? later : last_taken_in(2 * node, begin, half, first, last, span);
-  }
-
-  int32_t first_taken_in(int32_t node, int32_t begin, int32_t width, int32_t first, int32_t last, Span span) const {
-    if (begin > last || begin + width <= first || !meets(nodes_[node].within, span)) return last + 1;
-    if (meets(nodes_[node].whole, span)) return std::max(first, begin);
-    const int32_t half = width / 2;
-    const int32_t earlier = first_taken_in(2 * node, begin, half, first, last, span);
-    return earlier <= last ? earlier : first_taken_in(2 * node + 1, begin + half, half, first, last, span);
   }
 
   void collect(int32_t node, int32_t begin, int32_t width, int32_t first, int32_t last) {

@@ -30,6 +30,21 @@ void check_placement(const std::vector<FlexibleInterval>& intervals, int64_t cap
                     p.offsets[j] < p.offsets[i] + intervals[i].bytes;
   }
   CHECK(collisions == 0);
+  // A life that ends ahead of what it may be meets another there.
+  const auto is_taken = [&](size_t i, int32_t step) {
+    for (size_t j = 0; j < intervals.size(); ++j)
+      if (j != i && p.free_lives[j].first <= step && step <= p.free_lives[j].last &&
+          p.offsets[i] < p.offsets[j] + intervals[j].bytes && p.offsets[j] < p.offsets[i] + intervals[i].bytes)
+        return true;
+    return false;
+  };
+  size_t too_short = 0;
+  for (size_t i = 0; i < intervals.size(); ++i) {
+    const Life &life = p.free_lives[i], &most = intervals[i].allowed;
+    too_short += (most.first < life.first && !is_taken(i, life.first - 1)) ||
+                 (life.last < most.last && !is_taken(i, life.last + 1));
+  }
+  CHECK(too_short == 0);
 }
 
 FlexibleInterval fixed(int64_t bytes, Life life) { return {bytes, life, life, life}; }
@@ -69,6 +84,19 @@ TEST_SUITE("unit") {
 
     placer.insist_on(2);
     CHECK_FALSE(placer.place(steps));
+  }
+
+  // A small buffer that lies at the bottom, in bytes 0 and 1, is in the way of a longer life, in stretches of time that
+  // this one did not meet before.
+  TEST_CASE("flexible placement: a longer life ends at what lies at the bottom") {
+    const std::vector<FlexibleInterval> intervals = {
+        fixed(2, {0, 69}), fixed(3998, {0, 69}), {4000, {150, 160}, {150, 160}, {10, 200}}};
+    FlexiblePlacer placer(intervals, {}, 4000);
+    REQUIRE(placer.place(steps));
+    const FlexiblePlacement placed = placer.placement();
+    check_placement(intervals, 4000, placed);
+    CHECK(placed.free_lives[2].first == 70);
+    CHECK(placed.free_lives[2].last == 200);
   }
 
   TEST_CASE("flexible placement: pressed below a lower capacity") {
