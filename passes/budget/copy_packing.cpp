@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <limits>
 #include <utility>
 
@@ -78,14 +79,14 @@ int64_t CopyPacking::bytes_above_peak(double share) const {
 int64_t CopyPacking::work(double share) const { return static_cast<int64_t>(share * static_cast<double>(steps_)); }
 
 // Once some of the work was in vain, or is left out, lives are given up more easily.
-std::optional<CopyPacking::Found> CopyPacking::from_scratch(int64_t capacity_bytes, Prices prices) const {
+std::optional<CopyPacking::Found> CopyPacking::from_scratch(int64_t capacity_bytes, size_t first_price) const {
   int64_t left = steps_;
   FlexiblePlacer empty(lives_.buffers(), lives_.clock_us(), capacity_bytes);
   for (bool falls = true; falls;) {
     FlexiblePlacer placer = empty;
     falls = empty.lower_price();
     const auto aside = falls ? static_cast<int64_t>(share_aside * static_cast<double>(left)) : 0;
-    const bool is_left_out = falls && prices == Prices::Lowest;
+    const bool is_left_out = falls && placer.price() < first_price;
     if (!is_left_out)
       if (std::optional<Found> next = found(std::move(placer), left - aside, aside, wide_.total_us, wanted_))
         return next;
@@ -126,20 +127,21 @@ std::optional<CopyPacking::Found> CopyPacking::anew(int64_t capacity_bytes) cons
 // The fastest of some layouts. After each, copies that an engine waits for insist on their whole intervals; where not
 // all of them can, half of them do, those that are waited for longest.
 std::optional<CopyPacking::Found> CopyPacking::found(FlexiblePlacer placer, int64_t steps, int64_t steps_of_more_rounds,
-                                                     double enough_us, llvm::ArrayRef<CopyInterval> wanted) const {
-  if (!placer.place(steps)) return std::nullopt;
+                                                     double enough_us, llvm::ArrayRef<CopyInterval> wanted,
+                                                     llvm::function_ref<bool()> is_given_up) const {
+  if (!placer.place(steps, is_given_up)) return std::nullopt;
   const int64_t steps_of_rounds = placer.steps_left() + steps_of_more_rounds;
   std::optional<Found> best;
   std::vector<size_t> late = keep_if_faster(placer, enough_us, wanted, best);
   size_t insisting = late.size();
   steps = steps_of_rounds;
   for (int round = 1; round < max_rounds && steps > 0 && !late.empty(); ++round) {
-    if (best && best->total_us() <= enough_us) break;
+    if ((best && best->total_us() <= enough_us) || (is_given_up && is_given_up())) break;
     FlexiblePlacer next = placer;
     for (size_t w : llvm::ArrayRef(late).take_front(insisting))
       if (const int32_t i = lives_.moved_by(wanted[w]); i >= 0) next.insist_on(static_cast<size_t>(i));
     const auto some = std::min(steps, static_cast<int64_t>(round_share * static_cast<double>(steps_of_rounds)));
-    const bool is_placed = next.place(some);
+    const bool is_placed = next.place(some, is_given_up);
     steps -= some - next.steps_left();
     if (is_placed) {
       placer = std::move(next);
@@ -208,6 +210,7 @@ std::optional<CopyPacking::Found> CopyPacking::pressed_together(const Found& hig
     const int64_t each = std::min(left / starts_at_once, work.steps);
     left -= starts_at_once * std::max(each, int64_t{1});
     std::array<std::optional<Found>, starts_at_once> some;
+    std::atomic<bool> first_counts = false;  // and no other one
     parallel_for(some.size(), [&](size_t i) {
       const int start = first + static_cast<int>(i);
       FlexiblePlacer placer =
@@ -216,7 +219,8 @@ std::optional<CopyPacking::Found> CopyPacking::pressed_together(const Found& hig
       placer.forget_failures();
       if (start > 1) placer.vary(static_cast<uint64_t>(start));
       set_price(placer, start);
-      some[i] = found(std::move(placer), each, 0, enough_us, wanted);
+      some[i] = found(std::move(placer), each, 0, enough_us, wanted, [&] { return i > 0 && first_counts; });
+      if (i == 0 && some[i] && some[i]->total_us() <= enough_us) first_counts = true;
     });
     for (std::optional<Found>& next : some) {
       if (!next || next->total_us() > enough_us) continue;

@@ -33,7 +33,7 @@ class CopyPacking {
     std::vector<CopyInterval> intervals;
     int64_t steps_left;
   };
-  enum class Prices : uint8_t { All, Lowest };
+  static constexpr size_t any_price = 0, lowest_price = std::numeric_limits<size_t>::max();
   // Elementary steps of each start, and the number of starts where a layout no longer wastes much.
   struct WorkLower {
     int64_t steps;
@@ -48,7 +48,8 @@ class CopyPacking {
   int64_t peak_bytes() const { return peak_bytes_; }  // that are alive while copies have what they want
   int64_t bytes_above_peak(double share) const;       // no less than the peak unless the share is below 0
 
-  std::optional<Found> from_scratch(int64_t capacity_bytes, Prices prices) const;
+  // Without higher prices of lives than the first, see FlexiblePlacer::price.
+  std::optional<Found> from_scratch(int64_t capacity_bytes, size_t first_price) const;
   std::optional<Found> by_some_starts(int64_t capacity_bytes) const;
   std::optional<Found> anew(int64_t capacity_bytes) const;
   std::optional<Found> pressed(const Found& high, int64_t capacity_bytes) const;
@@ -63,7 +64,7 @@ class CopyPacking {
   int64_t bytes_above(int64_t bytes, double share) const;
   int64_t work(double share) const;
   std::optional<Found> found(FlexiblePlacer placer, int64_t steps, int64_t steps_of_more_rounds, double enough_us,
-                             llvm::ArrayRef<CopyInterval> wanted) const;
+                             llvm::ArrayRef<CopyInterval> wanted, llvm::function_ref<bool()> is_given_up = {}) const;
   std::vector<size_t> keep_if_faster(const FlexiblePlacer& placer, double enough_us,
                                      llvm::ArrayRef<CopyInterval> wanted, std::optional<Found>& best) const;
   std::optional<Found> pressed_together(const Found& high, int64_t capacity_bytes, double enough_us,

@@ -21,7 +21,6 @@ KnownLayouts::KnownLayouts() : looser_(std::make_shared<LooserLayouts>()) {}
 namespace {
 
 using Found = CopyPacking::Found;
-using Prices = CopyPacking::Prices;
 
 // Where none is found near the live peak, and the first of those that go down step by step. Each step is a quarter of
 // what is left, and no less than `least_step`.
@@ -51,12 +50,13 @@ std::optional<Found> known_or(const CopyPacking& packing, LooserLayouts::Layout&
 
 std::optional<Found> next_from_scratch(const CopyPacking& packing, KnownLayouts& known) {
   return known_or(packing, known.looser().next,
-                  [&] { return packing.from_scratch(packing.bytes_above_peak(next_share), Prices::All); });
+                  [&] { return packing.from_scratch(packing.bytes_above_peak(next_share), CopyPacking::any_price); });
 }
 
-std::optional<Found> near_from_scratch(const CopyPacking& packing, KnownLayouts& known) {
+// Where lives had to be given up more easily for `next`, a lower layout is not found otherwise.
+std::optional<Found> near_from_scratch(const CopyPacking& packing, const Found& next, KnownLayouts& known) {
   return known_or(packing, known.looser().near,
-                  [&] { return packing.from_scratch(packing.bytes_above_peak(near_share), Prices::All); });
+                  [&] { return packing.from_scratch(packing.bytes_above_peak(near_share), next.placer.price()); });
 }
 
 std::optional<Found> near_by_some_starts(const CopyPacking& packing, KnownLayouts& known) {
@@ -68,9 +68,9 @@ std::optional<Found> near_by_some_starts(const CopyPacking& packing, KnownLayout
 std::optional<Found> loose_first(const CopyPacking& packing, KnownLayouts& known) {
   std::optional<Found> loose = next_from_scratch(packing, known);
   if (!loose) return packing.anew(packing.bytes_above_peak(last_share));
-  std::optional<Found> near = near_from_scratch(packing, known);
+  std::optional<Found> near = near_from_scratch(packing, *loose, known);
   if (!near) return loose;
-  std::optional<Found> tight = packing.from_scratch(packing.bytes_above_peak(tight_share), Prices::All);
+  std::optional<Found> tight = packing.from_scratch(packing.bytes_above_peak(tight_share), near->placer.price());
   return tight ? std::move(tight) : std::move(near);
 }
 
@@ -108,8 +108,8 @@ std::optional<PackedCopies> pack_tightly(const FunctionWithCopies& function, con
   const int64_t tight_bytes = packing.bytes_above_peak(tight_share);
   std::optional<Found> best;
   if (packing.is_long()) {
-    best = packing.from_scratch(tight_bytes, Prices::Lowest);
-    if (!best) best = packing.from_scratch(packing.bytes_above_peak(next_share), Prices::Lowest);
+    best = packing.from_scratch(tight_bytes, CopyPacking::lowest_price);
+    if (!best) best = packing.from_scratch(packing.bytes_above_peak(next_share), CopyPacking::lowest_price);
   } else if (best = packing.anew(tight_bytes); !best) {
     best = loose_first(packing, known);
   }
@@ -153,7 +153,7 @@ std::vector<PackedCopies> pack_step_by_step(const FunctionWithCopies& function, 
     if (low && low->height_bytes >= tight.height_bytes) layouts.push_back(packing.packed(*low));
   };
   int layouts_anew = max_layouts_anew;
-  for (std::optional<Found> high = packing.from_scratch(packing.bytes_above_peak(loose_share), Prices::All);
+  for (std::optional<Found> high = packing.from_scratch(packing.bytes_above_peak(loose_share), CopyPacking::any_price);
        high && high->height_bytes > tight.height_bytes;) {
     add(*high);
     const double share = static_cast<double>(high->height_bytes) / static_cast<double>(packing.peak_bytes()) - 1;
@@ -171,8 +171,10 @@ std::vector<PackedCopies> pack_step_by_step(const FunctionWithCopies& function, 
     if (found && found->height_bytes > tight.height_bytes) add(*found);
   };
   if (!packing.is_long()) {
-    add_if_above(next_from_scratch(packing, known));
-    add_if_above(near_from_scratch(packing, known));
+    if (const std::optional<Found> next = next_from_scratch(packing, known)) {
+      add_if_above(next);
+      add_if_above(near_from_scratch(packing, *next, known));
+    }
     add_if_above(near_by_some_starts(packing, known));
   }
   layouts.push_back(tight);

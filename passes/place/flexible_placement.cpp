@@ -464,13 +464,13 @@ void FlexiblePlacer::vary(uint64_t seed) {
   for (State& state : states_) state.extent *= 1 + variation * (2 * random.unit() - 1);
 }
 
-bool FlexiblePlacer::place(int64_t steps) {
+bool FlexiblePlacer::place(int64_t steps, llvm::function_ref<bool()> is_given_up) {
   steps_left_ = steps;
   for (Waiting& each : waiting_) each = waiting(static_cast<size_t>(each.interval));
   std::make_heap(waiting_.begin(), waiting_.end(), is_easier);
   size_t failures = 0, failures_to_fall = failures_per_fall;
   while (!waiting_.empty()) {
-    if (steps_left_ <= 0) return false;
+    if (steps_left_ <= 0 || (is_given_up && is_given_up())) return false;
     const auto interval = static_cast<size_t>(waiting_.front().interval);
     lives_[interval] = intervals_[interval].wanted;
     find_meetings(interval);

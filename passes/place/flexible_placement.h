@@ -4,6 +4,7 @@
 // beside computing: room and lives are found together.
 
 #include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/STLFunctionalExtras.h"
 
 #include <cstdint>
 #include <optional>
@@ -39,14 +40,15 @@ class FlexiblePlacer {
   FlexiblePlacer(std::vector<FlexibleInterval> intervals, std::vector<double> clock_us, int64_t capacity_bytes);
 
   // Finds room for all, from where the last call ended; false where so many steps of work are not enough, see
-  // ir/support/search_effort.h.
-  bool place(int64_t steps);
+  // ir/support/search_effort.h, or once it is given up.
+  bool place(int64_t steps, llvm::function_ref<bool()> is_given_up = {});
   int64_t steps_left() const { return steps_left_; }  // of the last call
   // About the work of finding a place for each of them once, with something in the way of half of them.
   int64_t steps_to_place_each() const;
   int64_t offset(size_t interval) const { return states_[interval].offset; }
   // Parts of lives that are no cores are given up more easily from now on; false where nothing is easier.
   bool lower_price();
+  size_t price() const { return price_; }  // rises by 1 where it is lowered
   // Or hardly at all.
   void raise_price();
   // Some intervals are harder to move from now on and others easier, by up to 15 %: the search goes another way.

@@ -86,6 +86,12 @@ TEST_SUITE("unit") {
     CHECK_FALSE(placer.place(steps));
   }
 
+  TEST_CASE("flexible placement: what is given up finds nothing, and goes on when it is not") {
+    FlexiblePlacer placer({fixed(3, {0, 4}), fixed(2, {3, 9})}, {}, 6);
+    CHECK_FALSE(placer.place(steps, [] { return true; }));
+    CHECK(placer.place(steps));
+  }
+
   // A small buffer that lies at the bottom, in bytes 0 and 1, is in the way of a longer life, in stretches of time that
   // this one did not meet before.
   TEST_CASE("flexible placement: a longer life ends at what lies at the bottom") {
