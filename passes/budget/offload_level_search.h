@@ -133,6 +133,7 @@ class OffloadLevelSearch {
   void measure(const Trial& trial, int64_t allowance, LayoutSearch search = LayoutSearch::Whole) const;
   enum class PackedLayouts : uint8_t { TightOfOneStart, Tight, Steps };
   struct Packing;
+  static bool may_give_way(const Trial& trial);
   PackedTry* pack(const Trial& trial, PackedLayouts wanted) const;
   static Trial packed_trial(const Trial& trial, PackedOverlap& packed);
   std::vector<Trial> packed(const Trial& trial) const;
