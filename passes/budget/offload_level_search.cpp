@@ -21,7 +21,7 @@
 namespace plimsoll {
 namespace {
 
-constexpr size_t trials_at_once = 4;  // whose layouts are packed beside each other, two by two on two cores
+constexpr size_t trials_at_once = 2;  // whose layouts are packed beside each other
 
 bool wastes_much(const Plan& plan) {
   return llvm::any_of(plan.arenas, [](const Arena& arena) {
