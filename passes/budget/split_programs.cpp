@@ -45,7 +45,7 @@ JobProgramList keep_worthwhile(JobProgramList& programs, int64_t whole_bytes) {
 
 }  // namespace
 
-Status SplitPrograms::derive(bool with_long) {
+Status SplitPrograms::derive(bool with_long, int64_t enough_bytes) {
   if (derived_ == Derived::All || (derived_ == Derived::Short && !with_long)) return Status::success();
   derived_ = with_long ? Derived::All : Derived::Short;
   long_regions_.clear();
@@ -65,8 +65,9 @@ Status SplitPrograms::derive(bool with_long) {
     for (std::unique_ptr<JobProgram>& split : std::exchange(*list, {}))
       known[split->region].push_back(std::move(split));
   std::vector<RegionSplits> of_region(regions.size());
-  parallel_for(regions.size(),
-               [&](size_t i) { of_region[i] = split_behind(regions[i], with_long, std::move(known[i])); });
+  parallel_for(regions.size(), [&](size_t i) {
+    of_region[i] = split_behind(regions[i], with_long, enough_bytes, std::move(known[i]));
+  });
   for (size_t i = 0; i < regions.size(); ++i) {
     JobProgramList& some = of_region[i].programs;
     for (const std::unique_ptr<JobProgram>& split : some) split->region = i;
@@ -92,7 +93,8 @@ std::vector<ValueId> SplitPrograms::chosen_regions() const {
 
 // One program per chunk count that is not too long; none where an op behind the value wants the whole batch. More
 // chunks make longer programs, and the fewest make one that is longer than the whole batch's.
-SplitPrograms::RegionSplits SplitPrograms::split_behind(ValueId from, bool with_long, JobProgramList known) const {
+SplitPrograms::RegionSplits SplitPrograms::split_behind(ValueId from, bool with_long, int64_t enough_bytes,
+                                                        JobProgramList known) const {
   const auto whole = static_cast<double>(nodes_of(whole_.derived->draft.program));
   const double repeated =
       static_cast<double>(nodes_of_rows(whole_.derived->draft.program)) * share_behind(forward_.graph, from);
@@ -106,6 +108,9 @@ SplitPrograms::RegionSplits SplitPrograms::split_behind(ValueId from, bool with_
       break;
     }
     const auto made = llvm::find_if(known, [&](const auto& other) { return other && other->chunks == chunks; });
+    if (made == known.end() && !splits.programs.empty() &&
+        !may_remats_need_less(least_with_more(*splits.programs.back()), enough_bytes))
+      break;
     Result<std::unique_ptr<JobProgram>> split =
         made != known.end() ? std::move(*made) : programs_.split_program({from, chunks});
     if (!split) {
@@ -135,23 +140,29 @@ bool SplitPrograms::may_be_worthwhile_with_more(const JobProgram& split) const {
   return split.laid_out->decide([&](int64_t bytes) { return most_saved_with_more(split, bytes) >= enough; });
 }
 
+double SplitPrograms::least_with_more(const JobProgram& split) const {
+  const double saved = most_saved_with_more(split, split.laid_out->min_bytes());
+  return static_cast<double>(whole_.plain().promised_bytes()) - saved;
+}
+
 // Remats of a long program go down to a share of what its steps hold.
-bool SplitPrograms::may_long_need_less(int64_t bytes) const {
-  if (derived_ != Derived::Short || !long_regions_.empty()) return true;
+bool SplitPrograms::may_remats_need_less(double plain_bytes, int64_t bytes) const {
   const Arena& arena = whole_.plain().arenas.front();
   const auto whole = static_cast<double>(whole_.plain().promised_bytes());
   const double fixed = whole - static_cast<double>(arena.bytes - arena.persistent_bytes);
+  return fixed + long_min_share * std::max(0.0, plain_bytes - fixed) < static_cast<double>(bytes);
+}
+
+bool SplitPrograms::may_long_need_less(int64_t bytes) const {
+  if (derived_ != Derived::Short || !long_regions_.empty()) return true;
   std::map<size_t, double> least;  // by region
   for (const JobProgramList* list : {&worthwhile_, &others_})
     for (const std::unique_ptr<JobProgram>& split : *list) {
-      const double with_more = whole - most_saved_with_more(*split, split->laid_out->min_bytes());
+      const double with_more = least_with_more(*split);
       double& least_of_region = least.try_emplace(split->region, with_more).first->second;
       least_of_region = std::max(least_of_region, with_more);
     }
-  return llvm::any_of(least, [&](const auto& each) {
-    const double transient = std::max(0.0, each.second - fixed);
-    return fixed + long_min_share * transient < static_cast<double>(bytes);
-  });
+  return llvm::any_of(least, [&](const auto& each) { return may_remats_need_less(each.second, bytes); });
 }
 
 // Programs that are too long to put states on the host seldom need less than the whole batch does with states there.

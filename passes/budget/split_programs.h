@@ -1,9 +1,11 @@
 #pragma once
 
 // The programs of a job in which a region of the model runs chunk by chunk. Which there are does not depend on the
-// budget.
+// budget, but for long ones that a refusal has no use for.
 
 #include "passes/budget/job_program.h"
+
+#include <limits>
 
 namespace plimsoll {
 
@@ -15,10 +17,11 @@ class SplitPrograms {
                 const JobProgram& whole)
       : forward_(forward), request_(request), programs_(programs), whole_(whole) {}
 
-  // Makes those that are not made yet.
+  // Makes those that are not made yet, without long ones that shorter ones of their region show to need `enough_bytes`
+  // or more.
   enum class Derived : uint8_t { None, Short, All };
   Derived derived() const { return derived_; }
-  Status derive(bool with_long);
+  Status derive(bool with_long, int64_t enough_bytes = std::numeric_limits<int64_t>::max());
 
   llvm::ArrayRef<std::unique_ptr<JobProgram>> worthwhile() const { return worthwhile_; }  // by the time they take
   llvm::ArrayRef<std::unique_ptr<JobProgram>> others() const { return others_; }          // not worth a search
@@ -37,9 +40,11 @@ class SplitPrograms {
     bool is_long = false;  // even the fewest chunks are too long for states on the host, and such were not asked for
   };
   // `known` are programs of the region that were derived before.
-  RegionSplits split_behind(ValueId from, bool with_long, JobProgramList known) const;
+  RegionSplits split_behind(ValueId from, bool with_long, int64_t enough_bytes, JobProgramList known) const;
   bool may_be_worthwhile_with_more(const JobProgram& split) const;
   double most_saved_with_more(const JobProgram& split, int64_t bytes) const;
+  double least_with_more(const JobProgram& split) const;
+  bool may_remats_need_less(double plain_bytes, int64_t bytes) const;
   double most_nodes() const;
 
   const ForwardModel& forward_;

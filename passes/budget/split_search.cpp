@@ -192,7 +192,7 @@ class SplitSearch {
     if (!may_be_long(best ? best->promised_bytes() : request_.enough_bytes)) return best;
     if (!splits_->may_long_need_less(enough_bytes)) return best;
     // Nothing fits, and long programs may need less. The short ones that are kept are those that were looked at.
-    if (Status s = derive_splits(true)) return s;
+    if (Status s = derive_splits(true, enough_bytes)) return s;
     candidates.clear();
     for (const std::unique_ptr<JobProgram>& split : splits_->worthwhile())
       if (split->is_long) candidates.push_back(split.get());
@@ -266,9 +266,9 @@ class SplitSearch {
   }
 
   // Short searches go with the programs that they are of.
-  Status derive_splits(bool with_long) {
+  Status derive_splits(bool with_long, int64_t enough_bytes = std::numeric_limits<int64_t>::max()) {
     const SplitPrograms::Derived before = splits_->derived();
-    Status s = splits_->derive(with_long);
+    Status s = splits_->derive(with_long, enough_bytes);
     if (splits_->derived() != before) short_.clear();
     return s;
   }
