@@ -167,15 +167,19 @@ int64_t MemoryProfile::excess(int64_t limit) const {
   return excess_below(1, limit);
 }
 
-// `limit` is relative to what the ancestors of `node` add.
+// `limit` is relative to what the ancestors of `node` add. Stretches of which nothing is above it are not visited.
 int64_t MemoryProfile::excess_below(size_t node, int64_t limit) const {
   const Node& all = nodes_[node];
   if (all.max <= limit) return 0;
   ++steps_;
   if (all.min >= limit) return all.sum - all.points * limit;
   limit -= all.add;
-  if (node < size_) return excess_below(2 * node, limit) + excess_below(2 * node + 1, limit);
   int64_t sum = 0;
+  if (node < size_) {
+    for (const size_t half : {2 * node, 2 * node + 1})
+      if (nodes_[half].max > limit) sum += excess_below(half, limit);
+    return sum;
+  }
   for (const Event& event : events_[node - size_]) sum += std::max<int64_t>(0, event.live - limit);
   return sum;
 }

@@ -99,7 +99,7 @@ OrderProblem permuted(const OrderProblem& problem, llvm::ArrayRef<int32_t> order
 }
 
 int64_t peak_bytes(const OrderProblem& problem, llvm::ArrayRef<int32_t> order) {
-  OrderGraph graph = build_order_graph(problem);
+  const OrderGraph graph = touched_buffers(problem);
   return Schedule(graph, order.vec()).peak();
 }
 

@@ -57,10 +57,16 @@ Lists dependencies(const OrderProblem& problem) {
 }  // namespace
 
 OrderGraph build_order_graph(const OrderProblem& problem) {
+  OrderGraph graph = touched_buffers(problem);
+  graph.preds = dependencies(problem);
+  graph.succs = transposed(graph.preds, problem.nodes.size());
+  graph.touchers = transposed(graph.touched, problem.buffer_bytes.size());
+  return graph;
+}
+
+OrderGraph touched_buffers(const OrderProblem& problem) {
   OrderGraph graph;
   size_t nodes = problem.nodes.size(), buffers = problem.buffer_bytes.size();
-  graph.preds = dependencies(problem);
-  graph.succs = transposed(graph.preds, nodes);
   graph.bytes = problem.buffer_bytes;
   graph.to_end.assign(buffers, 0);
   graph.from_start.assign(buffers, 0);
@@ -81,7 +87,6 @@ OrderGraph build_order_graph(const OrderProblem& problem) {
       }
     sort_unique(graph.touched[n]);
   }
-  graph.touchers = transposed(graph.touched, buffers);
   return graph;
 }
 

@@ -25,6 +25,9 @@ struct OrderGraph {
 
 OrderGraph build_order_graph(const OrderProblem& problem);
 
+// The same without any lists but `touched`, which is enough to measure orders.
+OrderGraph touched_buffers(const OrderProblem& problem);
+
 // Time reversed and nodes renumbered from the other end: a good order of one, reversed, is a good
 // order of the other with the same peak.
 OrderGraph mirrored(const OrderGraph& graph);

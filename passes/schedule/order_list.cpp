@@ -56,7 +56,7 @@ class ListScheduler {
   // Of live bytes, by the node or with those that it pulls along.
   struct Growth {
     int64_t least;  // after the first of them that brings it to zero or below, or else the minimum
-    int64_t most;   // while one of them runs
+    int64_t most;   // while one of them runs, where bytes are limited
   };
   struct Entry {
     std::tuple<int64_t, int64_t> key;
@@ -160,7 +160,7 @@ class ListScheduler {
     Growth of{std::numeric_limits<int64_t>::max(), 0};
     for (int32_t n = node; n >= 0;) {
       cluster.push_back(n);
-      of.most = std::max(of.most, growth + made_bytes(n) + graph_.scratch[n]);
+      if (is_limited()) of.most = std::max(of.most, growth + made_bytes(n) + graph_.scratch[n]);
       growth += touch(n);
       of.least = std::min(of.least, growth);
       bool may_go_on = of.least > 0 && static_cast<int32_t>(cluster.size()) <= rule_.look_ahead;
