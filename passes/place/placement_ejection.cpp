@@ -1,6 +1,11 @@
+#include "ir/support/parallel.h"
 #include "passes/place/flexible_placement.h"
 #include "passes/place/placement_problem.h"
 
+#include "llvm/ADT/STLExtras.h"
+
+#include <array>
+#include <atomic>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -22,7 +27,7 @@ constexpr int64_t steps_of_best = 20'000'000, steps_of_order = 1'000'000;
 constexpr int64_t block_shares[] = {1000, 300};  // of the bound, no buffer of a block is larger than one
 constexpr int64_t steps_of_orders = 40'000'000;  // of the orders themselves
 constexpr int64_t near_share = 500;              // no start from scratch begins nearer the bound than one of these
-constexpr int starts_from_scratch = 6;
+constexpr int starts_from_scratch = 6, starts_at_once = 2;
 constexpr int64_t steps_of_start = 60'000'000, rounds_of_start = 3;  // at least what places every buffer some times
 
 enum class Start : uint8_t { FromScratch, FromBest };
@@ -119,14 +124,24 @@ class Starts {
     return false;
   }
 
+  // The packing of the first start that finds one. Two run beside each other.
   bool from_scratch(int64_t capacity, Packing& best) const {
     const FlexiblePlacer empty(intervals_, {}, capacity);
     const int64_t steps = std::max(steps_of_start, rounds_of_start * empty.steps_to_place_each());
-    for (int start = 0; start < starts_from_scratch; ++start) {
-      FlexiblePlacer placer = empty;
-      if (start > 0) placer.vary(static_cast<uint64_t>(start));
-      if (!placer.place(steps)) continue;
-      best = packing_of(piece_, placer, Start::FromScratch);
+    for (int first = 0; first < starts_from_scratch; first += starts_at_once) {
+      std::array<std::optional<Packing>, starts_at_once> some;
+      std::atomic<bool> first_counts = false;  // and no other one
+      parallel_for(some.size(), [&](size_t i) {
+        const int start = first + static_cast<int>(i);
+        FlexiblePlacer placer = empty;
+        if (start > 0) placer.vary(static_cast<uint64_t>(start));
+        if (!placer.place(steps, [&] { return i > 0 && first_counts; })) return;
+        some[i] = packing_of(piece_, placer, Start::FromScratch);
+        if (i == 0) first_counts = true;
+      });
+      const auto found = llvm::find_if(some, [](const std::optional<Packing>& packing) { return packing.has_value(); });
+      if (found == some.end()) continue;
+      best = std::move(**found);
       return true;
     }
     return false;
