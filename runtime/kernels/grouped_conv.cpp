@@ -1,6 +1,6 @@
 #include "kernels/cuda/conv/depthwise_columns.h"
 #include "kernels/cuda/conv/depthwise_pairs.h"
-#include "kernels/cuda/conv/depthwise_runs.h"
+#include "kernels/cuda/conv/depthwise_sparse.h"
 #include "kernels/cuda/conv/grouped_lines.h"
 #include "kernels/cuda/conv/grouped_runs.h"
 #include "kernels/cuda/conv/grouped_weight_runs.h"
@@ -70,13 +70,15 @@ bool accepts_depthwise_bands(const OpCall& call, llvm::ArrayRef<Type> results) {
 }
 
 template <ConvPass pass>
-bool accepts_depthwise_runs(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return accepts_any<pass>(call, results, false) && fits_depthwise_runs(sizes_of<pass>(call, results));
+bool accepts_depthwise_pairs(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return accepts_any<pass>(call, results, false) && fits_depthwise_pairs(sizes_of<pass>(call, results));
 }
 
 template <ConvPass pass>
-bool accepts_depthwise_pairs(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return accepts_any<pass>(call, results, false) && fits_depthwise_pairs(sizes_of<pass>(call, results));
+bool accepts_depthwise_sparse(const OpCall& call, llvm::ArrayRef<Type> results) {
+  if (!accepts_any<pass>(call, results, false)) return false;
+  const ConvolutionSizes sizes = sizes_of<pass>(call, results);
+  return pass == ConvPass::WeightGradient ? fits_depthwise_sparse_weights(sizes) : fits_depthwise_sparse(sizes);
 }
 
 bool accepts_depthwise_columns(const OpCall& call, llvm::ArrayRef<Type> results) {
@@ -122,11 +124,13 @@ constexpr Rates run_rates{{0.48, 0.46, 0.62}, {1.25, 1.35, 0.82}, {2.5, 2.5, 8}}
 // Lines come while those before are multiplied, and zeros count as bytes.
 constexpr Rates line_rates{{0.88, 0.88, 0.9}, {0.95, 0.95, 1.0}, {5, 5, 6}};
 constexpr Rates band_rates{{0.82, 0.82, 1.29}, {0.39, 0.39, 0.142}, {4, 4, 6}};
-// These three copy pixels while they multiply, so that both together take less than their shares alone.
-constexpr Rates depthwise_run_rates{{1.21, 1.21, 1.16}, {0.61, 0.61, 0.74}, {6, 6, 5.6}};
+// These copy pixels while they multiply, so that both together take less than their shares alone.
 constexpr Rates pair_rates{{1.03, 1.03, 1}, {0.42, 0.42, 1}, {1, 1, 0}};
 constexpr Rates strided_pair_rates{{0.94, 0.94, 1}, {0.42, 0.42, 1}, {1, 1, 0}};
-constexpr Rates column_rates{{1, 1, 1.07}, {1, 1, 1}, {0, 0, 4}};
+// Products are hidden behind copies.
+constexpr Rates sparse_rates{{0.91, 0.91, 0.83}, {1, 1, 1}, {0.2, 0.2, 2}};
+constexpr Rates strided_sparse_rates{{1, 1, 0.9}, {1, 1, 1}, {0, 0, 2}};
+constexpr Rates column_rates{{1, 1, 1.07}, {1, 1, 1}};
 constexpr Rates window_rates{{1.1, 1.0, 0.95}, {0.285, 0.34, 0.3}};
 constexpr Rates depthwise_rates{{0.6, 0.6, 0.6}, {0.045, 0.045, 0.033}};
 
@@ -291,28 +295,6 @@ double depthwise_bands_us(const OpCall& call, const DeviceDescription& device) {
   return predicted<pass>(call, device, band_rates, tflops, products * terms_of_product, 0, spread_of(t));
 }
 
-// Whole steps of the run, zeros and all, of whose columns some warps may have none.
-template <ConvPass pass>
-double depthwise_runs_us(const OpCall& call, const DeviceDescription& device) {
-  const Types results = llvm::cantFail(infer(call));
-  const ConvolutionSizes c = sizes_of<pass>(call, results);
-  constexpr bool is_weight_gradient = pass == ConvPass::WeightGradient;
-  constexpr double terms_of_product = 16 * 8 * 16;
-  const auto us = [&](const auto& p) {
-    const int warps = p.threads / 32, busy_warps = warps / p.row_units * p.row_units;
-    const auto steps = static_cast<double>(p.blocks() * p.block_steps);
-    const double bytes = 2 * 2 * steps * p.step_rows * p.columns * p.slots * warps / busy_warps;
-    const double products = steps * p.slots * (p.step_rows / p.parts / 2) * c.kernel[0];
-    const Parts parts = parts_of(device, depthwise_run_rates, pass, device.matmul_tflops_for(DType::BF16), bytes,
-                                 products * terms_of_product);
-    return parts.copies + parts.products + parts.launches;
-  };
-  if constexpr (is_weight_gradient)
-    return us(cuda::DepthwiseWeightRuns(c));
-  else
-    return us(cuda::DepthwiseOutputRuns(c, pass == ConvPass::InputGradient));
-}
-
 // Rows that the busiest multiprocessor goes down, whose products are hidden behind the copies or these behind them.
 template <ConvPass pass>
 double depthwise_pairs_us(const OpCall& call, const DeviceDescription& device) {
@@ -325,6 +307,29 @@ double depthwise_pairs_us(const OpCall& call, const DeviceDescription& device) {
   const Parts parts = parts_of(device, rates, pass, device.matmul_tflops_for(DType::BF16), rows * p.row_bytes(),
                                rows * p.row_products() * p.warps * terms_of_product);
   return std::max(parts.copies, parts.products) + parts.launches;
+}
+
+// Bytes of the rows that the busiest multiprocessor goes down. Before the first one y and dx wait for each row of taps,
+// and channels that are no whole boxes leave pixels that lie across more of the memory's lines than others.
+template <ConvPass pass>
+double depthwise_sparse_us(const OpCall& call, const DeviceDescription& device) {
+  const Types results = llvm::cantFail(infer(call));
+  const ConvolutionSizes c = sizes_of<pass>(call, results);
+  const auto parts_of_plan = [&](const auto& p, const Rates& rates) {
+    const double bytes = p.most_bytes() * static_cast<double>(p.processors);
+    return parts_of(device, rates, pass, device.matmul_tflops_for(DType::BF16), bytes, 0);
+  };
+  if constexpr (pass == ConvPass::WeightGradient) {
+    const cuda::DepthwiseSparseWeights p(c);
+    const Parts parts = parts_of_plan(p, p.stride == 1 ? sparse_rates : strided_sparse_rates);
+    return parts.copies + parts.launches;
+  } else {
+    constexpr double us_of_taps = 0.3, across_lines = 1.12;
+    const cuda::DepthwiseSparse p(c, pass == ConvPass::InputGradient);
+    const Parts parts = parts_of_plan(p, sparse_rates);
+    return parts.copies * (p.channels % p.block_channels == 0 ? 1 : across_lines) + us_of_taps * p.kernel +
+           parts.launches;
+  }
 }
 
 // Rows of the run, zeros and all; the products are hidden.
@@ -394,20 +399,20 @@ constexpr CudaCandidate depthwise_bands(const OpDef& op) {
           .predicted_us = depthwise_bands_us<pass>};
 }
 template <ConvPass pass>
-constexpr CudaCandidate depthwise_runs(const OpDef& op) {
-  return {.op = op,
-          .name = "depthwise_runs",
-          .accepts = accepts_depthwise_runs<pass>,
-          .workspace_bytes = pass == ConvPass::WeightGradient ? parts_workspace<cuda::DepthwiseWeightRuns> : nullptr,
-          .predicted_us = depthwise_runs_us<pass>,
-          .capability = 90};
-}
-template <ConvPass pass>
 constexpr CudaCandidate depthwise_pairs(const OpDef& op) {
   return {.op = op,
           .name = "depthwise_pairs",
           .accepts = accepts_depthwise_pairs<pass>,
           .predicted_us = depthwise_pairs_us<pass>,
+          .capability = 90};
+}
+template <ConvPass pass>
+constexpr CudaCandidate depthwise_sparse(const OpDef& op) {
+  return {.op = op,
+          .name = "depthwise_sparse",
+          .accepts = accepts_depthwise_sparse<pass>,
+          .workspace_bytes = pass == ConvPass::WeightGradient ? parts_workspace<cuda::DepthwiseSparseWeights> : nullptr,
+          .predicted_us = depthwise_sparse_us<pass>,
           .capability = 90};
 }
 constexpr CudaCandidate depthwise_columns(const OpDef& op) {
@@ -445,11 +450,11 @@ constexpr CudaCandidate grouped_conv_table[] = {
     grouped_runs<ConvPass::Forward>(op_conv),
     grouped_runs<ConvPass::InputGradient>(op_conv_dx),
     grouped_runs<ConvPass::WeightGradient>(op_conv_dw),
+    depthwise_sparse<ConvPass::Forward>(op_conv),
+    depthwise_sparse<ConvPass::InputGradient>(op_conv_dx),
+    depthwise_sparse<ConvPass::WeightGradient>(op_conv_dw),
     depthwise_pairs<ConvPass::Forward>(op_conv),
     depthwise_pairs<ConvPass::InputGradient>(op_conv_dx),
-    depthwise_runs<ConvPass::Forward>(op_conv),
-    depthwise_runs<ConvPass::InputGradient>(op_conv_dx),
-    depthwise_runs<ConvPass::WeightGradient>(op_conv_dw),
     depthwise_columns(op_conv_dw),
     depthwise_bands<ConvPass::Forward>(op_conv),
     depthwise_bands<ConvPass::InputGradient>(op_conv_dx),

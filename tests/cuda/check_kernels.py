@@ -35,8 +35,6 @@ STACK = {
     r"\d+dq_warpgroup_kernelI.*StoresE[12]": 168,  # where dS is written, too
     # 80 registers a thread, for three blocks on a multiprocessor, hold the operands of 7 x 7 taps; where tiles lie does not fit.
     r"\d+depthwise_bands_kernelI.*Li7E": 32,
-    # Sums of two planes for each row of taps, in 128 registers.
-    r"\d+depthwise_runs_dw_kernelI": 56,
     # 640 threads leave 96 registers each, and slopes of f16 take a few more than those of bf16.
     r"\d+finished_product_kernelI6__half.*SlopeI": 24,
     r"\d+finished_product_kernelI.*HalvedTileI": 16,  # as many threads, whose sums of a half wait beside the next products

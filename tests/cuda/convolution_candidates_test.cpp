@@ -87,11 +87,13 @@ TEST_SUITE("unit") {
     const Type wide(DType::BF16, {96, 3, 3, 24}), dots(DType::BF16, {96, 7, 7, 1});
     CHECK(first("conv", attrs_of(4, 1, 1), {x, wide}) == "grouped_lines");
     CHECK(first("conv", attrs_of(4, 1, 2), {x, wide}) == "grouped_lines");
-    CHECK(first("conv", attrs_of(96, 3, 1), {x, dots}) == "depthwise_runs");
+    CHECK(first("conv", attrs_of(96, 3, 1), {x, dots}) == "depthwise_sparse");
     CHECK(first("conv", attrs_of(96, 1, 2), {x, Type(DType::BF16, {96, 3, 3, 1})}) == "depthwise_windows");
     const Type large(DType::BF16, {128, 56, 56, 144}), large_dots(DType::BF16, {144, 5, 5, 1});
     CHECK(first("conv", attrs_of(144, 2, 2), {large, large_dots}) == "depthwise_pairs");
-    CHECK(first("conv", attrs_of(96, 2, 1), {x, Type(DType::BF16, {96, 5, 5, 1})}) == "depthwise_pairs");
+    CHECK(first("conv", attrs_of(96, 2, 1), {x, Type(DType::BF16, {96, 5, 5, 1})}) == "depthwise_sparse");
+    const Type ragged(DType::BF16, {128, 28, 28, 240}), ragged_dots(DType::BF16, {240, 5, 5, 1});
+    CHECK(first("conv", attrs_of(240, 2, 1), {ragged, ragged_dots}) == "depthwise_pairs");
     CHECK(first("conv", attrs_of(96, 1, 3), {x, Type(DType::BF16, {96, 3, 3, 1})}) == "depthwise");
     Attrs of_x = attrs_of(4, 1, 2), of_w = of_x;
     of_x.set("shape", Ints(x.shape.begin(), x.shape.end()));
@@ -119,27 +121,26 @@ TEST_SUITE("unit") {
 
   TEST_CASE("depthwise convolutions without strides are predicted as an H200 measured them") {
     const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
-    constexpr llvm::StringLiteral names[] = {"depthwise_mma", "depthwise_runs", "depthwise_pairs", "depthwise_columns"};
+    constexpr llvm::StringLiteral names[] = {"depthwise_mma", "depthwise_sparse", "depthwise_pairs",
+                                             "depthwise_columns"};
     struct Shape {
       int64_t size, channels, kernel;
-      double us[3][2];     // of y, dx and dw by bands and by runs
+      double us[3][2];     // of y, dx and dw by bands and by sparse products
       double pairs;        // of y and dx
       double columns = 0;  // of dw
     };
-    for (const Shape& s : {Shape{112, 32, 3, {{79, 65}, {79, 65}, {109, 72}}, 89.8, 60},
-                           {112, 64, 3, {{186, 124}, {186, 124}, {212, 129}}, 108, 107},
-                           {56, 144, 3, {{137, 82}, {136, 82}, {151, 91}}, 72.8, 75},
-                           {28, 240, 3, {{55, 42}, {55, 42}, {76, 44}}, 32.8, 37},
-                           {14, 480, 3, {{30, 24}, {30, 24}, {42, 28}}, 19.5, 25.4},
-                           {7, 960, 3, {{17.7, 16.2}, {17.7, 16.2}, {24, 20}}, 12.9, 20.4},
-                           {28, 240, 5, {{63, 47}, {63, 47}, {77, 47}}, 33.9},
-                           {28, 120, 5, {{36, 28}, {35, 28}, {45, 32}}, 22.7},
-                           {14, 672, 5, {{40, 36}, {40, 36}, {64, 38}}, 26.2},
-                           {7, 1152, 5, {{28, 34}, {27, 34}, {48, 37}}, 19.1},
-                           {56, 96, 7, {{93, 66}, {92, 66}, {114, 69}}, 87},
-                           {28, 192, 7, {{56, 42}, {55, 42}, {70, 45}}, 45},
-                           {14, 384, 7, {{36, 40}, {35, 40}, {53, 41}}, 31.3},
-                           {7, 768, 7, {{24, 27}, {24, 27}, {39, 33}}, 19.5}}) {
+    for (const Shape& s : {Shape{112, 32, 3, {{79, 60.4}, {79, 60.5}, {109, 69.7}}, 89.8, 58.1},
+                           {56, 144, 3, {{137, 84}, {136, 85.5}, {151, 84.7}}, 72.8, 71},
+                           {28, 240, 3, {{55, 37.1}, {55, 37.2}, {76, 40.5}}, 32.8, 33.5},
+                           {14, 480, 3, {{30, 18.7}, {30, 18.6}, {42, 24.9}}, 19.5, 20.6},
+                           {7, 960, 3, {{17.7, 11.6}, {17.7, 11.6}, {24, 17.9}}, 12.9, 14.8},
+                           {28, 240, 5, {{63, 37.8}, {63, 37.9}, {77, 40.8}}, 33.9},
+                           {14, 672, 5, {{40, 27.1}, {40, 26.8}, {64, 31.9}}, 26.2},
+                           {7, 1152, 5, {{28, 16.1}, {27, 16.1}, {48, 21.9}}, 19.1},
+                           {56, 96, 7, {{93, 52.3}, {92, 51.8}, {114, 57.4}}, 87},
+                           {28, 192, 7, {{56, 30.7}, {55, 30.2}, {70, 35.9}}, 45},
+                           {14, 384, 7, {{36, 19.9}, {35, 19.5}, {53, 23.8}}, 31.3},
+                           {7, 768, 7, {{24, 13.7}, {24, 13.4}, {39, 18.8}}, 19.5}}) {
       const int64_t pad = s.kernel / 2;
       const Type x(DType::BF16, {128, s.size, s.size, s.channels}), w(DType::BF16, {s.channels, s.kernel, s.kernel, 1});
       const Attrs attrs{{"channels_last", int64_t{1}}, {"groups", s.channels}, {"pads", Ints{pad, pad, pad, pad}}};
@@ -168,6 +169,31 @@ TEST_SUITE("unit") {
               if (kernel.name == candidates.front().name) CHECK(us[i] < 1.09 * least);
             }
       }
+    }
+  }
+
+  TEST_CASE("depthwise weight gradients with a stride of 2 are predicted as an H200 measured them") {
+    const CudaCatalog h200(llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200")));
+    struct Shape {
+      int64_t size, channels, kernel;
+      double us;
+    };
+    for (const Shape& s : {Shape{112, 96, 3, 102.6}, {56, 144, 5, 55.9}, {28, 240, 3, 27.8}, {14, 672, 5, 25.9}}) {
+      const int64_t pad = s.kernel / 2;
+      const Type x(DType::BF16, {128, s.size, s.size, s.channels}),
+          dy(DType::BF16, {128, s.size / 2, s.size / 2, s.channels});
+      const Attrs attrs{{"channels_last", int64_t{1}},
+                        {"groups", s.channels},
+                        {"pads", Ints{pad, pad, pad, pad}},
+                        {"strides", Ints{2, 2}},
+                        {"shape", Ints{s.channels, s.kernel, s.kernel, 1}},
+                        {"dtype", DType::F32}};
+      const Type* const operands[] = {&x, &dy};
+      const OpCall call(get_op("conv_dw"), attrs, operands);
+      INFO(s.size, " pixels and ", s.channels, " channels");
+      const KernelCandidate first = h200.candidates(call.op, call, llvm::cantFail(infer(call))).front();
+      CHECK(first.name == "depthwise_sparse");
+      CHECK(first.predicted_us == doctest::Approx(s.us).epsilon(0.12));
     }
   }
 

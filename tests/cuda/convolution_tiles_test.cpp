@@ -1,6 +1,6 @@
 #include "kernels/cuda/conv/depthwise_columns.h"
 #include "kernels/cuda/conv/depthwise_pairs.h"
-#include "kernels/cuda/conv/depthwise_runs.h"
+#include "kernels/cuda/conv/depthwise_sparse.h"
 #include "kernels/cuda/conv/grouped_runs.h"
 #include "kernels/cuda/conv/grouped_weight_runs.h"
 
@@ -223,7 +223,8 @@ void check_run_of_images(const Plan& p, const ConvolutionSizes& c) {
 }
 
 // A box from `tile_first` on holds every pixel of a row that taps read for results [first, end).
-void check_box(const DepthwisePairs& p, const ConvolutionSizes& c, int first, int end, int tile_first) {
+template <typename Plan>
+void check_box(const Plan& p, const ConvolutionSizes& c, int first, int end, int tile_first) {
   const int stride = c.stride[1];
   for (int at = first; at < end; ++at)
     for (int tap = 0; tap < c.kernel[1]; ++tap) {
@@ -251,17 +252,56 @@ void check_pairs(const DepthwisePairs& p, const ConvolutionSizes& c) {
   CHECK(p.shared_bytes() <= DepthwisePairs::most_shared_bytes);
 }
 
-void check_run(const DepthwiseRuns& p, const ConvolutionSizes& c) {
-  check_run_of_images(p, c);
-  CHECK((p.column_tiles == 1 || p.width % DepthwiseRuns::spot == 0));
-  CHECK(p.columns <= DepthwiseRuns::max_columns);
-  CHECK(p.spots() * p.parts <= DepthwiseRuns::most_spots);
-  CHECK(p.image_spots <= p.image_units);
-  for (int unit = 0; unit < p.row_units; ++unit) CHECK((unit * p.image_of_unit >> 16) == unit / p.image_units);
-  CHECK(p.plane_units > DepthwiseRuns::ring_rows(c) * p.row_units);  // a zero behind the last row
-  CHECK(p.plane_units % 2 == 1);
-  CHECK(int64_t{p.splits} * p.block_steps * DepthwiseRuns::step_rows >= p.run_rows);
-  CHECK(int64_t{p.splits - 1} * p.block_steps * DepthwiseRuns::step_rows < p.run_rows);
+void check_sparse_tiles(const SparseTiles& p, const ConvolutionSizes& c) {
+  for (int tile = 0; tile < p.column_tiles; ++tile)
+    check_box(p, c, tile * p.width, std::min((tile + 1) * p.width, p.out[1]), tile * p.width * p.stride);
+  CHECK(p.column_tiles * p.width >= p.out[1]);
+  CHECK(p.strips * SparseTiles::strip >= p.width);
+  const int places = 1 << p.log_places;
+  CHECK(p.strips <= places);
+  CHECK(p.images * places == SparseTiles::tile_strips);
+  CHECK(p.tiles * p.images >= c.batch * p.column_tiles);
+  CHECK(p.tile_pairs * SparseTiles::tiles_at_once >= p.tiles);
+  CHECK(p.across.pixels <= 256);  // of a box
+}
+
+void check_sparse(const DepthwiseSparse& p, const ConvolutionSizes& c) {
+  check_sparse_tiles(p, c);
+  // The two tiles of a row are apart, and at other banks.
+  CHECK(p.second_in >= p.images * p.across.pixels);
+  CHECK(p.second_in % SparseTiles::turn == SparseTiles::half_turn);
+  CHECK(p.second_out >= p.images * p.width);
+  CHECK(p.second_out % SparseTiles::turn == SparseTiles::half_turn);
+  CHECK(p.first_zero >= p.second_in + p.images * p.across.pixels);
+  CHECK(p.shares * p.share_rows == p.rows());
+  CHECK(p.splits <= p.shares);
+  CHECK(p.stages >= 2);
+  CHECK(p.shared_bytes() <= SparseTiles::most_shared_bytes);
+}
+
+void check_sparse_weights(const DepthwiseSparseWeights& p, const ConvolutionSizes& c) {
+  check_sparse_tiles(p, c);
+  // Every row of dy that a row of x meets is among those of its step, and has the tap there.
+  const int stride = c.stride[0], lines = p.span * p.dy_rows;
+  for (int x = 0; x < c.x[0]; ++x)
+    for (int tap = 0; tap < c.kernel[0]; ++tap) {
+      const int of_dy = x + c.pad[0] - tap, step = x / DepthwiseSparseWeights::step_rows;
+      if (of_dy < 0 || of_dy % stride != 0 || of_dy / stride >= c.y[0]) continue;
+      const int line = of_dy / stride - (step * p.dy_rows + p.first_dy);
+      CHECK(line >= 0);
+      CHECK(line < lines);
+      CHECK(p.tap_down(x % DepthwiseSparseWeights::step_rows, line) == tap);
+    }
+  CHECK(p.second_dy >= p.images * p.width);
+  CHECK(p.dy_row >= p.second_dy + p.images * p.width);
+  CHECK(p.dy_row % SparseTiles::turn == SparseTiles::half_turn);  // every other row of dy is at other banks
+  CHECK(p.second_x >= p.images * p.across.pixels);
+  CHECK(p.x_row >= p.second_x + p.images * p.across.pixels + SparseTiles::turn);
+  CHECK(p.row_pairs * DepthwiseSparseWeights::step_rows >= p.in[0]);
+  CHECK(p.splits <= p.steps);
+  CHECK(p.stages >= p.span);  // or a step would wait for what never comes
+  CHECK(p.shared_bytes() <= SparseTiles::most_shared_bytes);
+  CHECK(p.workspace_bytes(c) == p.splits * c.weights() * 4);
 }
 
 void check_strips(const DepthwiseColumns& p, const ConvolutionSizes& c) {
@@ -479,12 +519,7 @@ TEST_SUITE("unit") {
             for (int d = 0; d < 2; ++d) c.pad[d] = pad, c.y[d] = size + 2 * pad - kernel + 1;
             if (c.y[0] < 1) continue;
             INFO(batch, " images of ", size, ", ", kernel, " taps, pad ", pad);
-            CHECK(fits_depthwise_runs(c));
-            for (bool gradient : {false, true}) {
-              check_columns(DepthwiseBands(c, gradient), c);
-              check_run(DepthwiseOutputRuns(c, gradient), c);
-            }
-            check_run(DepthwiseWeightRuns(c), c);
+            for (bool gradient : {false, true}) check_columns(DepthwiseBands(c, gradient), c);
             CHECK(fits_depthwise_columns(c) == (kernel == 3));
             if (kernel == 3) check_strips(DepthwiseColumns(c), c);
             check_columns(DepthwiseWeightBands(c), c);
@@ -517,27 +552,6 @@ TEST_SUITE("unit") {
     CHECK(fits_depthwise(image(1, 9, 5, 2, 13, 1)));
   }
 
-  TEST_CASE("runs of depthwise rows fill the multiprocessors of Hopper, and their shared memory") {
-    for (int kernel : {3, 5, 7})
-      for (int size : {7, 14, 28, 56, 112}) {
-        const ConvolutionSizes c = image(128, size, kernel, 1, 96, 1);
-        INFO(kernel, " taps, ", size, " pixels");
-        for (bool gradient : {false, true}) {
-          const DepthwiseOutputRuns p(c, gradient);
-          constexpr int64_t blocks = DepthwiseOutputRuns::blocks_of_processor;
-          CHECK(blocks * (p.shared_bytes(c) + 1024) <= 228 << 10);
-          CHECK(p.blocks() <= 132 * blocks);
-        }
-        const DepthwiseWeightRuns w(c);
-        CHECK(w.shared_bytes(c) <= 227 << 10);
-        CHECK(w.blocks() <= 132);
-        CHECK(w.dy_plane_units > DepthwiseRuns::step_rows * w.spots());  // zeros behind the last row
-        CHECK(w.workspace_bytes(c) == int64_t{w.splits} * w.column_tiles * c.weights() * 4);
-      }
-    CHECK(!fits_depthwise_runs(image(1, 9, 5, 2, 16, 1)));
-    CHECK(!fits_depthwise_runs(image(1, 9, 5, 1, 12, 1)));
-  }
-
   TEST_CASE("boxes of pairs of channels hold every pixel that a tile's taps meet, and fit a block's shared memory") {
     for (int64_t batch : {1, 5, 128})
       for (int size : {1, 7, 14, 28, 57, 75, 130})
@@ -557,6 +571,38 @@ TEST_SUITE("unit") {
     CHECK(!fits_depthwise_pairs(image(1, 9, 5, 3, 16, 1)));
     CHECK(!fits_depthwise_pairs(image(1, 9, 5, 1, 12, 1)));
     CHECK(!fits_depthwise_pairs(image(1, 9, 5, 1, 16, 16)));
+  }
+
+  TEST_CASE("tiles of sparse products hold every pixel that their taps meet, and fit a block's shared memory") {
+    for (int64_t batch : {1, 5, 128})
+      for (int size : {1, 7, 14, 28, 57, 75, 130})
+        for (int kernel : {3, 5, 7})
+          for (int stride : {1, 2})
+            for (int pad : {0, 1, kernel / 2, kernel - 1, kernel + 2}) {
+              if (size + 2 * pad < kernel || (kernel == 7 && stride == 2)) continue;
+              ConvolutionSizes c = image(batch, size, kernel, stride, 72, 1);
+              for (int d = 0; d < 2; ++d) c.pad[d] = pad, c.y[d] = (size + 2 * pad - kernel) / stride + 1;
+              INFO(batch, " images of ", size, ", ", kernel, " taps, stride ", stride, ", pad ", pad);
+              CHECK(fits_depthwise_sparse(c) == (stride == 1));
+              CHECK(fits_depthwise_sparse_weights(c));
+              check_sparse_weights(DepthwiseSparseWeights(c), c);
+              if (stride != 1) continue;
+              for (bool gradient : {false, true}) check_sparse(DepthwiseSparse(c, gradient), c);
+            }
+    // Small images are shared out whole, since a block would read most rows of pixels of a part.
+    const DepthwiseSparse small(image(128, 7, 7, 1, 768, 1), false), large(image(128, 56, 7, 1, 96, 1), false);
+    CHECK(small.images == 8);
+    CHECK(small.share_rows == 7);
+    CHECK(small.blocks() == 120);
+    CHECK(large.images == 1);
+    CHECK(large.share_rows == 1);
+    CHECK(large.blocks() == 132);
+    CHECK(large.most_rows == 82 + 6);
+    CHECK(DepthwiseSparse(image(128, 112, 7, 1, 64, 1), true).column_tiles == 2);
+    CHECK(!fits_depthwise_sparse_weights(image(1, 9, 7, 2, 16, 1)));
+    CHECK(!fits_depthwise_sparse_weights(image(1, 9, 5, 3, 16, 1)));
+    CHECK(!fits_depthwise_sparse_weights(image(1, 9, 5, 1, 12, 1)));
+    CHECK(!fits_depthwise_sparse_weights(image(1, 9, 5, 1, 16, 16)));
   }
 
   TEST_CASE("windows of a stride of 2 cover every pixel of an input gradient") {

@@ -2,7 +2,7 @@
 
 #include "kernels/cuda/conv/depthwise_columns.h"
 #include "kernels/cuda/conv/depthwise_pairs.h"
-#include "kernels/cuda/conv/depthwise_runs.h"
+#include "kernels/cuda/conv/depthwise_sparse.h"
 #include "kernels/scalar.h"
 
 #include <cuda_runtime_api.h>
@@ -10,9 +10,9 @@
 namespace plimsoll::cuda {
 
 // Convolutions of each channel alone, tensors in `type`: f32, bf16 or f16. fits_depthwise holds, and
-// fits_depthwise_bands, fits_depthwise_columns, fits_depthwise_pairs, fits_depthwise_runs and fits_depthwise_windows
-// for those with these words in their name, which take 16-bit floats alone; bands, pairs and runs are of the matrix
-// units. Sums are f32 in a fixed order.
+// fits_depthwise_bands, fits_depthwise_columns, fits_depthwise_pairs, fits_depthwise_sparse and fits_depthwise_windows
+// for those with these words in their name, but fits_depthwise_sparse_weights for depthwise_sparse_dw. These take
+// 16-bit floats alone; bands, pairs and sparse products are of the matrix units. Sums are f32 in a fixed order.
 
 // y = conv(x, w) + bias; bias [channels] in `type`, or null.
 [[nodiscard]] cudaError_t depthwise(Scalar type, void* y, const void* x, const void* w, const void* bias,
@@ -21,8 +21,8 @@ namespace plimsoll::cuda {
                                           const ConvolutionSizes& sizes, cudaStream_t stream);
 [[nodiscard]] cudaError_t depthwise_pairs(Scalar type, void* y, const void* x, const void* w, const void* bias,
                                           const ConvolutionSizes& sizes, cudaStream_t stream);
-[[nodiscard]] cudaError_t depthwise_runs(Scalar type, void* y, const void* x, const void* w, const void* bias,
-                                         const ConvolutionSizes& sizes, cudaStream_t stream);
+[[nodiscard]] cudaError_t depthwise_sparse(Scalar type, void* y, const void* x, const void* w, const void* bias,
+                                           const ConvolutionSizes& sizes, cudaStream_t stream);
 [[nodiscard]] cudaError_t depthwise_windows(Scalar type, void* y, const void* x, const void* w, const void* bias,
                                             const ConvolutionSizes& sizes, cudaStream_t stream);
 
@@ -33,21 +33,21 @@ namespace plimsoll::cuda {
                                              const ConvolutionSizes& sizes, cudaStream_t stream);
 [[nodiscard]] cudaError_t depthwise_pairs_dx(Scalar type, void* dx, const void* dy, const void* w,
                                              const ConvolutionSizes& sizes, cudaStream_t stream);
-[[nodiscard]] cudaError_t depthwise_runs_dx(Scalar type, void* dx, const void* dy, const void* w,
-                                            const ConvolutionSizes& sizes, cudaStream_t stream);
+[[nodiscard]] cudaError_t depthwise_sparse_dx(Scalar type, void* dx, const void* dy, const void* w,
+                                              const ConvolutionSizes& sizes, cudaStream_t stream);
 [[nodiscard]] cudaError_t depthwise_windows_dx(Scalar type, void* dx, const void* dy, const void* w,
                                                const ConvolutionSizes& sizes, cudaStream_t stream);
 
 // dw of x and dy, in `to`: `type` or f32. Workspace: workspace_bytes of DepthwiseRows, DepthwiseWeightBands,
-// DepthwiseColumns, DepthwiseWeightRuns or DepthwiseWeightWindows.
+// DepthwiseColumns, DepthwiseSparseWeights or DepthwiseWeightWindows.
 [[nodiscard]] cudaError_t depthwise_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
                                        const ConvolutionSizes& sizes, void* workspace, cudaStream_t stream);
 [[nodiscard]] cudaError_t depthwise_bands_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
                                              const ConvolutionSizes& sizes, void* workspace, cudaStream_t stream);
 [[nodiscard]] cudaError_t depthwise_columns_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
                                                const ConvolutionSizes& sizes, void* workspace, cudaStream_t stream);
-[[nodiscard]] cudaError_t depthwise_runs_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
-                                            const ConvolutionSizes& sizes, void* workspace, cudaStream_t stream);
+[[nodiscard]] cudaError_t depthwise_sparse_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
+                                              const ConvolutionSizes& sizes, void* workspace, cudaStream_t stream);
 [[nodiscard]] cudaError_t depthwise_windows_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
                                                const ConvolutionSizes& sizes, void* workspace, cudaStream_t stream);
 

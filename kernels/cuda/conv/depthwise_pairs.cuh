@@ -7,6 +7,7 @@
 #include "kernels/cuda/common/warpgroup.cuh"
 #include "kernels/cuda/conv/depthwise_pairs.h"
 #include "kernels/cuda/conv/image_tile.cuh"
+#include "kernels/cuda/conv/shared_units.cuh"
 #include "kernels/cuda/conv/unit_tiles.cuh"
 
 namespace plimsoll::cuda {
@@ -14,23 +15,6 @@ namespace plimsoll::cuda {
 // Bytes from a border of boxes to a unit of 8 channels.
 __device__ inline int place_of_unit(int pixel, int unit) {
   return pixel * DepthwisePairs::pixel_bytes + ((unit ^ pixel) & 7) * 16;
-}
-__device__ inline uint4 load_unit(uint32_t at) {
-  uint4 unit;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(unit.x), "=r"(unit.y), "=r"(unit.z), "=r"(unit.w)
-               : "r"(at)
-               : "memory");
-  return unit;
-}
-__device__ inline void store_unit(uint32_t at, const uint4& unit) {
-  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(unit.x), "r"(unit.y), "r"(unit.z), "r"(unit.w)
-               : "memory");
-}
-// A unit has four pairs of channels.
-constexpr int unit_pairs = 4;
-__device__ inline uint32_t pair_of(const uint4& unit, int pair) {
-  return pair == 0 ? unit.x : pair == 1 ? unit.y : pair == 2 ? unit.z : unit.w;
 }
 
 // Behind a border of boxes.

@@ -3,25 +3,13 @@
 // How depthwise convolutions on pairs of channels divide their work on Hopper. No CUDA here: plans are made where there
 // is none.
 
+#include "kernels/cuda/conv/box_span.h"
 #include "kernels/cuda/conv/depthwise_planes.h"
 
 namespace plimsoll::cuda {
 
 // Without strides; with a stride of 2; a gradient with a stride of 2, of which every second pixel meets the same taps.
 enum class PairSteps { One, Two, Half };
-
-// Pixels that a box of the copy engine brings along one axis for a tile: from `first` of the tile's own first on. What
-// a tap reads is `shift` behind that.
-struct BoxSpan {
-  int first, shift, pixels;
-
-  // needed: pixels that all taps of a tile read; from: the first of them. A tile that is all there is brings no pixels
-  // outside the image.
-  BoxSpan(int image, int from, int needed, bool is_all)
-      : first(is_all ? std::max(from, 0) : from),
-        shift(from - first),
-        pixels(is_all ? std::max(std::min(image, from + needed) - first, 1) : needed) {}
-};
 
 // conv and conv_dx. A pixel's 64 channels are a row of 128 bytes of shared memory, 8 channels for each of 8 warps. A
 // block goes down the rows of some images side by side, an item, and has all sums of the rows that a row of pixels
