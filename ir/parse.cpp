@@ -199,7 +199,7 @@ class Parser : private TextReader {
     do {
       size_t start = offset();
       names.push_back(fresh_name());
-      if (llvm::is_contained(llvm::makeArrayRef(names).drop_back(), names.back()))
+      if (llvm::is_contained(llvm::ArrayRef<std::string>(names).drop_back(), names.back()))
         return fail_at(start, "%" + names.back() + " is there already");
     } while (accept(','));
     expect('=');

@@ -92,7 +92,7 @@ void print_tensor(llvm::raw_ostream& out, const Tensor& tensor, const PrintOptio
     }
   } else {
     auto* bytes = static_cast<const uint8_t*>(tensor.data());
-    out << "0x" << llvm::toHex(llvm::makeArrayRef(bytes, static_cast<size_t>(tensor.type().bytes())), true);
+    out << "0x" << llvm::toHex(llvm::ArrayRef(bytes, static_cast<size_t>(tensor.type().bytes())), true);
   }
   out << '>';
 }

@@ -1,6 +1,7 @@
 #include "runtime/evaluator.h"
 
 #include "ir/op_def.h"
+#include "ir/support/strings.h"
 
 #include "llvm/ADT/STLExtras.h"
 
@@ -57,7 +58,7 @@ const Metric* EvaluationResult::find(llvm::StringRef name) const {
 }
 
 bool is_better_when_larger(llvm::StringRef metric) {
-  return metric == "accuracy" || metric == "f1" || metric == "miou" || metric.startswith("top");
+  return metric == "accuracy" || metric == "f1" || metric == "miou" || starts_with(metric, "top");
 }
 
 Result<Evaluator> Evaluator::create(Session& session) {

@@ -57,9 +57,9 @@ struct Settings {
 // `prefix` is what a file of several models puts before each name.
 Result<Settings> read_settings(const llvm::json::Object& from, const std::string& prefix) {
   Settings settings;
-  if (const auto alpha = from.getNumber(prefix + "lora_alpha")) settings.alpha = *alpha;
-  settings.rslora = from.getBoolean(prefix + "use_rslora").getValueOr(false);
-  settings.dora = from.getBoolean(prefix + "use_dora").getValueOr(false);
+  settings.alpha = number_field(&from, prefix + "lora_alpha");
+  settings.rslora = boolean_field(&from, prefix + "use_rslora").value_or(false);
+  settings.dora = boolean_field(&from, prefix + "use_dora").value_or(false);
   std::map<std::string, double> by_pattern;
   if (const llvm::json::Object* patterns = from.getObject(prefix + "alpha_pattern"))
     for (const auto& [pattern, value] : *patterns)

@@ -194,7 +194,7 @@ std::vector<ValueId> trained_values(const Graph& graph) {
 std::string Checker::what_freezing_does(const Graph& graph, llvm::ArrayRef<NodeId> nodes) const {
   llvm::SmallVector<ValueId, 16> read;
   for (NodeId id : nodes) read.append(graph.node(id).operands.begin(), graph.node(id).operands.end());
-  llvm::erase_value(read, ValueId::None);
+  llvm::erase_if(read, [](ValueId value) { return value == ValueId::None; });
   const std::vector<bool> wanted = find_contributing(graph, read, Flow::Data);
   std::vector<std::string> upstream;
   std::vector<ValueId> trained = trained_values(graph);

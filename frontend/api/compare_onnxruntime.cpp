@@ -103,8 +103,8 @@ Status run_python(const std::string& folder, llvm::ArrayRef<llvm::StringRef> arg
     return s;
   std::vector<llvm::StringRef> words = {*python, program};
   words.insert(words.end(), arguments.begin(), arguments.end());
-  const llvm::Optional<llvm::StringRef> streams[] = {llvm::StringRef(""), llvm::StringRef(said), llvm::StringRef(said)};
-  const int code = llvm::sys::ExecuteAndWait(*python, words, llvm::None, streams);
+  const int code = llvm::sys::ExecuteAndWait(*python, words, /*Env=*/{},
+                                             {llvm::StringRef(""), llvm::StringRef(said), llvm::StringRef(said)});
   if (code == no_onnxruntime) return system_error(advice);
   if (code == 0) return Status::success();
   Result<std::unique_ptr<llvm::MemoryBuffer>> text = read_file(said);

@@ -73,6 +73,14 @@ Result<std::vector<DeviceDescription>> devices_named(llvm::ArrayRef<std::string>
   return known->all().vec();
 }
 
+std::string processor_here() {
+  const auto text = llvm::MemoryBuffer::getFileAsStream("/proc/cpuinfo");
+  if (!text) return "unnamed";
+  // Each core has a line "model name : NAME" on x86 and none on ARM.
+  const llvm::StringRef line = (*text)->getBuffer().split("model name").second.split('\n').first;
+  return line.empty() ? "unnamed" : line.ltrim("\t :").rtrim().str();
+}
+
 int64_t memory_here() {
   return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<int64_t>(sysconf(_SC_PAGESIZE));
 }

@@ -19,6 +19,9 @@ Result<std::vector<DeviceDescription>> devices_named(llvm::ArrayRef<std::string>
 // description.
 Result<DeviceDescription> find_card_here(const DeviceCatalog& devices);
 
+// Returns the name of this machine's processor, as the system has it.
+std::string processor_here();
+
 // Returns the bytes of this machine's memory.
 int64_t memory_here();
 

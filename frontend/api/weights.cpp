@@ -135,8 +135,8 @@ Result<float> read_offset(const SafetensorsFile& file, const TensorEntry& entry)
   Result<llvm::json::Value> json = parse_json(text);
   if (!json) return in_context(entry.name, json.takeError());
   const llvm::json::Object* object = json->getAsObject();
-  const auto number = object ? object->getNumber("nested_offset") : llvm::None;
-  const auto block = object ? object->getInteger("blocksize") : llvm::None;
+  const auto number = number_field(object, "nested_offset");
+  const auto block = integer_field(object, "blocksize");
   if (!number || !block) return model_error(entry.name + ": has no blocksize and nested_offset");
   if (*block != 64)
     return model_error(entry.name + ": has blocks of " + llvm::Twine(*block) + ", only 64 is supported");

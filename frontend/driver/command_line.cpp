@@ -6,6 +6,7 @@
 #include "ir/support/printable.h"
 #include "ir/support/strings.h"
 
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/ErrorHandling.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Process.h"

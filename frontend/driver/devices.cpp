@@ -4,7 +4,6 @@
 #include "frontend/inspect/text_table.h"
 #include "ir/support/units.h"
 
-#include "llvm/Support/Host.h"
 #include "llvm/Support/Threading.h"
 
 namespace plimsoll {
@@ -66,7 +65,7 @@ Status devices_command(const DevicesOptions& options, Console& console) {
                table.styled(Style::Quiet, rates_of(device)));
   }
   table.heading("in this machine");
-  table.line("cpu       " + llvm::sys::getHostCPUName().str() + ", " +
+  table.line("cpu       " + processor_here() + ", " +
              std::to_string(llvm::hardware_concurrency().compute_thread_count()) + " threads, " +
              format_bytes(memory_here()) + " of memory");
   Result<DeviceDescription> card = find_card_here(*catalog);

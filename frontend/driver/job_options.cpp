@@ -1,4 +1,5 @@
 #include "frontend/driver/command_options.h"
+#include "ir/support/strings.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
@@ -136,7 +137,7 @@ void add_ranks(CLI::App& command, JobOptions& options) {
 
 void add_model(CLI::App& command, JobOptions& options, const char* name) {
   TrainingRequest& training = options.request.training;
-  const bool is_option = llvm::StringRef(name).startswith("-");
+  const bool is_option = starts_with(name, "-");
   add_option(command, name, options.request.model_path, is_option ? "FILE" : "", "the exported model, an .onnx file")
       ->required();
   add_option(command, "--dim", options.dims, "NAME=N",

@@ -283,7 +283,7 @@ class HtmlReport {
     open_table(times ? "<tr><th>op, kernel</th><th class='n'>times</th><th class='n'>predicted</th><th "
                        "class='n'>measured</th><th class='n'>measured / predicted</th></tr>"
                      : "<tr><th>op, kernel</th><th class='n'>times</th><th class='n'>predicted</th></tr>");
-    for (const OpTime& row : llvm::makeArrayRef(rows).take_front(largest_shown)) {
+    for (const OpTime& row : llvm::ArrayRef<OpTime>(rows).take_front(largest_shown)) {
       out_ << "<tr>" << words(row.name) << figure(format_count(row.count)) << figure(format_us(row.predicted_us));
       if (times)
         out_ << figure(row.measured_us > 0 ? format_us(row.measured_us) : "")
@@ -323,7 +323,7 @@ class HtmlReport {
     out_ << "<details" << (plan_.decisions.size() <= largest_shown ? " open" : "")
          << "><summary>choices and the numbers behind them</summary>\n";
     open_table("<tr><th>pass</th><th>subject</th><th>choice</th><th>why</th></tr>");
-    for (const Decision& decision : llvm::makeArrayRef(plan_.decisions).take_front(decisions_shown))
+    for (const Decision& decision : llvm::ArrayRef<Decision>(plan_.decisions).take_front(decisions_shown))
       out_ << "<tr>" << words(decision.pass) << words(decision.subject) << words(decision.choice)
            << words(decision.reason) << "</tr>\n";
     close_table();

@@ -1,6 +1,6 @@
 #include "frontend/inspect/pickle.h"
 
-#include "llvm/Support/EndianStream.h"
+#include "ir/support/little_endian.h"
 
 #include <limits>
 #include <utility>
@@ -14,11 +14,6 @@ constexpr char protocol = '\x80', stop = '.', mark = '(', four_bytes = 'J', long
 // As many as Python adds at once. Readers hold them on their stack.
 constexpr int largest_batch = 1000;
 
-template <typename T>
-void write_little_endian(llvm::raw_ostream& out, T value) {
-  llvm::support::endian::write(out, value, llvm::support::little);
-}
-
 }  // namespace
 
 PickleStream::PickleStream(llvm::raw_ostream& out) : out_(out) { out_ << protocol << '\x02'; }
@@ -27,18 +22,14 @@ void PickleStream::finish() { out_ << stop; }
 
 void PickleStream::integer(int64_t value) {
   if (value >= std::numeric_limits<int32_t>::min() && value <= std::numeric_limits<int32_t>::max()) {
-    out_ << four_bytes;
-    write_little_endian(out_, static_cast<int32_t>(value));
+    out_ << four_bytes << little_endian(static_cast<int32_t>(value));
   } else {
-    out_ << long_of_bytes << '\x08';
-    write_little_endian(out_, value);
+    out_ << long_of_bytes << '\x08' << little_endian(value);
   }
 }
 
 void PickleStream::text(llvm::StringRef value) {
-  out_ << unicode;
-  write_little_endian(out_, static_cast<uint32_t>(value.size()));
-  out_ << value;
+  out_ << unicode << little_endian(static_cast<uint32_t>(value.size())) << value;
 }
 
 void PickleStream::entry() {

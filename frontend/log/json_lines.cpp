@@ -43,8 +43,7 @@ std::optional<int64_t> step_of(llvm::StringRef line) {
   Result<llvm::json::Value> value = parse_json(line);
   const llvm::json::Object* object = value ? value->getAsObject() : nullptr;
   if (!value) llvm::consumeError(value.takeError());
-  const llvm::Optional<int64_t> step = object ? object->getInteger("step") : llvm::None;
-  return step ? std::optional(*step) : std::nullopt;
+  return integer_field(object, "step");
 }
 
 class JsonLines : public LogWriter {

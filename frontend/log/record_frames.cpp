@@ -1,5 +1,7 @@
 #include "frontend/log/record_frames.h"
 
+#include "ir/support/little_endian.h"
+
 #include "llvm/Support/Endian.h"
 
 #include <array>
@@ -24,13 +26,6 @@ constexpr std::array<uint32_t, 256> make_table() {
 uint32_t masked_checksum(llvm::StringRef bytes) {
   const uint32_t crc = crc32c(bytes);
   return (crc >> 15 | crc << 17) + 0xa282ead8;
-}
-
-template <typename T>
-std::string little_endian(T value) {
-  char bytes[sizeof value];
-  llvm::support::endian::write<T, llvm::support::little, llvm::support::unaligned>(bytes, value);
-  return std::string(bytes, sizeof value);
 }
 
 bool has_checksum(llvm::StringRef bytes, llvm::StringRef checksum) {

@@ -38,7 +38,7 @@ std::string expand_ellipsis(NodeContext& n, llvm::StringRef term, int64_t rank) 
 
 Equation read_equation(NodeContext& n, llvm::ArrayRef<ValueId> values) {
   std::string text = n.attr_string("equation", "");
-  llvm::erase_value(text, ' ');
+  std::erase(text, ' ');
   auto [left, right] = llvm::StringRef(text).split("->");
   llvm::SmallVector<llvm::StringRef, 4> terms;
   left.split(terms, ',');

@@ -94,7 +94,7 @@ void import_affine_grid(NodeContext& n) {
   if (n.failed()) return;
   if (n.rank(theta) != 3 || dims < 2 || n.dim(theta, 1) != dims || n.dim(theta, 2) != dims + 1)
     return n.fail("a map of " + to_string(n.type(theta)) + " does not fit an image of " + to_string(size));
-  llvm::ArrayRef<int64_t> spatial = llvm::makeArrayRef(size).drop_front(2);
+  const auto spatial = llvm::ArrayRef<int64_t>(size).drop_front(2);
   int64_t points = element_count(spatial);
   Shape strides = row_major_strides(spatial);
   bool align = n.attr_int("align_corners", 0) != 0;

@@ -214,7 +214,7 @@ void import_recurrent(NodeContext& n, int64_t gates, llvm::ArrayRef<llvm::String
   for (int64_t i = 0; i < expected && !n.failed(); ++i) {
     Direction d = read_direction(n, layer, i, batch_first);
     d.reverse = direction == "reverse" || i == 1;
-    auto own = llvm::makeArrayRef(activations).slice(i * defaults.size(), defaults.size());
+    auto own = llvm::ArrayRef<RecurrentActivation>(activations).slice(i * defaults.size(), defaults.size());
     d.activations.assign(own.begin(), own.end());
     runs.push_back(unroll(n, layer, d, step));
   }

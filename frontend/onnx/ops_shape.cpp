@@ -101,7 +101,7 @@ void import_flatten(NodeContext& n) {
   if (axis < 0) axis += n.rank(x);
   if (axis < 0 || axis > n.rank(x)) return n.fail("axis " + llvm::Twine(axis) + " is outside " + to_string(n.type(x)));
   const Shape dims = n.shape(x), tail = n.dims_from(x, axis);
-  n.output(0, n.reshape(x, {product(llvm::makeArrayRef(dims).take_front(axis)), product(tail)}));
+  n.output(0, n.reshape(x, {product(llvm::ArrayRef<int64_t>(dims).take_front(axis)), product(tail)}));
 }
 
 // Axes are an attribute before opset 13 and an input since.

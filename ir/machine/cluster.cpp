@@ -29,7 +29,7 @@ class Reader {
   Status count(llvm::StringRef name, int64_t& value) const {
     const json::Value* found = object_.get(name);
     if (!found) return Status::success();
-    const llvm::Optional<int64_t> number = found->getAsInteger();
+    const auto number = found->getAsInteger();
     if (!number || *number < 1) return must_be(name, "a whole number of at least 1");
     value = *number;
     return Status::success();
@@ -38,7 +38,7 @@ class Reader {
   Status number(llvm::StringRef name, double& value) const {
     const json::Value* found = object_.get(name);
     if (!found) return Status::success();
-    const llvm::Optional<double> number = found->getAsNumber();
+    const auto number = found->getAsNumber();
     if (!number || *number < 0) return must_be(name, "a number of at least 0");
     value = *number;
     return Status::success();
@@ -77,7 +77,7 @@ Status read_measured(llvm::StringRef file, const json::Object& object, std::vect
     if (!entry) return usage_error(file + ": measured must be a list of objects");
     const Reader reader(file.str() + ": measured", *entry);
     MeasuredCollective each;
-    each.op = entry->getString("op").getValueOr("").str();
+    each.op = text_field(entry, "op").value_or("").str();
     if (Status s = reader.count("ranks", each.ranks)) return s;
     if (Status s = reader.count("bytes", each.bytes)) return s;
     if (Status s = reader.number("us", each.us)) return s;

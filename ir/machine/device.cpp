@@ -170,8 +170,7 @@ class FieldReader {
     for (const auto& [axis, value] : *links) {
       const json::Object* link = value.getAsObject();
       const auto known = parse_axis(llvm::StringRef(axis));
-      const auto base_us = link ? link->getNumber("base_us") : llvm::None,
-                 gb_per_s = link ? link->getNumber("gb_per_s") : llvm::None;
+      const auto base_us = number_field(link, "base_us"), gb_per_s = number_field(link, "gb_per_s");
       if (!known || !base_us || !gb_per_s || *base_us < 0 || *gb_per_s <= 0)
         return FieldReader(device_ + ": " + field_, llvm::StringRef(axis))
             .must_be("an axis of a mesh with base_us of at least 0 and gb_per_s above 0");
@@ -244,10 +243,10 @@ Result<DeviceDescription> read_device(const json::Object& from, const json::Obje
     if (llvm::StringRef key = entry.first; llvm::none_of(fields, [&](const Field& field) { return field.name == key; }))
       return usage_error(device.name + ": unknown field \"" + key + "\"");
   const json::Object nothing;
-  const json::Object* of_backend = usual.getObject(from.getString("backend").getValueOr(""));
+  const json::Object* of_backend = usual.getObject(text_field(&from, "backend").value_or(""));
   if (!of_backend) of_backend = &nothing;
   if (Status s = read_fields(from, *of_backend, true, device)) return s;
-  const double both_ways_share = of_backend->getNumber("both_ways_share").getValueOr(1);
+  const double both_ways_share = number_field(of_backend, "both_ways_share").value_or(1);
   if (device.to_host_both_ways_gb_per_s == 0)
     device.to_host_both_ways_gb_per_s = device.to_host_gb_per_s * both_ways_share;
   if (device.from_host_both_ways_gb_per_s == 0)

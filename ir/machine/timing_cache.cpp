@@ -61,8 +61,8 @@ Result<TimingCache> TimingCache::load(llvm::StringRef path) {
   for (size_t i = 0; i < lines.size(); ++i) {
     Result<llvm::json::Value> parsed = parse_json(lines[i]);
     const llvm::json::Object* object = parsed ? parsed->getAsObject() : nullptr;
-    auto call = object ? object->getString("call") : llvm::None;
-    auto time = object ? object->getNumber("us") : llvm::None;
+    const std::optional<llvm::StringRef> call = text_field(object, "call");
+    const std::optional<double> time = number_field(object, "us");
     if (!parsed) llvm::consumeError(parsed.takeError());
     if (!call || !time || !(*time > 0))
       return usage_error(path + ":" + llvm::Twine(i + 1) + ": expected {\"call\": TEXT, \"us\": a number above 0}");

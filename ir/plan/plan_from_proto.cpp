@@ -145,7 +145,7 @@ Arena PlanReader::read_arena(const proto::Arena& from) {
 Slot PlanReader::read_slot(const proto::Slot& from) {
   Slot slot;
   slot.name = from.name();
-  slot.type = Type(read_dtype(from.dtype()), llvm::makeArrayRef(from.shape().data(), from.shape().size()));
+  slot.type = Type(read_dtype(from.dtype()), llvm::ArrayRef<int64_t>(from.shape().data(), from.shape().size()));
   slot.space = read_space(from.space());
   slot.offset = from.offset();
   slot.bytes = from.bytes();

@@ -27,6 +27,12 @@ bool is_too_deep(llvm::StringRef text) {
   return false;
 }
 
+// `found` is an optional of the standard library or of LLVM.
+template <typename T>
+std::optional<T> as_standard(const auto& found) {
+  return found ? std::optional<T>(*found) : std::nullopt;
+}
+
 }  // namespace
 
 Result<llvm::json::Value> parse_json(llvm::StringRef text) {
@@ -34,6 +40,22 @@ Result<llvm::json::Value> parse_json(llvm::StringRef text) {
   Result<llvm::json::Value> value = llvm::json::parse(text);
   if (!value) return model_error(llvm::toString(value.takeError()));
   return value;
+}
+
+std::optional<bool> boolean_field(const llvm::json::Object* object, llvm::StringRef name) {
+  return object ? as_standard<bool>(object->getBoolean(name)) : std::nullopt;
+}
+
+std::optional<int64_t> integer_field(const llvm::json::Object* object, llvm::StringRef name) {
+  return object ? as_standard<int64_t>(object->getInteger(name)) : std::nullopt;
+}
+
+std::optional<double> number_field(const llvm::json::Object* object, llvm::StringRef name) {
+  return object ? as_standard<double>(object->getNumber(name)) : std::nullopt;
+}
+
+std::optional<llvm::StringRef> text_field(const llvm::json::Object* object, llvm::StringRef name) {
+  return object ? as_standard<llvm::StringRef>(object->getString(name)) : std::nullopt;
 }
 
 }  // namespace plimsoll

@@ -43,7 +43,7 @@ std::vector<std::pair<std::string, int64_t>> list(const Alive& alive) {
   std::vector<std::pair<std::string, int64_t>> all;
   for (int i = 0; i < category_count; ++i)
     if (alive.by_category[i] > 0) all.emplace_back(category_name(static_cast<Category>(i)), alive.by_category[i]);
-  for (const Slot* slot : llvm::makeArrayRef(alive.transient).take_front(most_values))
+  for (const Slot* slot : llvm::ArrayRef<const Slot*>(alive.transient).take_front(most_values))
     all.emplace_back(slot->name, slot->bytes);
   return all;
 }

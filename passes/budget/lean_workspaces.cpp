@@ -2,6 +2,7 @@
 
 #include "ir/plan/summary.h"
 #include "ir/support/align.h"
+#include "ir/support/strings.h"
 
 #include "llvm/ADT/STLExtras.h"
 
@@ -24,8 +25,7 @@ std::string key_of(const OpDef& op, llvm::ArrayRef<const Type*> operands, llvm::
 
 auto find_lean(std::vector<KernelCandidate>& candidates) {
   return llvm::find_if(candidates, [&](const KernelCandidate& candidate) {
-    return llvm::StringRef(candidate.name).endswith(lean_suffix) &&
-           candidate.workspace_bytes < candidates.front().workspace_bytes;
+    return ends_with(candidate.name, lean_suffix) && candidate.workspace_bytes < candidates.front().workspace_bytes;
   });
 }
 
@@ -174,7 +174,7 @@ int64_t give_workspaces_back(Plan& plan, const KernelCatalog& catalog) {
   for (size_t f = 0; f < plan.functions.size(); ++f) {
     const std::vector<Instruction>& instructions = plan.functions[f].instructions;
     for (size_t i = 0; i < instructions.size(); ++i)
-      if (llvm::StringRef(instructions[i].kernel).endswith(lean_suffix))
+      if (ends_with(instructions[i].kernel, lean_suffix))
         left += give_workspace_back(plan, f, i, memory.live[f][i].total(), catalog) ? 0 : 1;
   }
   return left;

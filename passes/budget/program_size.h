@@ -6,6 +6,7 @@
 #include "ir/machine/kernel_catalog.h"
 #include "ir/op_def.h"
 #include "ir/plan/snapshot_bytes.h"
+#include "ir/support/strings.h"
 #include "passes/analysis/dependence.h"
 #include "passes/job.h"
 
@@ -101,7 +102,7 @@ inline bool may_call(const Program& program, const KernelCatalog& catalog, llvm:
       const llvm::SmallVector<const Type*, 4> types = operand_types(function, node);
       for (const KernelCandidate& each :
            catalog.candidates(*node.op, OpCall(*node.op, node.attrs, types), result_types(function, node)))
-        if (llvm::StringRef(each.name).startswith(kernels)) return true;
+        if (starts_with(each.name, kernels)) return true;
     }
   return false;
 }

@@ -84,7 +84,7 @@ struct MaskTaker {
     llvm::SmallVector<ValueId, 4> operands(node.operands.begin(), node.operands.end());
     for (ValueId& operand : operands)
       if (operand != ValueId::None) operand = narrowed(operand, depth + 1);
-    if (llvm::makeArrayRef(operands) == llvm::makeArrayRef(graph().node(producer).operands)) return value;
+    if (operands == graph().node(producer).operands) return value;
     return emit_like(producer, operands, value);
   }
 
@@ -104,7 +104,7 @@ struct MaskTaker {
     if (!joins) return mask;
     llvm::SmallVector<ValueId, 4> operands(node.operands.begin(), node.operands.end());
     for (ValueId& operand : operands) operand = with_heads(operand, depth + 1);
-    const bool is_same = llvm::makeArrayRef(operands) == llvm::makeArrayRef(graph().node(producer).operands);
+    const bool is_same = operands == graph().node(producer).operands;
     return is_same ? mask : emit_like(producer, operands, mask);
   }
 

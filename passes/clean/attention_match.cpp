@@ -162,7 +162,7 @@ ValueId unshifted(const Graph& graph, ValueId scores) {
   const Node* sub = producer_of(graph, scores, "sub");
   const Node* largest = sub ? producer_of(graph, sub->operands[1], "reduce_max") : nullptr;
   const bool is_largest = largest && largest->operands[0] == sub->operands[0] && largest->attrs.get_int("keep_dims") &&
-                          llvm::makeArrayRef(largest->attrs.get_ints("axes")) == llvm::makeArrayRef<int64_t>({3});
+                          largest->attrs.get_ints("axes") == llvm::ArrayRef<int64_t>{3};
   return is_largest ? sub->operands[0] : scores;
 }
 

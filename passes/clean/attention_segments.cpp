@@ -93,7 +93,7 @@ std::optional<Tensor> segments_of_windows(const Graph& graph, ValueId mask, int6
       while (first < row && added(row, first) != 0) ++first;
       numbers.push_back(first);
     }
-    const auto of_window = llvm::makeArrayRef(numbers).take_back(static_cast<size_t>(rows));
+    const auto of_window = llvm::ArrayRef<int64_t>(numbers).take_back(static_cast<size_t>(rows));
     for (int64_t row = 0; row < rows; ++row)
       for (int64_t column = 0; column < rows; ++column)
         if (of_window[row] == of_window[column] ? added(row, column) != 0 : !(added(row, column) <= apart_from))

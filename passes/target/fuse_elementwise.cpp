@@ -72,7 +72,7 @@ class BodyMaker {
 
   NodeId find_same(const OpDef& op, llvm::ArrayRef<ValueId> operands, const Attrs& attrs) const {
     for (NodeId id = body_.first_node(); id != NodeId::None; id = body_.next_node(id))
-      if (body_.node(id).op == &op && llvm::makeArrayRef(body_.node(id).operands) == operands &&
+      if (body_.node(id).op == &op && llvm::ArrayRef<ValueId>(body_.node(id).operands) == operands &&
           body_.node(id).attrs == attrs)
         return id;
     return NodeId::None;

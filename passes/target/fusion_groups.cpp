@@ -254,7 +254,7 @@ class Grouping {
   bool has_misleading_bytes(const FusionGroup& group, const GroupTotals& totals) const {
     const Type& result = graph_.type(group.results.front());
     const bool is_total = totals.has(group.results.front());
-    return llvm::any_of(llvm::makeArrayRef(group.operands).take_front(overlaid_operands), [&](ValueId operand) {
+    return llvm::any_of(llvm::ArrayRef<ValueId>(group.operands).take_front(overlaid_operands), [&](ValueId operand) {
       return graph_.type(operand).bytes() == result.bytes() &&
              (is_total || graph_.type(operand).elements() != result.elements());
     });

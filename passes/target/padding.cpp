@@ -24,7 +24,7 @@ constexpr int64_t slowdown_of_odd_rows = 3;
 constexpr int64_t not_here_bytes = int64_t{1} << 50;
 constexpr size_t max_calls = 200'000;  // of one choice; larger ones stay unpadded, so that planning stays fast
 
-bool all_equal(llvm::ArrayRef<int64_t> list) {
+bool all_are_same(llvm::ArrayRef<int64_t> list) {
   return llvm::all_of(list, [&](int64_t each) { return each == list.front(); });
 }
 
@@ -120,7 +120,7 @@ class PaddingFinder {
     for (size_t i = 0; i < values.size(); ++i) {
       if (values[i] == ValueId::None || !cuts[i]) continue;
       const Cut& cut = *cuts[i];
-      if (cut.parts.size() != cut.blocks.size() || !all_equal(cut.parts) || !all_equal(cut.blocks)) return false;
+      if (cut.parts.size() != cut.blocks.size() || !all_are_same(cut.parts) || !all_are_same(cut.blocks)) return false;
       const auto known = cuts_.find({values[i], cut.dim});
       if (known != cuts_.end() && known->second != cut) return false;
       const auto [at, fresh] = here.try_emplace({values[i], cut.dim}, cut);

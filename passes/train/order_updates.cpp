@@ -36,7 +36,7 @@ Ints to_last(size_t rank) {
 // so many taps, whole sectors.
 constexpr int64_t max_taps = 64;
 bool is_weight_of_few_taps(const Type& parameter) {
-  return parameter.rank() > 2 && element_count(llvm::makeArrayRef(parameter.shape).drop_front(2)) <= max_taps;
+  return parameter.rank() > 2 && element_count(llvm::ArrayRef<int64_t>(parameter.shape).drop_front(2)) <= max_taps;
 }
 
 bool is_update(const Node& node) { return node.op->name == "adamw" || node.op->name == "sgd"; }

@@ -41,7 +41,7 @@ std::map<std::string, double> numbers(const Object* object) {
   std::map<std::string, double> values;
   if (object)
     for (const auto& [name, value] : *object)
-      if (llvm::Optional<double> number = value.getAsNumber()) values[name.str()] = *number;
+      if (const auto number = value.getAsNumber()) values[name.str()] = *number;
   return values;
 }
 
@@ -49,9 +49,9 @@ Status lacks(const char* field) { return model_error(llvm::Twine("has no field '
 
 Result<CheckpointFile> parse_file(const Value& value) {
   const Object* object = value.getAsObject();
-  llvm::Optional<llvm::StringRef> name = object ? object->getString("name") : llvm::None;
-  llvm::Optional<llvm::StringRef> sum = object ? object->getString("xxh64") : llvm::None;
-  llvm::Optional<int64_t> bytes = object ? object->getInteger("bytes") : llvm::None;
+  const std::optional<llvm::StringRef> name = text_field(object, "name");
+  const std::optional<llvm::StringRef> sum = text_field(object, "xxh64");
+  const std::optional<int64_t> bytes = integer_field(object, "bytes");
   CheckpointFile file;
   if (!name || !bytes || !sum || sum->getAsInteger(16, file.xxh64)) return lacks("files");
   // A name is a file of the folder and no way out of it.
@@ -73,19 +73,19 @@ Status parse_fields(const Object& object, CheckpointRecord& record) {
                   {"batches", reader, record.batches},
                   {"samples_per_batch", reader, record.batch_samples}};
   for (const auto& field : required) {
-    llvm::Optional<int64_t> number = field.in ? field.in->getInteger(field.name) : llvm::None;
+    const std::optional<int64_t> number = integer_field(field.in, field.name);
     if (!number || *number < 0) return lacks(field.name);
     field.number = *number;
   }
-  llvm::Optional<int64_t> seed = object.getInteger("seed");
+  const std::optional<int64_t> seed = integer_field(&object, "seed");
   if (!seed) return lacks("seed");
   record.seed = static_cast<uint64_t>(*seed);
   for (auto [name, text] : {std::pair("time", &record.time), std::pair("model", &record.model),
                             std::pair("weights_hash", &record.weights_hash)})
-    if (llvm::Optional<llvm::StringRef> found = object.getString(name)) *text = found->str();
+    if (const auto found = text_field(&object, name)) *text = found->str();
   if (const Object* plan = object.getObject("plan"))
     for (const auto& [name, value] : *plan)
-      if (llvm::Optional<llvm::StringRef> text = value.getAsString()) record.plan[name.str()] = text->str();
+      if (const auto text = value.getAsString()) record.plan[name.str()] = text->str();
   record.schedule = numbers(object.getObject("schedule"));
   record.metrics = numbers(object.getObject("metrics"));
   return Status::success();
@@ -120,13 +120,12 @@ Result<CheckpointRecord> parse_checkpoint_record(llvm::StringRef text) {
   if (!json) return model_error("is no JSON: " + llvm::toString(json.takeError()));
   const Object* object = json->getAsObject();
   if (!object) return model_error("is no JSON object");
-  llvm::Optional<int64_t> version = object->getInteger("format_version");
+  const std::optional<int64_t> version = integer_field(object, "format_version");
   if (!version) return lacks("format_version");
   if (*version != checkpoint_format_version)
     return model_error("has format version " + llvm::Twine(*version) + ", this program reads " +
                        llvm::Twine(checkpoint_format_version));
-  if (object->getString("checksum").getValueOr("") != checksum_of(*object))
-    return model_error("differs from its own checksum");
+  if (text_field(object, "checksum") != checksum_of(*object)) return model_error("differs from its own checksum");
   CheckpointRecord record;
   if (Status s = parse_fields(*object, record)) return s;
   const Array* files = object->getArray("files");

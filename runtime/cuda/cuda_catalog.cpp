@@ -1,5 +1,7 @@
 #include "runtime/cuda/cuda_catalog.h"
 
+#include "ir/support/strings.h"
+
 #include "llvm/ADT/Hashing.h"
 #include "llvm/ADT/STLExtras.h"
 
@@ -33,7 +35,7 @@ CudaCatalog::KnownCall::KnownCall(const OpCall& call, llvm::ArrayRef<Type> resul
 }
 
 bool CudaCatalog::KnownCall::is(const OpCall& call, llvm::ArrayRef<Type> other_results) const {
-  if (op != &call.op || operands.size() != call.count() || llvm::makeArrayRef(results) != other_results) return false;
+  if (op != &call.op || operands.size() != call.count() || llvm::ArrayRef<Type>(results) != other_results) return false;
   for (size_t i = 0; i < operands.size(); ++i) {
     const Type* type = call.has(i) ? &call.operand(i) : nullptr;
     if (type ? operands[i] != *type : operands[i].has_value()) return false;
@@ -84,9 +86,8 @@ std::vector<KernelCandidate> CudaCatalog::find_candidates(llvm::ArrayRef<const C
                           candidate->shares_launches && candidate->shares_launches(call, results)});
   }
   // Where all have predictions, these decide; kernels with less workspace stay behind.
-  const auto end = std::find_if(accepted.begin(), accepted.end(), [](const KernelCandidate& candidate) {
-    return llvm::StringRef(candidate.name).endswith("_lean");
-  });
+  const auto end = std::find_if(accepted.begin(), accepted.end(),
+                                [](const KernelCandidate& candidate) { return ends_with(candidate.name, "_lean"); });
   if (std::all_of(accepted.begin(), end, [](const KernelCandidate& c) { return c.predicted_us > 0; }))
     std::stable_sort(accepted.begin(), end, [](const KernelCandidate& a, const KernelCandidate& b) {
       return a.predicted_us < b.predicted_us;

@@ -27,8 +27,8 @@ Result<std::string> read_text(llvm::StringRef path) {
 }
 
 std::string text_of(const llvm::json::Value& value) {
-  if (const llvm::Optional<int64_t> number = value.getAsInteger()) return std::to_string(*number);
-  const llvm::Optional<llvm::StringRef> text = value.getAsString();
+  if (const auto number = value.getAsInteger()) return std::to_string(*number);
+  const auto text = value.getAsString();
   return text ? text->str() : "";
 }
 

@@ -1,6 +1,7 @@
 #include "runtime/data/safetensors.h"
 
 #include "ir/support/json_text.h"
+#include "ir/support/little_endian.h"
 #include "ir/support/output_file.h"
 #include "runtime/data/input_file.h"
 #include "runtime/data/read_pieces.h"
@@ -47,18 +48,18 @@ Result<TensorEntry> parse_entry(llvm::StringRef path, llvm::StringRef name, cons
   const llvm::json::Object* object = value.getAsObject();
   const llvm::json::Array* shape = object ? object->getArray("shape") : nullptr;
   const llvm::json::Array* range = object ? object->getArray("data_offsets") : nullptr;
-  llvm::Optional<llvm::StringRef> dtype_text = object ? object->getString("dtype") : llvm::None;
+  const std::optional<llvm::StringRef> dtype_text = text_field(object, "dtype");
   if (!shape || !range || range->size() != 2 || !dtype_text) return bad("lacks dtype, shape or data_offsets");
   std::optional<DType> dtype = dtype_named(*dtype_text);
   if (!dtype) return bad("has dtype " + *dtype_text + ", which is not supported");
   TensorEntry entry{name.str(), Type(*dtype, {}), 0};
   for (const llvm::json::Value& dim : *shape) {
-    llvm::Optional<int64_t> number = dim.getAsInteger();
+    const auto number = dim.getAsInteger();
     if (!number || *number < 0) return bad("has a dimension that is no count");
     entry.type.shape.push_back(*number);
   }
   if (!is_countable(entry.type.shape)) return bad("has more elements than any file");
-  llvm::Optional<int64_t> first = (*range)[0].getAsInteger(), last = (*range)[1].getAsInteger();
+  const auto first = (*range)[0].getAsInteger(), last = (*range)[1].getAsInteger();
   if (!first || !last || *first < 0 || *last < *first || *last > file_bytes - data_start)
     return bad("lies outside the file of " + llvm::Twine(file_bytes) + " bytes");
   if (*last - *first != entry.type.bytes())
@@ -73,11 +74,11 @@ Result<TensorEntry> parse_entry(llvm::StringRef path, llvm::StringRef name, cons
 Result<SafetensorsFile> SafetensorsFile::open(llvm::StringRef path) {
   Result<InputFile> file = InputFile::open(path);
   if (!file) return file.takeError();
-  uint64_t header_bytes = 0;
+  char size[8];
   if (file->bytes() < 8)
     return model_error(path + ": not a safetensors file: " + llvm::Twine(file->bytes()) + " bytes");
-  if (Status s = file->read_at(0, &header_bytes, 8)) return s;
-  header_bytes = llvm::support::endian::byte_swap(header_bytes, llvm::support::little);
+  if (Status s = file->read_at(0, size, sizeof size)) return s;
+  const uint64_t header_bytes = llvm::support::endian::read64le(size);
   if (header_bytes > static_cast<uint64_t>(std::min(largest_header, file->bytes() - 8)))
     return model_error(path + ": not a safetensors file: a header of " + llvm::Twine(header_bytes) + " bytes");
   std::string text(header_bytes, '\0');
@@ -141,8 +142,7 @@ std::string safetensors_header(llvm::ArrayRef<TensorEntry> entries,
   }
   std::string text = llvm::formatv("{0}", llvm::json::Value(std::move(header))).str();
   text.resize((text.size() + 7) / 8 * 8, ' ');  // tensors start 8-byte aligned
-  uint64_t header_bytes = llvm::support::endian::byte_swap(static_cast<uint64_t>(text.size()), llvm::support::little);
-  return std::string(reinterpret_cast<const char*>(&header_bytes), sizeof header_bytes) + text;
+  return little_endian<uint64_t>(text.size()) + text;
 }
 
 Status write_safetensors(llvm::StringRef path, llvm::ArrayRef<TensorEntry> entries,

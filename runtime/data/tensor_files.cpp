@@ -113,7 +113,7 @@ Status find_lengths(Shard& shard) {
       const std::string suffix = (are_lengths ? lengths_name : offsets_name).str();
       const llvm::StringRef name = shard.tensors[i].name;
       const bool is_of_all = name == suffix;
-      if (!(is_of_all || name.endswith("." + suffix)) || !is_list_of_integers(shard.tensors[i])) continue;
+      if (!(is_of_all || ends_with(name, "." + suffix)) || !is_list_of_integers(shard.tensors[i])) continue;
       Result<Starts> starts = starts_from(shard, shard.tensors[i], are_lengths);
       if (!starts) return starts.takeError();
       const llvm::StringRef of = name.drop_back(std::min(name.size(), suffix.size() + 1));
@@ -132,7 +132,7 @@ Status find_lengths(Shard& shard) {
   const bool has_starts = llvm::any_of(shard.tensors, [](const ShardTensor& each) { return each.starts != nullptr; });
   if (has_starts)
     llvm::erase_if(shard.tensors, [&](const ShardTensor& tensor) {
-      return tensor.name == offsets_name || llvm::StringRef(tensor.name).endswith(".offsets");
+      return tensor.name == offsets_name || ends_with(tensor.name, ".offsets");
     });
   return Status::success();
 }

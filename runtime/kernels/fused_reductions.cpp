@@ -576,9 +576,9 @@ std::optional<FusedSource> column_source(const OpCall& call, llvm::ArrayRef<Type
   }
   BodyForm form;
   form.whole = form.totals = shape;
-  form.outer = element_count(llvm::makeArrayRef(shape).take_front(outer_dims));
+  form.outer = element_count(llvm::ArrayRef<int64_t>(shape).take_front(outer_dims));
   form.inner = shape[last];
-  form.length = element_count(llvm::makeArrayRef(shape).slice(outer_dims, last - outer_dims));
+  form.length = element_count(llvm::ArrayRef<int64_t>(shape).slice(outer_dims, last - outer_dims));
   std::fill(form.totals.begin() + outer_dims, form.totals.begin() + last, 1);
   form.is_total.resize(body->value_count()), form.pass.resize(body->value_count());
   if (fixed_bytes <= other_bytes || form.inner % 8 != 0 || form.length < 32) return std::nullopt;

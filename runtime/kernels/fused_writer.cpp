@@ -50,7 +50,7 @@ bool FusedIteration::runs_align(int64_t length) const {
   if (sizes.back() % length != 0) return false;
   return llvm::all_of(strides, [&](const auto& own) {
     return own.back() == 0 ||
-           llvm::all_of(llvm::makeArrayRef(own).drop_back(), [&](int64_t stride) { return stride % length == 0; });
+           llvm::all_of(llvm::ArrayRef<int64_t>(own).drop_back(), [&](int64_t stride) { return stride % length == 0; });
   });
 }
 

@@ -24,7 +24,8 @@ bool accepts_adam_parameter(const OpCall& call) {
 bool accepts_orders(const OpCall& call) {
   if (!call.get_int("grad_channels_last") && !call.get_int("copy_channels_last")) return true;
   const Type& param = call["param"];
-  return param.elements() <= INT32_MAX && element_count(llvm::makeArrayRef(param.shape).drop_front(2)) <= UINT16_MAX;
+  return param.elements() <= INT32_MAX &&
+         element_count(llvm::ArrayRef<int64_t>(param.shape).drop_front(2)) <= UINT16_MAX;
 }
 
 bool accepts_adamw(const OpCall& call, llvm::ArrayRef<Type>) {

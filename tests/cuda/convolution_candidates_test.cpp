@@ -1,3 +1,4 @@
+#include "ir/support/strings.h"
 #include "runtime/kernels/space_to_batch.h"
 #include "runtime/kernels/space_to_depth.h"
 #include "tests/support/kernel_candidates.h"
@@ -74,7 +75,7 @@ TEST_SUITE("unit") {
     auto first = [&](llvm::StringRef op, const Attrs& attrs, llvm::ArrayRef<Type> operands) {
       const std::string all = names_of(catalog, op, attrs, operands);
       CHECK(llvm::StringRef(all).contains("cudnn "));
-      CHECK(llvm::StringRef(all).endswith(lean));
+      CHECK(ends_with(all, lean));
       return llvm::StringRef(all).split(' ').first.str();
     };
     auto attrs_of = [](int64_t groups, int64_t pad, int64_t stride) {
@@ -304,7 +305,7 @@ TEST_SUITE("unit") {
       const KernelCandidate first = first_of(h200, s);
       CHECK(first.name == s.first);
       CHECK(first.predicted_us == doctest::Approx(s.us).epsilon(0.45));
-      CHECK(!llvm::StringRef(first_of(a100, s).name).startswith("warpgroup"));
+      CHECK(!starts_with(first_of(a100, s).name, "warpgroup"));
     }
   }
 

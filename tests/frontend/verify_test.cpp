@@ -1,6 +1,7 @@
 #include "frontend/api/verify.h"
 
 #include "ir/builder.h"
+#include "ir/support/strings.h"
 #include "passes/budget/budget_report.h"
 #include "passes/train/training_step.h"
 #include "runtime/cpu/cpu_catalog.h"
@@ -162,7 +163,7 @@ TEST_SUITE("unit") {
     REQUIRE(culprit.has_value());
     CHECK(culprit->what == "pass planted");
     // %d is the first value that both have.
-    CHECK_MESSAGE(llvm::StringRef(culprit->detail).endswith("the first value that changed is %d"), culprit->detail);
+    CHECK_MESSAGE(ends_with(culprit->detail, "the first value that changed is %d"), culprit->detail);
     CHECK(llvm::StringRef(culprit->text).contains("sub("));
     CHECK(culprit->tensors.count("x") == 1);
     CHECK(culprit->tensors.count("w1") == 1);
@@ -246,9 +247,8 @@ graph @deep(%x: f32[8,16], %labels: i64[8]) state(%w1: f32[16,16] parameter trai
     REQUIRE(planted >= 0);
     const std::optional<Culprit> culprit = llvm::cantFail(find_wrong_schedule(plan, scheduled, start, 1e-3));
     REQUIRE(culprit.has_value());
-    CHECK_MESSAGE(
-        llvm::StringRef(culprit->what).startswith("instruction " + std::to_string(planted) + " of train_step"),
-        culprit->what);
+    CHECK_MESSAGE(starts_with(culprit->what, "instruction " + std::to_string(planted) + " of train_step"),
+                  culprit->what);
     CHECK_MESSAGE(llvm::StringRef(culprit->detail).contains(".recompute differs by"), culprit->detail);
   }
 

@@ -28,7 +28,7 @@ void read_samples(Result<std::unique_ptr<Dataset>> data, llvm::ArrayRef<InputSpe
   if (!data) return llvm::consumeError(data.takeError());
   ReadBuffers buffers;
   for (size_t field = 0; field < inputs.size(); ++field) {
-    Tensor row(Type(inputs[field].type.dtype, llvm::makeArrayRef(inputs[field].type.shape).drop_front()));
+    Tensor row(Type(inputs[field].type.dtype, llvm::ArrayRef<int64_t>(inputs[field].type.shape).drop_front()));
     for (int64_t sample = 0; sample < std::min<int64_t>((*data)->samples(), 4); ++sample)
       llvm::consumeError((*data)->read(sample, field, row.view(), RandomStream{}, buffers));
   }

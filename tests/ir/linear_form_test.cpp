@@ -1,6 +1,7 @@
 #include "ir/linear_form.h"
 
 #include "ir/evaluate.h"
+#include "ir/support/strings.h"
 #include "tests/support/sample_tensors.h"
 
 #include <doctest/doctest.h>
@@ -129,7 +130,7 @@ int64_t check_products(const LinearSample& sample, llvm::ArrayRef<PresentTerm> t
 
 // Codes and fused bodies say their own types.
 bool has_own_types(const OpDef& op) {
-  return op.name == "fused" || op.name == "adamw_8bit" || op.name.startswith("dequantize");
+  return op.name == "fused" || op.name == "adamw_8bit" || starts_with(op.name, "dequantize");
 }
 
 void check_forms(const OpDef& op, bool first, std::map<std::string, int64_t>& checked) {

@@ -3,6 +3,7 @@
 
 #include "ir/builder.h"
 #include "ir/evaluate.h"
+#include "ir/support/strings.h"
 #include "ir/text.h"
 #include "tests/support/finite_differences.h"
 #include "tests/support/sample_tensors.h"
@@ -57,7 +58,7 @@ void for_each_case(Dtypes dtypes, Visit visit) {
   uint32_t seed = 1;
   for (const OpDef* op : all_ops()) {
     // The body of the one says other types, and the numbers of the others are defined in f32.
-    const bool is_f32 = op->name.startswith("dequantize") || op->name == "adamw_8bit" || op->name.contains("f8");
+    const bool is_f32 = starts_with(op->name, "dequantize") || op->name == "adamw_8bit" || op->name.contains("f8");
     if (dtypes == Dtypes::AllDouble && (op->name == "fused" || is_f32)) continue;
     std::vector<Sample> samples = op->samples();
     for (size_t i = 0; i < samples.size(); ++i) {

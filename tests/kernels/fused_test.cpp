@@ -1,5 +1,6 @@
 #include "ir/fused_body.h"
 #include "ir/ops/common/samples.h"
+#include "ir/support/strings.h"
 #include "ir/text.h"
 #include "runtime/cuda/compiled_kernels.h"
 #include "tests/kernels/fused_cases.h"
@@ -74,9 +75,7 @@ TEST_SUITE("unit") {
     if (!codes) FAIL(llvm::toString(codes.takeError()));
     for (size_t i = 0; i < sources.size(); ++i) {
       CHECK((*codes)[i].name == sources[i].name);
-      CHECK(llvm::StringRef((*codes)[i].cubin)
-                .startswith("\x7f"
-                            "ELF"));
+      CHECK(starts_with((*codes)[i].cubin, "\177ELF"));
     }
   }
 

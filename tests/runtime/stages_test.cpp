@@ -1,6 +1,7 @@
 #include "ir/plan/check.h"
 #include "ir/plan/serialize.h"
 #include "ir/plan/summary.h"
+#include "ir/support/strings.h"
 #include "ir/support/units.h"
 #include "runtime/comm/thread_ranks.h"
 #include "tests/support/pipeline_plans.h"
@@ -112,7 +113,7 @@ int64_t most_gelu_bytes(const Plan& plan) {
   const PlanFunction& function = plan.functions.front();
   std::vector<int64_t> change(function.instructions.size() + 1, 0);
   for (const Slot& slot : plan.slots)
-    if (slot.function == 0 && slot.category == Category::Saved && llvm::StringRef(slot.name).startswith("g")) {
+    if (slot.function == 0 && slot.category == Category::Saved && starts_with(slot.name, "g")) {
       change[static_cast<size_t>(slot.first)] += slot.bytes;
       change[static_cast<size_t>(slot.last) + 1] -= slot.bytes;
     }
@@ -261,7 +262,7 @@ TEST_SUITE("unit") {
     const std::string text = shortfall(refused);
     CAPTURE(text);
     const bool first = refused.plan.stage == 0;
-    CHECK(llvm::StringRef(text).startswith(first ? "stage 0 (rank 0, cpu) needs " : "stage 1 (rank 1, slow) needs "));
+    CHECK(starts_with(text, first ? "stage 0 (rank 0, cpu) needs " : "stage 1 (rank 1, slow) needs "));
     CHECK(llvm::StringRef(text).contains(first ? ", the budget is 400 MiB" : ", the budget is 100 MiB"));
     CHECK(llvm::StringRef(text).contains("; budgets of "));
     REQUIRE(refused.stages.size() == 2);
@@ -273,7 +274,7 @@ TEST_SUITE("unit") {
     request.budget_bytes = int64_t{100} << 20;
     const CompileResult both = llvm::cantFail(compiled_on(devices, layers(8), request));
     REQUIRE_FALSE(both.fits);
-    CHECK(llvm::StringRef(shortfall(both)).endswith(" would be enough for every stage"));
+    CHECK(ends_with(shortfall(both), " would be enough for every stage"));
     request.budget_bytes = 0;
     for (const StageNeed& stage : both.stages)
       request.budget_bytes = std::max(request.budget_bytes, round_up_readable(stage.needs_bytes));
@@ -332,7 +333,7 @@ TEST_SUITE("unit") {
       return take_diag(result.takeError()).text();
     };
     CHECK(refusal(layers(2), "stage=2", 5) == "--micro-batches 5: a rank's batch of 4096 does not divide");
-    CHECK(llvm::StringRef(refusal(layers(2), "stage=9", 0)).startswith("the model cannot be cut into 9 stages"));
+    CHECK(starts_with(refusal(layers(2), "stage=9", 0), "the model cannot be cut into 9 stages"));
   }
 }
 

@@ -60,7 +60,7 @@ std::vector<Section> split_sections(llvm::StringRef text) {
       if (name == "error") section.error = directive;
       if (name == "same-as") section.same_as = directive;
     }
-    bool more = llvm::any_of(llvm::makeArrayRef(lines).drop_front(i + 1),
+    bool more = llvm::any_of(llvm::ArrayRef<llvm::StringRef>(lines).drop_front(i + 1),
                              [](llvm::StringRef line) { return starts_with(line, "graph "); });
     if (starts_with(lines[i], "}") && more) {
       sections.emplace_back();

@@ -177,7 +177,7 @@ Result<double> matmul_tflops_of(CudaLibraries& libraries, cudaStream_t stream, D
   const Attrs attrs = is_f8 ? Attrs{{"dtype", y_type.dtype}} : Attrs();
   const Type* types[] = {&type, &b_type, &scale_type, &scale_type};
   const size_t count = is_f8 ? 4 : 2;
-  OpCall call(op, attrs, llvm::makeArrayRef(types, count));
+  OpCall call(op, attrs, {types, count});
   TensorView all[] = {{type, a->data()}, {b_type, b->data()}, {scale_type, scale->data()}, {scale_type, scale->data()}},
              results[] = {{y_type, y->data()}};
   const llvm::ArrayRef<TensorView> operands(all, count);

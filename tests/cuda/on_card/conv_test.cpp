@@ -1,4 +1,5 @@
 #include "ir/ops/common/samples.h"
+#include "ir/support/strings.h"
 #include "tests/cuda/on_card/case_on_card.h"
 
 #include <functional>
@@ -145,7 +146,7 @@ void check_own(const KernelCase& c, llvm::StringRef library) {
   const std::vector<Tensor> wanted = run_reference(c);
   size_t checked = 0;
   for (const KernelCandidate& kernel : candidates_of(catalog, c)) {
-    if (kernel.name == "reference" || llvm::StringRef(kernel.name).startswith(library)) continue;
+    if (kernel.name == "reference" || starts_with(kernel.name, library)) continue;
     INFO(kernel.name);
     const std::vector<Tensor> first = CaseOnCard(c, kernel, {}).run(c), again = CaseOnCard(c, kernel, {}).run(c);
     check_results(c, first, wanted);

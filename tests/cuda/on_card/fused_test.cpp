@@ -1,3 +1,4 @@
+#include "ir/support/strings.h"
 #include "tests/cuda/on_card/case_on_card.h"
 #include "tests/kernels/fused_cases.h"
 
@@ -14,7 +15,7 @@ void check_generated(const KernelCase& c) {
   INFO(c.attrs.get_string("body").str());
   const CudaCatalog catalog(card_under_test(), /*any_order=*/true);
   const KernelCandidate kernel = candidates_of(catalog, c).front();
-  CHECK(llvm::StringRef(kernel.name).startswith("generated"));
+  CHECK(starts_with(kernel.name, "generated"));
   const std::vector<Tensor> wanted = run_reference(c);
   for (const std::vector<InPlace>& overlaps : overlaps_of(c)) {
     INFO(overlaps.size(), " results in place");

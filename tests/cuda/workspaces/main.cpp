@@ -1,4 +1,5 @@
 #include "frontend/api/machine.h"
+#include "ir/support/strings.h"
 #include "ir/support/units.h"
 #include "runtime/cuda/cuda_catalog.h"
 #include "runtime/cuda/loader.h"
@@ -43,7 +44,7 @@ class Workspaces {
   int failed() const { return failed_; }
 
  private:
-  static bool is_cudnn(llvm::StringRef kernel) { return kernel.startswith("cudnn"); }
+  static bool is_cudnn(llvm::StringRef kernel) { return starts_with(kernel, "cudnn"); }
 
   void check(const OneInstruction& what, llvm::StringRef graph) {
     const std::string name =

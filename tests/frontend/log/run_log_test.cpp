@@ -1,6 +1,7 @@
 #include "frontend/log/run_log.h"
 #include "frontend/log/event.pb.h"
 #include "frontend/log/record_frames.h"
+#include "ir/support/strings.h"
 
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
@@ -73,7 +74,7 @@ std::vector<std::string> events_in(llvm::StringRef folder) {
     REQUIRE(event.ParseFromArray(data->data(), static_cast<int>(data->size())));
     if (!event.file_version().empty()) all.push_back(event.file_version());
     for (const events::Summary::Value& value : event.summary().value())
-      if (llvm::StringRef(value.tag()).endswith("loss"))
+      if (ends_with(value.tag(), "loss"))
         all.push_back(
             std::to_string(event.step()) + " " + value.tag() + " " +
             (std::isnan(value.simple_value()) ? "nan" : std::to_string(std::lround(100 * value.simple_value()))));
@@ -137,7 +138,7 @@ TEST_SUITE("unit") {
     CHECK(llvm::StringRef(lines).count('\n') == 4);
     CHECK(llvm::StringRef(lines).contains(R"({"step":3,"loss":4,)"));
     CHECK(llvm::StringRef(rows).count('\n') == 5);
-    CHECK(llvm::StringRef(rows).endswith("3,4,2.5,1,0,400,1048576,,,,,\n"));
+    CHECK(ends_with(rows, "3,4,2.5,1,0,400,1048576,,,,,\n"));
 
     write_run(targets, 0, {step(1, 7)});
     CHECK(events_in(targets.events) == std::vector<std::string>{"brain.Event:2", "1 train/loss 700"});

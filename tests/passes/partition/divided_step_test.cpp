@@ -1,4 +1,5 @@
 #include "tests/support/divided_step.h"
+#include "ir/support/strings.h"
 #include "passes/rewrite/match.h"
 #include "tests/support/random_training.h"
 #include "tests/support/small_training.h"
@@ -114,7 +115,7 @@ graph @joined(%x: f64[6,4]) state(%both: f64[2,4] parameter trained) {
           for (NodeId id : function.order()) {
             const Node& node = function.node(id);
             const Type& sent = function.type(node.operands.empty() ? node.results[0] : node.operands[0]);
-            if (!llvm::StringRef(node.op->name).startswith("reduce_") || node.op->engine != Engine::Ranks) continue;
+            if (!starts_with(node.op->name, "reduce_") || node.op->engine != Engine::Ranks) continue;
             if (sent.shape.empty()) continue;  // the loss and the weight of its samples
             CHECK(sent.dtype == DType::BF16);
             ++sums;

@@ -1,4 +1,5 @@
 #include "ir/plan/summary.h"
+#include "ir/support/strings.h"
 #include "passes/compile.h"
 #include "runtime/cpu/cpu_catalog.h"
 #include "tests/support/small_training.h"
@@ -78,7 +79,7 @@ Saved saved_of(int layers, const TrainingRequest& request) {
   const Plan plan = plan_of(layers, request);
   const auto own = llvm::count_if(plan.states, [&](const PlanState& state) {
     const llvm::StringRef name = plan.slots[state.slot].name;
-    return name.startswith("wqkv") && !name.contains(".");
+    return starts_with(name, "wqkv") && !name.contains(".");
   });
   return {static_cast<double>(own),
           static_cast<double>(summarize_space(plan, MemorySpace::Device).largest[Category::Saved])};

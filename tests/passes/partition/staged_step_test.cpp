@@ -1,3 +1,4 @@
+#include "ir/support/strings.h"
 #include "ir/verify.h"
 #include "passes/compile.h"
 #include "passes/derive_stages.h"
@@ -193,8 +194,7 @@ TEST_SUITE("unit") {
       if (!derived) {
         const std::string refusal = take_diag(derived.takeError()).text();
         CAPTURE(refusal);
-        const bool is_clear = llvm::StringRef(refusal).startswith("the model cannot be") ||
-                              llvm::StringRef(refusal).startswith("the schedule ");
+        const bool is_clear = starts_with(refusal, "the model cannot be") || starts_with(refusal, "the schedule ");
         CHECK(is_clear);
         continue;
       }

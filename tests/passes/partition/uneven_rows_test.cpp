@@ -1,3 +1,4 @@
+#include "ir/support/strings.h"
 #include "tests/support/divided_step.h"
 
 // Rows of a batch that do not divide by the ranks along the data axis, where ops look at all rows at once.
@@ -92,7 +93,7 @@ TEST_SUITE("unit") {
           for (const char* name : {"s", "b", "v", "w", "mean", "var"}) {
             const Tensor& now = one.states(0).at(name);
             auto [at, fresh] = moved.try_emplace(name, now.type());
-            const bool is_buffer = llvm::StringRef(name).startswith("m") || llvm::StringRef(name) == "var";
+            const bool is_buffer = starts_with(name, "m") || llvm::StringRef(name) == "var";
             const double part = is_buffer ? 1 / static_cast<double>(ranks) : weight;
             for (int64_t i = 0; i < now.type().elements(); ++i)
               at->second.view().set(i, at->second.get(i) + part * now.get(i));

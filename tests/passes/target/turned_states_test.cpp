@@ -1,3 +1,4 @@
+#include "ir/support/strings.h"
 #include "passes/add_lengths.h"
 #include "passes/compile.h"
 #include "runtime/cpu/cpu_catalog.h"
@@ -174,7 +175,7 @@ TEST_SUITE("e2e") {
         std::unique_ptr<Session> first = started(before, values);
         losses_of_steps(*first, values, 2);
         const Kept kept(*first);
-        for (const auto& [name, tensor] : kept.tensors) CHECK_FALSE(llvm::StringRef(name).endswith(".turned"));
+        for (const auto& [name, tensor] : kept.tensors) CHECK_FALSE(ends_with(name, ".turned"));
         std::unique_ptr<Session> second = started(after, others);
         llvm::cantFail(second->restore(
             kept.saved(2),
