@@ -274,7 +274,8 @@ Tensor::Tensor(const Type& type) : type_(type) {
 }
 
 Tensor::Tensor(const Type& type, const void* bytes) : Tensor(type) {
-  std::memcpy(bytes_.get(), bytes, static_cast<size_t>(type.bytes()));
+  // An empty tensor may come from no address, with which memcpy must not be called.
+  std::copy_n(static_cast<const std::byte*>(bytes), type.bytes(), bytes_.get());
 }
 
 Tensor::Tensor(const Tensor& other) {

@@ -98,9 +98,10 @@ class CpuExecutor : public Executor {
       if (!memory) return memory.takeError();
       arenas_.push_back(std::move(*memory));
     }
+    // An arena of empty tensors alone has no address, with which memcpy must not be called.
     for (const PlanConstant& constant : plan_.constants)
-      std::memcpy(view(constant.slot).data, constant.value->data(),
-                  static_cast<size_t>(constant.value->type().bytes()));
+      std::copy_n(static_cast<const char*>(constant.value->data()), constant.value->type().bytes(),
+                  view(constant.slot).as<char>());
     for (size_t f = 0; f < plan_.functions.size(); ++f)
       if (Status s = prepare_function(f)) return s;
     return Status::success();
