@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Plans models within many budgets and prints how good the plans are.
 
-budget_sweep.py PLIMSOLL MODEL... [--devices h200,rtx4090] [--points 25] [--random SEED] [--options FILE] [--jobs 1] [--curve] [--table] [compile options...]
+budget_sweep.py PLIMSOLL MODEL... [--devices h200,rtx4090] [--points 25] [--random SEED] [--budgets BYTES,...] [--options FILE] [--jobs 1] [--curve] [--table] [compile options...]
 
 A model is an ONNX file, or an archive of tests/golden; one that is called model.onnx has the name of its folder.
 
 For each model and device, budgets run in equal steps from the least that compile names to the plain need. --random draws
 them between these two instead, from the seed, the model and the device, with equal chances for equal ratios, so that
-small budgets, where copies fill the arena, are not rare; the floor comes besides. A row says:
+small budgets, where copies fill the arena, are not rare; --budgets names them; the floor comes besides. A row says:
 plain need and time; the floor, beside the bound of the op that needs most by itself, and the least of another way to
 the same update; violations (a plan above its budget, a longer step or a refusal for more budget, a floor that is
 refused); the most packing waste, see below; how far a step is above the line between the plans a tenth of the plain
@@ -234,6 +234,7 @@ def main():
     parser.add_argument("--devices", default="h200,rtx4090,cpu")
     parser.add_argument("--points", type=int, default=25)
     parser.add_argument("--random", metavar="SEED")
+    parser.add_argument("--budgets", metavar="BYTES,...")
     parser.add_argument("--options")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--curve", action="store_true")
@@ -250,6 +251,8 @@ def main():
             words = [*options.get(name_of(model), []), *rest, "--device", device]
 
             def budgets_between(least, most):
+                if asked.budgets:
+                    return [least, *sorted(map(int, asked.budgets.split(",")))]
                 if asked.random is None:
                     return equal_steps(least, most, asked.points)
                 return random_budgets(least, most, asked.points, f"{asked.random} {name_of(model)} {device}")

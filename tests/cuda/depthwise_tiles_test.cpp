@@ -3,6 +3,8 @@
 #include "kernels/cuda/conv/depthwise_sparse.h"
 #include "tests/cuda/convolution_tiles.h"
 
+#include "llvm/ADT/STLFunctionalExtras.h"
+
 #include <doctest/doctest.h>
 
 #include <set>
@@ -164,6 +166,21 @@ void check_strips(const DepthwiseColumns& p, const ConvolutionSizes& c) {
   CHECK(int64_t{p.splits - 1} * p.block_rows < p.run_rows);
 }
 
+// Calls `check` with convolutions of 72 channels of many sizes: those that kernels by pairs of channels take.
+void for_each_size(llvm::function_ref<void(const ConvolutionSizes&)> check) {
+  for (int64_t batch : {1, 5, 128})
+    for (int size : {1, 7, 14, 28, 57, 75, 130})
+      for (int kernel : {3, 5, 7})
+        for (int stride : {1, 2})
+          for (int pad : {0, 1, kernel / 2, kernel - 1, kernel + 2}) {
+            if (size + 2 * pad < kernel || (kernel == 7 && stride == 2)) continue;
+            ConvolutionSizes c = image(batch, size, kernel, stride, 72, 1);
+            for (int d = 0; d < 2; ++d) c.pad[d] = pad, c.y[d] = (size + 2 * pad - kernel) / stride + 1;
+            INFO(batch, " images of ", size, ", ", kernel, " taps, stride ", stride, ", pad ", pad);
+            check(c);
+          }
+}
+
 }  // namespace
 
 TEST_SUITE("unit") {
@@ -210,18 +227,10 @@ TEST_SUITE("unit") {
   }
 
   TEST_CASE("boxes of pairs of channels hold every pixel that a tile's taps meet, and fit a block's shared memory") {
-    for (int64_t batch : {1, 5, 128})
-      for (int size : {1, 7, 14, 28, 57, 75, 130})
-        for (int kernel : {3, 5, 7})
-          for (int stride : {1, 2})
-            for (int pad : {0, 1, kernel / 2, kernel - 1, kernel + 2}) {
-              if (size + 2 * pad < kernel || (kernel == 7 && stride == 2)) continue;
-              ConvolutionSizes c = image(batch, size, kernel, stride, 72, 1);
-              for (int d = 0; d < 2; ++d) c.pad[d] = pad, c.y[d] = (size + 2 * pad - kernel) / stride + 1;
-              INFO(batch, " images of ", size, ", ", kernel, " taps, stride ", stride, ", pad ", pad);
-              CHECK(fits_depthwise_pairs(c));
-              for (bool gradient : {false, true}) check_pairs(DepthwisePairs(c, gradient), c);
-            }
+    for_each_size([](const ConvolutionSizes& c) {
+      CHECK(fits_depthwise_pairs(c));
+      for (bool gradient : {false, true}) check_pairs(DepthwisePairs(c, gradient), c);
+    });
     const ConvolutionSizes small = image(128, 7, 7, 1, 768, 1);
     CHECK(DepthwisePairs(small, false).blocks() == 132);
     CHECK(!fits_depthwise_pairs(image(1, 9, 7, 2, 16, 1)));
@@ -231,21 +240,14 @@ TEST_SUITE("unit") {
   }
 
   TEST_CASE("tiles of sparse products hold every pixel that their taps meet, and fit a block's shared memory") {
-    for (int64_t batch : {1, 5, 128})
-      for (int size : {1, 7, 14, 28, 57, 75, 130})
-        for (int kernel : {3, 5, 7})
-          for (int stride : {1, 2})
-            for (int pad : {0, 1, kernel / 2, kernel - 1, kernel + 2}) {
-              if (size + 2 * pad < kernel || (kernel == 7 && stride == 2)) continue;
-              ConvolutionSizes c = image(batch, size, kernel, stride, 72, 1);
-              for (int d = 0; d < 2; ++d) c.pad[d] = pad, c.y[d] = (size + 2 * pad - kernel) / stride + 1;
-              INFO(batch, " images of ", size, ", ", kernel, " taps, stride ", stride, ", pad ", pad);
-              CHECK(fits_depthwise_sparse(c) == (stride == 1));
-              CHECK(fits_depthwise_sparse_weights(c));
-              check_sparse_weights(DepthwiseSparseWeights(c), c);
-              if (stride != 1) continue;
-              for (bool gradient : {false, true}) check_sparse(DepthwiseSparse(c, gradient), c);
-            }
+    for_each_size([](const ConvolutionSizes& c) {
+      const bool has_stride = c.stride[0] != 1;
+      CHECK(fits_depthwise_sparse(c) != has_stride);
+      CHECK(fits_depthwise_sparse_weights(c));
+      check_sparse_weights(DepthwiseSparseWeights(c), c);
+      if (has_stride) return;
+      for (bool gradient : {false, true}) check_sparse(DepthwiseSparse(c, gradient), c);
+    });
     // Small images are shared out whole, since a block would read most rows of pixels of a part.
     const DepthwiseSparse small(image(128, 7, 7, 1, 768, 1), false), large(image(128, 56, 7, 1, 96, 1), false);
     CHECK(small.images == 8);
