@@ -1,5 +1,6 @@
 #include "passes/fuse_launches.h"
 
+#include "ir/plan/windows.h"
 #include "ir/support/units.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -64,8 +65,7 @@ class Fuser {
   bool is_free(SlotId id, int32_t first, int32_t last) const {
     const Slot& own = slot(id);
     return llvm::none_of(plan_.slots, [&](const Slot& s) {
-      return s.function == index_ && s.space == own.space && s.first < last && s.last >= first &&
-             s.offset < own.offset + own.bytes && own.offset < s.offset + s.bytes;
+      return s.function == index_ && s.first < last && s.last >= first && share_bytes(plan_, s, own);
     });
   }
 

@@ -2,20 +2,20 @@
 
 // Both executors begin with this when they load a plan: where slots lie, and instructions with nothing left to look up.
 
-#include "ir/plan/plan.h"
+#include "ir/plan/windows.h"
 #include "runtime/kernels/kernel_call.h"
 
 #include "llvm/ADT/STLExtras.h"
 
 namespace plimsoll {
 
-// A slot in memory, one allocation for each of the plan's arenas.
+// A slot in memory, one allocation for each of the plan's arenas, with the windows behind it.
 template <typename Memory>
 TensorView view_in(const std::vector<Memory>& arenas, const Plan& plan, SlotId id) {
   const Slot& slot = plan.slots[static_cast<size_t>(id)];
   size_t arena = 0;
   while (plan.arenas[arena].space != slot.space) ++arena;
-  return {slot.type, arenas[arena].data() + slot.offset};
+  return {slot.type, arenas[arena].data() + ArenaAddresses(plan.arenas[arena]).address_of(slot.offset)};
 }
 
 struct PlannedStep {

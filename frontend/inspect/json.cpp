@@ -65,6 +65,18 @@ void write_space(json::OStream& to, const Plan& plan, const Arena& arena) {
   to.attribute("persistent_bytes", arena.persistent_bytes);
   to.attribute("peak_live_bytes", arena.peak_live_bytes);
   to.attribute("packing_waste", summary.packing_waste);
+  if (!arena.windows.empty()) {
+    to.attribute("page_bytes", arena.page_bytes);
+    to.attributeArray("windows", [&] {
+      for (const PageWindow& window : arena.windows)
+        to.object([&] {
+          to.attribute("offset", window.offset);
+          to.attributeArray("pages", [&] {
+            for (int64_t page : window.pages) to.value(page);
+          });
+        });
+    });
+  }
   write_peak(to, plan, summary);
   if (on_device) write_largest_instruction(to, plan);
   to.attributeArray("reserves", [&] {

@@ -1,6 +1,7 @@
 #include "frontend/inspect/pickle.h"
 #include "frontend/inspect/print.h"
 #include "ir/plan/summary.h"
+#include "ir/plan/windows.h"
 #include "ir/support/printable.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -131,7 +132,11 @@ class Snapshot {
   }
 
   void value_event(llvm::StringRef action, SlotId id) {
-    event(action, slot(id).offset, slot(id).bytes, category_name(slot(id).category), [&] { frames(id); });
+    const Slot& own = slot(id);
+    for_each_run(plan_.arenas[static_cast<size_t>(own.space)], own.offset, own.offset + own.bytes,
+                 [&](int64_t from, int64_t to) {
+                   event(action, from, to - from, category_name(own.category), [&] { frames(id); });
+                 });
   }
 
   // The page shows a frame as "filename:line:name": the value, then where it comes from, then why it lies there.

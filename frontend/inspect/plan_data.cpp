@@ -1,6 +1,7 @@
 #include "frontend/inspect/plan_data.h"
 
 #include "frontend/inspect/memory_curve.h"
+#include "ir/plan/windows.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/JSON.h"
@@ -30,21 +31,24 @@ void write_functions(json::OStream& to, const Plan& plan) {
 }
 
 // name, type, category, offset, bytes, function, first instruction, the one behind the last, 1 where it has bytes of
-// its own, index of its origin, reason
-void write_values(json::OStream& to, const Plan& plan, MemorySpace space) {
+// its own, index of its origin, reason; once for each run of bytes
+void write_values(json::OStream& to, const Plan& plan, MemorySpace space, const Arena& arena) {
   const std::vector<int32_t> ends = ends_of_bytes(plan);
   for (size_t i = 0; i < plan.slots.size(); ++i) {
     const Slot& slot = plan.slots[i];
     if (slot.space != space) continue;
-    to.array([&] {
-      to.value(slot.name);
-      to.value(to_string(slot.type));
-      to.value(static_cast<int64_t>(slot.category));
-      for (int64_t number : {slot.offset, slot.bytes, int64_t{slot.function}, int64_t{slot.first}, int64_t{ends[i]},
-                             int64_t{adds_bytes(plan, slot)}, int64_t{slot.origin}})
-        to.value(number);
-      to.value(slot.reason);
-    });
+    const auto write_run = [&](int64_t from, int64_t end) {
+      to.array([&] {
+        to.value(slot.name);
+        to.value(to_string(slot.type));
+        to.value(static_cast<int64_t>(slot.category));
+        for (int64_t number : {from, end - from, int64_t{slot.function}, int64_t{slot.first}, int64_t{ends[i]},
+                               int64_t{adds_bytes(plan, slot)}, int64_t{slot.origin}})
+          to.value(number);
+        to.value(slot.reason);
+      });
+    };
+    for_each_run(arena, slot.offset, slot.offset + slot.bytes, write_run);
   }
 }
 
@@ -101,7 +105,7 @@ void print_plan_data(llvm::raw_ostream& out, const Plan& plan, MemorySpace space
     });
     to.attributeArray("functions", [&] { write_functions(to, plan); });
     to.attributeArray("phases", [&] { write_phases(to, plan); });
-    to.attributeArray("values", [&] { write_values(to, plan, space); });
+    to.attributeArray("values", [&] { write_values(to, plan, space, *arena); });
     to.attributeArray("origins", [&] { write_origins(to, plan); });
   });
   print_json_script(out, id, stream.str());

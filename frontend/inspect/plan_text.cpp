@@ -48,6 +48,11 @@ class TextForm {
   void print_arena(const Arena& arena) {
     out_ << "arena " << space_name(arena.space) << " " << arena.bytes << " bytes, persistent " << arena.persistent_bytes
          << ", peak live " << arena.peak_live_bytes << ", budget " << arena.budget_bytes << "\n";
+    for (const PageWindow& window : arena.windows) {
+      out_ << "window @ " << window.offset << ", pages of " << arena.page_bytes << " bytes:";
+      for (int64_t page : window.pages) out_ << " " << page;
+      out_ << "\n";
+    }
   }
 
   // Prints "%h.3 : f32[8,64] @ 1024", and the slot that it is a view of or takes its bytes from.

@@ -1,5 +1,6 @@
 #include "frontend/inspect/text_table.h"
 #include "ir/plan/summary.h"
+#include "ir/plan/windows.h"
 #include "ir/support/did_you_mean.h"
 #include "ir/support/units.h"
 
@@ -13,7 +14,7 @@ namespace plimsoll {
 namespace {
 
 constexpr int label_columns = 14;
-constexpr size_t max_readers = 12, max_values = 20;
+constexpr size_t max_readers = 12, max_values = 20, max_runs = 6;
 
 class Why {
  public:
@@ -78,8 +79,15 @@ class Why {
 
   void place(SlotId id) {
     const Slot& s = slot(id);
-    std::string text = "bytes " + format_count(s.offset) + " to " + format_count(s.offset + s.bytes) + " of the " +
-                       space_name(s.space).str() + " arena";
+    const Arena& arena = plan_.arenas[static_cast<size_t>(s.space)];
+    std::vector<std::string> runs;
+    for_each_run(arena, s.offset, s.offset + s.bytes,
+                 [&](int64_t from, int64_t to) { runs.push_back(format_count(from) + " to " + format_count(to)); });
+    std::string text = "bytes ";
+    for (size_t i = 0; i < runs.size() && i < max_runs; ++i) text += (i > 0 ? ", " : "") + runs[i];
+    if (runs.size() > max_runs) text += " and " + std::to_string(runs.size() - max_runs) + " more runs";
+    text += " of the " + space_name(s.space).str() + " arena";
+    if (is_in_window(s.offset)) text += ", which a window shows side by side";
     if (s.view_of >= 0) text += ", the bytes of %" + slot(plan_.storage_of(id)).name + " in another shape";
     if (s.in_place_of >= 0) text += ", written over %" + slot(s.in_place_of).name;
     if (const SlotId whole = slot(plan_.storage_of(id)).part_of; whole >= 0)
@@ -133,8 +141,7 @@ class Why {
     SlotId before = -1, after = -1;
     for (size_t i = 0; i < plan_.slots.size(); ++i) {
       const Slot& other = plan_.slots[i];
-      if (other.function != s.function || other.space != s.space || other.view_of >= 0 || other.part_of >= 0 ||
-          other.offset >= s.offset + s.bytes || s.offset >= other.offset + other.bytes)
+      if (other.function != s.function || other.view_of >= 0 || other.part_of >= 0 || !share_bytes(plan_, s, other))
         continue;
       auto candidate = static_cast<SlotId>(i);
       if (candidate == plan_.storage_of(id)) continue;

@@ -59,6 +59,8 @@ constexpr Field fields[] = {
     {"launch_us", &DeviceDescription::launch_us, Needed::OfAll, false, true},
     {"kernel_us", &DeviceDescription::kernel_us, Needed::OfNone, false, true},
     {"alignment_bytes", &DeviceDescription::alignment_bytes, Needed::OfNone, false, true},
+    {"page_bytes", &DeviceDescription::page_bytes, Needed::OfNone, false, true, true},
+    {"shown_page_bytes", &DeviceDescription::shown_page_bytes, Needed::OfNone, false, true},
     {"efficiency", &DeviceDescription::efficiency},
     {"compute_capability", &DeviceDescription::compute_capability, Needed::OfGpus},
     {"multiprocessors", &DeviceDescription::multiprocessors, Needed::OfGpus},
@@ -85,7 +87,7 @@ constexpr Field fields[] = {
 };
 
 constexpr int64_t max_bytes = int64_t{1} << 50;  // keeps sums of sizes from overflowing
-constexpr int64_t max_alignment_bytes = int64_t{1} << 20;
+constexpr int64_t max_alignment_bytes = int64_t{1} << 20, max_page_bytes = int64_t{1} << 30;
 
 // Reads one field of one device, each type of value in its own way.
 class FieldReader {
@@ -220,6 +222,9 @@ Status check_fields(const DeviceDescription& device) {
   if (!llvm::isPowerOf2_64(static_cast<uint64_t>(device.alignment_bytes)) ||
       device.alignment_bytes > max_alignment_bytes)
     return must_be("alignment_bytes", "a power of two, up to 1 MiB");
+  if (device.page_bytes > 0 && (!llvm::isPowerOf2_64(static_cast<uint64_t>(device.page_bytes)) ||
+                                device.page_bytes < device.alignment_bytes || device.page_bytes > max_page_bytes))
+    return must_be("page_bytes", "0, or a power of two from alignment_bytes up to 1 GiB");
   if (device.matmul_tflops_for(DType::F32) == 0) return must_be("matmul_tflops", "an object with at least \"f32\"");
   if (device.collective_share == 0) return must_be("collective_share", "a number above 0, up to 1");
   if (device.collective_interference == 1) return must_be("collective_interference", "a number from 0, below 1");
@@ -364,6 +369,11 @@ int64_t DeviceDescription::reserve_bytes() const {
   return sum;
 }
 
+int64_t DeviceDescription::windows_reserve_bytes(int64_t shown_pages) const {
+  constexpr int64_t whole_pages = 4;
+  return shown_pages > 0 ? whole_pages * page_bytes + shown_pages * shown_page_bytes : 0;
+}
+
 DeviceDescription DeviceDescription::with_graphs(int64_t launches) const {
   DeviceDescription device = *this;
   if (graph_launch_bytes > 0) device.reserves.push_back({"CUDA graphs", graph_launch_bytes * launches});
@@ -392,7 +402,10 @@ DeviceDescription DeviceDescription::with_ranks(const Mesh& mesh, const RankTraf
     bytes += axis_bytes;
     if (axis == MeshAxis::Tensor && mesh[axis] > 2) bytes += axis_bytes / tensor_reserve_divisor;
   }
-  if (mesh.ranks() > 1) bytes += traffic.collectives * collective_graph_bytes;
+  if (mesh.ranks() > 1) {
+    bytes += traffic.collectives * collective_graph_bytes;
+    device.page_bytes = 0;
+  }
   if (bytes > 0) device.reserves.push_back({nccl_reserve, bytes});
   return device;
 }

@@ -49,6 +49,8 @@ struct DeviceDescription {
   double launch_us = 0;                                 // minimum time from one kernel to the next
   double kernel_us = 0;  // time a kernel takes beside that and its roofline, to fill the chip and to drain it
   int64_t alignment_bytes = 256;
+  int64_t page_bytes = 0;        // of memory that a second address can show; 0: none can
+  int64_t shown_page_bytes = 0;  // outside the arenas, per page that a window shows
   // By op: the share of its roofline that its kernels reach, as measured on large calls; 1 if it is not listed.
   std::vector<std::pair<std::string, double>> efficiency;
   // GPUs only.
@@ -77,13 +79,17 @@ struct DeviceDescription {
   int64_t convolution_workspace_bytes = 0;  // the maximum given to cuDNN for a convolution
 
   int64_t reserve_bytes() const;
+  // What an arena whose windows show so many pages takes besides: the driver's tables, which it makes in whole pages,
+  // and a page that the arena does not fill.
+  int64_t windows_reserve_bytes(int64_t shown_pages) const;
   // Can the ranks along an axis reach into each other's arenas?
   bool reaches_arenas(MeshAxis axis) const;
   // Is it what a driver calls so? Titles say the memory besides: "NVIDIA H200 141 GB".
   bool describes(llvm::StringRef card) const;
   // The same device with a reserve for CUDA graphs of so many launches, if launches take bytes.
   DeviceDescription with_graphs(int64_t launches) const;
-  // The same device with a reserve for talking to the other ranks of a mesh, if there are any.
+  // The same device with a reserve for talking to the other ranks of a mesh, if there are any. Its memory has no second
+  // addresses then: NCCL reaches into allocations.
   DeviceDescription with_ranks(const Mesh& mesh, const RankTraffic& traffic) const;
   // That one with a reserve for so many collectives more, none of which meets ranks that the others do not.
   DeviceDescription with_more_collectives(int64_t count) const;

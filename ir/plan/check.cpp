@@ -7,6 +7,7 @@
 #include "ir/plan/check_stages.h"
 #include "ir/plan/check_sums.h"
 #include "ir/plan/validate.h"
+#include "ir/plan/windows.h"
 
 #include "llvm/ADT/DenseMap.h"
 
@@ -35,10 +36,9 @@ class FunctionCheck {
   Status step(const Instruction& instruction);
   Status types(const Instruction& instruction, const OpDef& op) const;
   Status read(SlotId id, const llvm::Twine& who);
-  // The bytes [from, to) of an arena, which the slot or a part of it has.
+  // Addresses [from, to) of an arena, which the slot or a part of it has.
   struct Range {
     int64_t from, to;
-    bool meets(const Range& other) const { return from < other.to && other.from < to; }
   };
   using Ranges = llvm::SmallVector<Range, 1>;
   static Range all_of(const Slot& slot) { return {slot.offset, slot.offset + slot.bytes}; }
@@ -63,8 +63,16 @@ class FunctionCheck {
   int32_t instruction_count() const { return static_cast<int32_t>(function_.instructions.size()); }
 
   const Slot& slot(SlotId id) const { return plan_.slots[id]; }
+  const Arena& arena_of(const Slot& slot) const { return plan_.arenas[static_cast<size_t>(slot.space)]; }
   ByteOwners& bytes(const Slot& slot) { return bytes_[static_cast<size_t>(slot.space)]; }
   const ByteOwners& bytes(const Slot& slot) const { return bytes_[static_cast<size_t>(slot.space)]; }
+  void write(const Slot& slot, Range range, int32_t owner) {
+    for_each_run(arena_of(slot), range.from, range.to,
+                 [&](int64_t from, int64_t to) { bytes(slot).write(from, to, owner); });
+  }
+  bool meet(const Slot& space, Range a, Range b) const {
+    return share_bytes(arena_of(space), a.from, a.to, b.from, b.to);
+  }
   std::string where() const;
   std::string name(SlotId id) const { return describe_slot(plan_, id); }
   Status wrong(const llvm::Twine& what) const { return model_error("plan check: " + where() + what); }
@@ -131,14 +139,18 @@ Status FunctionCheck::read(SlotId id, Range range, const llvm::Twine& who) {
       return wrong(who + " " + name(storage) + ", whose copy is waited for before instruction " +
                    llvm::Twine(copy.done));
   SlotId thief = storage;
-  if (const auto made = made_in_place_.find(storage); made != made_in_place_.end()) {
-    thief = bytes(s).difference(made->second, range.from, range.to).value_or(storage);
-  } else if (!bytes(s).holds(range.from, range.to, storage)) {
-    bytes(s).for_each_in(range.from, range.to, [&](SlotId owner) {
-      thief = owner;
-      return owner == storage;
-    });
-  }
+  const auto made = made_in_place_.find(storage);
+  for_each_run(arena_of(s), range.from, range.to, [&](int64_t from, int64_t to) {
+    if (thief != storage) return;
+    if (made != made_in_place_.end()) {
+      thief = bytes(s).difference(made->second, from, to).value_or(storage);
+    } else if (!bytes(s).holds(from, to, storage)) {
+      bytes(s).for_each_in(from, to, [&](SlotId owner) {
+        thief = owner;
+        return owner == storage;
+      });
+    }
+  });
   if (thief == storage) return Status::success();
   return wrong(who + " " + name(storage) + ", but " + name(thief) + " was written over it at instruction " +
                llvm::Twine(written_[thief]));
@@ -153,8 +165,8 @@ bool FunctionCheck::is_part_of(SlotId part, SlotId whole) const {
 
 bool FunctionCheck::is_being_copied(const Slot& space, Range range) const {
   return llvm::any_of(copies_, [&](const Copy& copy) {
-    return (slot(copy.source).space == space.space && copy.read.meets(range)) ||
-           (slot(copy.target).space == space.space && all_of(slot(copy.target)).meets(range));
+    return (slot(copy.source).space == space.space && meet(space, copy.read, range)) ||
+           (slot(copy.target).space == space.space && meet(space, all_of(slot(copy.target)), range));
   });
 }
 
@@ -171,12 +183,16 @@ SlotId FunctionCheck::find_alive(SlotId id, Range range) const {
     return old.last < at_ || (old.last == at_ && owner == taken_over) || is_part_of(id, owner);
   };
   SlotId alive = -1;
-  bytes(s).for_each_in(range.from, range.to, [&](SlotId owner) {
-    if (!gives_way(owner) || is_being_copied(s, range)) alive = owner;
-    return alive < 0;
+  for_each_run(arena_of(s), range.from, range.to, [&](int64_t from, int64_t to) {
+    if (alive >= 0) return;
+    bytes(s).for_each_in(from, to, [&](SlotId owner) {
+      if (!gives_way(owner) || is_being_copied(s, range)) alive = owner;
+      return alive < 0;
+    });
   });
   for (const auto& [made, owners] : made_in_place_)
-    if (alive < 0 && slot(made).space == s.space && all_of(slot(made)).meets(range) && !gives_way(made)) alive = made;
+    if (alive < 0 && slot(made).space == s.space && meet(s, all_of(slot(made)), range) && !gives_way(made))
+      alive = made;
   return alive;
 }
 
@@ -193,10 +209,11 @@ Status FunctionCheck::claim(SlotId id, const Ranges& written, const llvm::Twine&
                    (slot(alive).function == -1 ? std::string(", which is persistent")
                                                : ", which lives to instruction " + std::to_string(slot(alive).last)) +
                    (is_being_copied(s, range) ? " and is being copied" : ""));
-    bytes(s).write(range.from, range.to, id);
+    write(s, range, id);
   }
   if (written.size() != 1 || written.front().from != s.offset || written.front().to != all_of(s).to)
-    made_in_place_[id].copy(bytes(s), s.offset, all_of(s).to);
+    for_each_run(arena_of(s), s.offset, all_of(s).to,
+                 [&](int64_t from, int64_t to) { made_in_place_[id].copy(bytes(s), from, to); });
   written_[id] = at_;
   return touch(id, who);
 }
@@ -220,7 +237,7 @@ Status FunctionCheck::write_workspace(const Instruction& instruction) {
   SlotId id = instruction.workspace;
   if (id < 0) return Status::success();
   for (SlotId operand : instruction.operands)
-    if (operand >= 0 && share_bytes(slot(id), slot(plan_.storage_of(operand))))
+    if (operand >= 0 && share_bytes(plan_, slot(id), slot(plan_.storage_of(operand))))
       return wrong("its workspace " + name(id) + " overlaps operand " + name(operand));
   return claim(id, {all_of(slot(id))}, "workspace");
 }
@@ -267,7 +284,8 @@ Status FunctionCheck::overlaps(const Instruction& instruction, const OpDef& op, 
     if (instruction.operands[i] < 0) continue;
     SlotId storage = plan_.storage_of(instruction.operands[i]);
     const Slot& read = slot(storage);
-    if (read.space != r.space || llvm::none_of(written, [&](Range each) { return each.meets(all_of(read)); })) continue;
+    if (read.space != r.space || llvm::none_of(written, [&](Range each) { return meet(r, each, all_of(read)); }))
+      continue;
     std::string both =
         name(instruction.results[result]) + " overlaps operand " + std::to_string(i) + ", " + name(storage);
     bool allowed = llvm::any_of(op.in_place_pairs(), [&](const InPlace& pair) {
@@ -368,7 +386,7 @@ Status FunctionCheck::begin() {
   for (size_t i = 0; i < plan_.slots.size(); ++i) {
     const Slot& s = plan_.slots[i];
     if (s.function != -1 || s.view_of >= 0) continue;
-    bytes(s).write(s.offset, s.offset + s.bytes, static_cast<SlotId>(i));
+    write(s, all_of(s), static_cast<SlotId>(i));
     written_[i] = before_start;
   }
   if (Status s = find_updates()) return s;

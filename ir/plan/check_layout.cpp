@@ -1,6 +1,7 @@
 #include "ir/plan/check_layout.h"
 
 #include "ir/op_def.h"
+#include "ir/plan/windows.h"
 
 #include "llvm/ADT/DenseSet.h"
 
@@ -67,10 +68,20 @@ Status check_persistent(const Plan& plan) {
     return std::pair(plan.slots[a].space, plan.slots[a].offset) < std::pair(plan.slots[b].space, plan.slots[b].offset);
   });
   for (size_t i = 1; i < persistent.size(); ++i)
-    if (share_bytes(plan.slots[persistent[i - 1]], plan.slots[persistent[i]]))
+    if (share_bytes(plan, plan.slots[persistent[i - 1]], plan.slots[persistent[i]]))
       return wrong(describe_slot(plan, persistent[i]) + " overlaps " + describe_slot(plan, persistent[i - 1]) +
                    ", and both are persistent");
   return Status::success();
+}
+
+bool is_in_transient_part(const Plan& plan, const Slot& slot) {
+  if (slot.space != MemorySpace::Device) return true;
+  const Arena& arena = plan.arenas.front();
+  const int64_t end = arena.persistent_bytes + plan.functions[slot.function].transient_bytes;
+  bool is_inside = true;
+  for_each_run(arena, slot.offset, slot.offset + slot.bytes,
+               [&](int64_t from, int64_t to) { is_inside &= from >= arena.persistent_bytes && to <= end; });
+  return is_inside;
 }
 
 // Transient slots lie above the persistent part; only the next value of a state, parts of what persists and what is put
@@ -93,8 +104,7 @@ Status check_transient(const Plan& plan) {
       if (plan.slots[whole].function != -1 && !may_persist.count(whole))
         return wrong(describe_slot(plan, id) + " lies in the persistent part, which ends at " +
                      llvm::Twine(arena.persistent_bytes));
-    } else if (slot.space == MemorySpace::Device &&
-               slot.offset + slot.bytes > arena.persistent_bytes + plan.functions[slot.function].transient_bytes) {
+    } else if (!is_in_transient_part(plan, slot)) {
       return wrong(describe_slot(plan, id) + " ends outside the " +
                    llvm::Twine(plan.functions[slot.function].transient_bytes) + " transient bytes of " +
                    plan.functions[slot.function].name);
@@ -173,10 +183,6 @@ Status check_arenas(const Plan& plan) {
 std::string describe_slot(const Plan& plan, SlotId id) {
   const Slot& slot = plan.slots[id];
   return "%" + slot.name + " [" + std::to_string(slot.offset) + ", " + std::to_string(slot.offset + slot.bytes) + ")";
-}
-
-bool share_bytes(const Slot& a, const Slot& b) {
-  return a.space == b.space && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
 }
 
 bool same_bytes(const Slot& a, const Slot& b) {

@@ -14,7 +14,6 @@ Status check_layout(const Plan& plan);
 Status check_peaks(const Plan& plan);
 
 std::string describe_slot(const Plan& plan, SlotId id);  // "%h.3 [1024, 2048)"
-bool share_bytes(const Slot& a, const Slot& b);
 bool same_bytes(const Slot& a, const Slot& b);
 
 }  // namespace plimsoll

@@ -21,6 +21,7 @@
 #include "ir/machine/device.h"
 #include "ir/mesh.h"
 #include "ir/plan/parameter_group.h"
+#include "ir/support/windows_begin.h"
 
 namespace plimsoll {
 
@@ -44,12 +45,19 @@ llvm::StringRef category_name(Category category);  // "parameters", ...
 
 using SlotId = int32_t;  // index into Plan::slots; -1: none
 
+// Some pages of an arena that a second range of addresses shows side by side, so that a slot which finds no hole that
+// is long enough can lie in several.
+struct PageWindow {
+  int64_t offset = 0;          // of its first byte, at windows_begin or above; a multiple of the page
+  std::vector<int64_t> pages;  // in order; page n begins n * page_bytes behind the persistent bytes
+};
+
 // A value's place in an arena, or an instruction's workspace.
 struct Slot {
   std::string name;
   Type type;  // workspace: u8[bytes]
   MemorySpace space = MemorySpace::Device;
-  int64_t offset = 0;  // bytes from the arena's start, aligned
+  int64_t offset = 0;  // bytes from the arena's start, aligned; or in one of its windows
   int64_t bytes = 0;
   int32_t function = -1;        // index into Plan::functions; -1: persistent
   int32_t first = 0, last = 0;  // the function's instructions between which the bytes are in use, inclusive
@@ -155,6 +163,8 @@ struct Arena {
   int64_t persistent_bytes = 0;
   int64_t peak_live_bytes = 0;
   int64_t budget_bytes = 0;
+  int64_t page_bytes = 0;           // where there are windows
+  std::vector<PageWindow> windows;  // one behind the other
 };
 
 // A choice and the numbers that decided it.

@@ -139,7 +139,11 @@ TrainingSummary PlanReader::read_training(const proto::Training& from) {
 }
 
 Arena PlanReader::read_arena(const proto::Arena& from) {
-  return {read_space(from.space()), from.bytes(), from.persistent_bytes(), from.peak_live_bytes(), from.budget_bytes()};
+  Arena arena{read_space(from.space()), from.bytes(),        from.persistent_bytes(),
+              from.peak_live_bytes(),   from.budget_bytes(), from.page_bytes()};
+  for (const proto::PageWindow& window : from.windows())
+    arena.windows.push_back({window.offset(), {window.pages().begin(), window.pages().end()}});
+  return arena;
 }
 
 Slot PlanReader::read_slot(const proto::Slot& from) {

@@ -106,6 +106,12 @@ void set_arena(const Arena& arena, proto::Arena& to) {
   to.set_persistent_bytes(arena.persistent_bytes);
   to.set_peak_live_bytes(arena.peak_live_bytes);
   to.set_budget_bytes(arena.budget_bytes);
+  to.set_page_bytes(arena.page_bytes);
+  for (const PageWindow& window : arena.windows) {
+    proto::PageWindow& shown = *to.add_windows();
+    shown.set_offset(window.offset);
+    shown.mutable_pages()->Add(window.pages.begin(), window.pages.end());
+  }
 }
 
 uint32_t stored_index(int32_t index) { return static_cast<uint32_t>(index + 1); }

@@ -3,6 +3,7 @@
 #include "ir/channels_last_weight.h"
 #include "ir/kept_copies.h"
 #include "ir/plan/update_orders.h"
+#include "ir/plan/windows.h"
 #include "ir/verify.h"
 
 #include "llvm/ADT/StringMap.h"
@@ -25,7 +26,9 @@ class Validator {
  private:
   Status device();
   Status arenas();
+  Status windows(const Arena& arena);
   Status slot(SlotId id);
+  static bool lies_in(const Arena& arena, const Slot& slot);
   Status chains(SlotId Slot::*next, llvm::StringRef what);
   Status function(size_t index);
   Status instruction(const PlanFunction& function, size_t index);
@@ -70,8 +73,45 @@ Status Validator::arenas() {
     if (!is_amount(arena.bytes) || !is_amount(arena.persistent_bytes) || !is_amount(arena.peak_live_bytes) ||
         !is_amount(arena.budget_bytes))
       return broken(space_name(arena.space) + " arena: bytes out of range");
+    if (Status s = windows(arena)) return s;
   }
   return Status::success();
+}
+
+// Windows lie one behind the other and show pages of the transient part.
+Status Validator::windows(const Arena& arena) {
+  if (arena.bytes > windows_begin)
+    return broken(space_name(arena.space) + " arena: " + llvm::Twine(arena.bytes) + " bytes, no more than " +
+                  llvm::Twine(windows_begin) + " have offsets of their own");
+  if (arena.windows.empty()) return Status::success();
+  if (arena.space != MemorySpace::Device) return broken("the " + space_name(arena.space) + " arena has windows");
+  const int64_t page = arena.page_bytes;
+  if (page <= 0 || page % plan_.device.alignment_bytes != 0)
+    return broken(space_name(arena.space) + " arena: windows of pages of " + llvm::Twine(page) + " bytes");
+  const int64_t count = (std::max<int64_t>(arena.bytes - arena.persistent_bytes, 0) + page - 1) / page;
+  int64_t offset = windows_begin;
+  for (const PageWindow& window : arena.windows) {
+    const std::string where = space_name(arena.space).str() + " arena, window at " + std::to_string(window.offset);
+    if (window.offset != offset) return broken(where + ": it does not begin at " + llvm::Twine(offset));
+    if (window.pages.empty()) return broken(where + ": it shows no page");
+    std::vector<int64_t> pages = window.pages;
+    llvm::sort(pages);
+    if (std::adjacent_find(pages.begin(), pages.end()) != pages.end()) return broken(where + ": it shows a page twice");
+    if (pages.front() < 0 || pages.back() >= count)
+      return broken(where + ": it shows pages " + llvm::Twine(pages.front()) + " to " + llvm::Twine(pages.back()) +
+                    " of " + llvm::Twine(count));
+    offset += static_cast<int64_t>(pages.size()) * page;
+    if (!is_amount(offset)) return broken(where + ": it ends out of range");
+  }
+  return Status::success();
+}
+
+// Whether all addresses of the slot are the arena's, or one window's.
+bool Validator::lies_in(const Arena& arena, const Slot& slot) {
+  const int64_t end = slot.offset + slot.bytes;
+  if (!is_in_window(slot.offset)) return end <= arena.bytes;
+  const PageWindow* window = window_at(arena, slot.offset);
+  return window && end <= window->offset + static_cast<int64_t>(window->pages.size()) * arena.page_bytes;
 }
 
 Status Validator::slot(SlotId id) {
@@ -89,7 +129,7 @@ Status Validator::slot(SlotId id) {
                   llvm::Twine(*type_bytes));
   if (static_cast<size_t>(slot.space) >= plan_.arenas.size()) return broken(where + "no arena in its space");
   const Arena& arena = plan_.arenas[static_cast<size_t>(slot.space)];
-  if (slot.offset + slot.bytes > arena.bytes)
+  if (!lies_in(arena, slot))
     return broken(where + "ends at byte " + llvm::Twine(slot.offset + slot.bytes) + ", the " + space_name(slot.space) +
                   " arena has " + llvm::Twine(arena.bytes));
   if (slot.function == -1) return Status::success();

@@ -1,6 +1,7 @@
 #include "passes/budget/lean_workspaces.h"
 
 #include "ir/plan/summary.h"
+#include "ir/plan/windows.h"
 #include "ir/support/align.h"
 #include "ir/support/strings.h"
 
@@ -83,7 +84,9 @@ class HolesAt {
       const Slot& slot = plan.slots[id];
       if (slot.space == MemorySpace::Device && slot.function == static_cast<int32_t>(function) && slot.first <= at &&
           slot.last >= at && static_cast<SlotId>(id) != but)
-        taken_.push_back({slot.offset, slot.offset + slot.bytes});
+        for_each_run(plan.arenas.front(), slot.offset, slot.offset + slot.bytes, [&](int64_t from, int64_t to) {
+          taken_.push_back({from, to});
+        });
     }
     llvm::sort(taken_);
   }

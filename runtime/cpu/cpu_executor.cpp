@@ -11,6 +11,8 @@
 #include "runtime/last_uses.h"
 #include "runtime/planned_step.h"
 
+#include "llvm/ADT/ScopeExit.h"
+
 #include <omp.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -26,13 +28,49 @@ class Memory {
  public:
   static Result<Memory> allocate(int64_t bytes, llvm::StringRef what) {
     if (bytes == 0) return Memory();
-    int64_t pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    if (pages > 0 && bytes > pages * page)
-      return system_error(what + " needs " + format_bytes(bytes) + ", this machine has " + format_bytes(pages * page));
+    if (Status s = check_size(bytes, what)) return s;
     void* at = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED) return system_error(what + ": " + format_bytes(bytes) + " cannot be allocated");
     madvise(at, static_cast<size_t>(bytes), MADV_HUGEPAGE);
     return Memory(static_cast<std::byte*>(at), bytes);
+  }
+
+  // With the arena's windows behind it: a file without a name, of which each shows pages once more.
+  static Result<Memory> in_pages(const Arena& arena, llvm::StringRef what) {
+    const ArenaAddresses addresses(arena);
+    if (Status s = check_size(addresses.mapped_bytes, what)) return s;
+    if (arena.page_bytes % sysconf(_SC_PAGESIZE) != 0)
+      return system_error(what + ": its pages of " + llvm::Twine(arena.page_bytes) +
+                          " bytes are not whole pages of this machine, of " + llvm::Twine(sysconf(_SC_PAGESIZE)));
+    const int file = memfd_create("plimsoll arena", MFD_CLOEXEC);
+    const auto close_file = llvm::make_scope_exit([&] {
+      if (file >= 0) close(file);
+    });
+    void* at = MAP_FAILED;
+    if (file >= 0 && ftruncate(file, addresses.mapped_bytes) == 0)
+      at = mmap(nullptr, static_cast<size_t>(addresses.bytes()), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED)
+      return system_error(what + ": " + format_bytes(addresses.mapped_bytes) + " cannot be allocated");
+    Memory memory(static_cast<std::byte*>(at), addresses.bytes());
+    memory.lead_bytes_ = addresses.lead_bytes;
+    const auto show = [&](int64_t address, int64_t bytes, int64_t in_file) {
+      return mmap(memory.at_ + address, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                  file, in_file) != MAP_FAILED;
+    };
+    bool is_shown = show(0, addresses.mapped_bytes, 0);
+    for (const PageWindow& window : arena.windows)
+      for (size_t i = 0, end; i < window.pages.size(); i = end) {
+        end = i + 1;
+        while (end < window.pages.size() && window.pages[end] == window.pages[end - 1] + 1) ++end;
+        const auto begin = static_cast<int64_t>(i) * arena.page_bytes;
+        is_shown &= show(addresses.mapped_bytes + window.offset - windows_begin + begin,
+                         static_cast<int64_t>(end - i) * arena.page_bytes,
+                         mapped_page(arena, window.pages[i]) * arena.page_bytes);
+      }
+    if (!is_shown)
+      return system_error(what + ": its pages cannot be shown in " + llvm::Twine(arena.windows.size()) +
+                          " windows; vm.max_map_count says how many mappings the system allows");
+    return memory;
   }
 
   Memory() = default;
@@ -45,16 +83,23 @@ class Memory {
     if (at_) munmap(at_, static_cast<size_t>(bytes_));
   }
 
-  std::byte* data() const { return at_; }
+  std::byte* data() const { return at_ + lead_bytes_; }
 
  private:
   Memory(std::byte* at, int64_t bytes) : at_(at), bytes_(bytes) {}
+  static Status check_size(int64_t bytes, llvm::StringRef what) {
+    const int64_t pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    if (pages > 0 && bytes > pages * page)
+      return system_error(what + " needs " + format_bytes(bytes) + ", this machine has " + format_bytes(pages * page));
+    return Status::success();
+  }
   void swap(Memory& other) {
     std::swap(at_, other.at_);
     std::swap(bytes_, other.bytes_);
+    std::swap(lead_bytes_, other.lead_bytes_);
   }
   std::byte* at_ = nullptr;
-  int64_t bytes_ = 0;
+  int64_t bytes_ = 0, lead_bytes_ = 0;
 };
 
 // Sets the number of OpenMP threads for the time of a call; 0 leaves it as it is.
@@ -94,7 +139,9 @@ class CpuExecutor : public Executor {
     if (Status s = check_kernels(plan_, need)) return s;
     if (options_.ranks) collectives_.emplace(*options_.ranks, plan_.mesh);
     for (const Arena& arena : plan_.arenas) {
-      Result<Memory> memory = Memory::allocate(arena.bytes, (space_name(arena.space) + " arena").str());
+      const std::string what = (space_name(arena.space) + " arena").str();
+      Result<Memory> memory =
+          arena.windows.empty() ? Memory::allocate(arena.bytes, what) : Memory::in_pages(arena, what);
       if (!memory) return memory.takeError();
       arenas_.push_back(std::move(*memory));
     }

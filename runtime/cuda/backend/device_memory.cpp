@@ -9,16 +9,19 @@ Status cuda_status(cudaError_t code, const llvm::Twine& what) {
   return system_error(what + ": " + cudaGetErrorName(code) + ", " + cudaGetErrorString(code));
 }
 
+Status out_of_device_memory(int64_t bytes, const llvm::Twine& what, llvm::StringRef name) {
+  size_t free = 0, total = 0;
+  cudaMemGetInfo(&free, &total);
+  return system_error(what + " needs " + format_bytes(bytes) + " of device memory, " +
+                      format_bytes(static_cast<int64_t>(free)) + " of " + format_bytes(static_cast<int64_t>(total)) +
+                      " are free (" + name + ")");
+}
+
 Result<CudaMemory> CudaMemory::on_device(int64_t bytes, llvm::StringRef what) {
   void* at = nullptr;
   if (bytes == 0) return CudaMemory();
-  if (cudaError_t code = cudaMalloc(&at, static_cast<size_t>(bytes)); code != cudaSuccess) {
-    size_t free = 0, total = 0;
-    cudaMemGetInfo(&free, &total);
-    return system_error(what + " needs " + format_bytes(bytes) + " of device memory, " +
-                        format_bytes(static_cast<int64_t>(free)) + " of " + format_bytes(static_cast<int64_t>(total)) +
-                        " are free (" + cudaGetErrorName(code) + ")");
-  }
+  if (cudaError_t code = cudaMalloc(&at, static_cast<size_t>(bytes)); code != cudaSuccess)
+    return out_of_device_memory(bytes, what, cudaGetErrorName(code));
   return CudaMemory(at, bytes, [](void* memory) { cudaFree(memory); });
 }
 

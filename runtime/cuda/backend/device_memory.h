@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <utility>
 
 namespace plimsoll {
@@ -16,16 +17,19 @@ namespace plimsoll {
 // Success, or a system error: "what: cudaErrorSomething, its text".
 Status cuda_status(cudaError_t code, const llvm::Twine& what);
 
+// The error where the device has no room for so many bytes.
+Status out_of_device_memory(int64_t bytes, const llvm::Twine& what, llvm::StringRef name);
+
 // One allocation, on the device or in pinned host memory; empty when 0 bytes were asked for.
 class CudaMemory {
  public:
-  using Release = void (*)(void* at);
+  using Release = std::function<void(void* at)>;
   static Result<CudaMemory> on_device(int64_t bytes, llvm::StringRef what);
   static Result<CudaMemory> pinned(int64_t bytes, llvm::StringRef what);
 
   CudaMemory() = default;
   CudaMemory(void* at, int64_t bytes, Release release)
-      : at_(static_cast<std::byte*>(at)), bytes_(bytes), release_(release) {}
+      : at_(static_cast<std::byte*>(at)), bytes_(bytes), release_(std::move(release)) {}
   CudaMemory(CudaMemory&& other) noexcept { swap(other); }
   CudaMemory& operator=(CudaMemory&& other) noexcept {
     swap(other);
@@ -44,7 +48,7 @@ class CudaMemory {
   }
   std::byte* at_ = nullptr;
   int64_t bytes_ = 0;
-  Release release_ = nullptr;
+  Release release_;
 };
 
 class CudaStream {

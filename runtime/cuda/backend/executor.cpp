@@ -8,6 +8,7 @@
 #include "runtime/cuda/backend/jpeg_decoder.h"
 #include "runtime/cuda/backend/launcher.h"
 #include "runtime/cuda/backend/libraries.h"
+#include "runtime/cuda/backend/paged_memory.h"
 #include "runtime/cuda/backend/process_memory.h"
 #include "runtime/cuda/backend/staging.h"
 #include "runtime/cuda/backend/step.h"
@@ -232,7 +233,7 @@ class Backend : public CudaBackend {
     for (const Arena& arena : plan_->arenas) {
       const bool device = arena.space == MemorySpace::Device;
       std::string what = (space_name(arena.space) + " arena").str();
-      Result<CudaMemory> memory = device ? device_arena(arena.bytes, what) : CudaMemory::pinned(arena.bytes, what);
+      Result<CudaMemory> memory = device ? device_arena(arena, what) : CudaMemory::pinned(arena.bytes, what);
       if (!memory) return memory.takeError();
       arenas_.push_back(std::move(*memory));
     }
@@ -240,12 +241,13 @@ class Backend : public CudaBackend {
   }
 
   // Ranks of one host reach into each other's arenas, where NCCL and the cards can.
-  Result<CudaMemory> device_arena(int64_t bytes, llvm::StringRef what) {
+  Result<CudaMemory> device_arena(const Arena& arena, llvm::StringRef what) {
+    if (!arena.windows.empty()) return paged_device_memory(arena, what);
     llvm::SmallVector<const Nccl*, 2> sharing;
     for (size_t axis = 0; axis < mesh_axis_count; ++axis)
       if (ranks_.groups[axis].shares_arenas) sharing.push_back(&libraries_.nccl(static_cast<MeshAxis>(axis)));
-    CudaMemory memory = sharing.empty() ? CudaMemory() : Nccl::shareable_memory(bytes);
-    if (!memory.data()) return CudaMemory::on_device(bytes, what);
+    CudaMemory memory = sharing.empty() ? CudaMemory() : Nccl::shareable_memory(arena.bytes);
+    if (!memory.data()) return CudaMemory::on_device(arena.bytes, what);
     for (const Nccl* nccl : sharing)
       if (Status s = nccl->share(memory)) return s;
     return memory;

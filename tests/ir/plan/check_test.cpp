@@ -349,6 +349,43 @@ const Planted of_parts[] = {
      "claims a peak of 1536 live bytes, it is 1280"},
 };
 
+std::vector<int64_t>& pages(Plan& plan) { return plan.arenas[0].windows[0].pages; }
+
+const Planted windows[] = {
+    {"a page of what is alive",
+     [](Plan& p) {
+       pages(p) = {7, 5};
+     },
+     "instruction 2 (add): %b [1099511627776, 1099511628032) overlaps operand 0, %h [1024, 1280), but not exactly"},
+    {"a write over half of what is alive", [](Plan& p) { move(p, work, 1280); },
+     "its workspace %n.workspace [1280, 1536) overlaps operand %b.square"},
+    {"a write over what a window shows and is read later",
+     [](Plan& p) { move(p, n, 1280), move(p, work, 768), p.slots[b_square].last = p.slots[b].last = 5; },
+     "instruction 3 (neg): %n [1280, 1536) overlaps operand 0, %b [1099511627776, 1099511628032), but not exactly"},
+    {"a page behind the function's part", [](Plan& p) { step(p).transient_bytes = 896; },
+     "%b [1099511627776, 1099511628032) ends outside the 896 transient bytes"},
+    {"a page that is persistent",
+     [](Plan& p) {
+       pages(p) = {7, -1};
+     },
+     "it shows pages -1 to 7 of 8"},
+    {"a page behind the arena",
+     [](Plan& p) {
+       pages(p) = {8, 6};
+     },
+     "it shows pages 6 to 8 of 8"},
+    {"a page twice",
+     [](Plan& p) {
+       pages(p) = {6, 6};
+     },
+     "it shows a page twice"},
+    {"no page", [](Plan& p) { pages(p).clear(); }, "it shows no page"},
+    {"a slot that ends behind its window", [](Plan& p) { pages(p) = {6}; }, "slot 5 (b): ends at byte 1099511628032"},
+    {"a window elsewhere", [](Plan& p) { p.arenas[0].windows[0].offset += 128; },
+     "window at 1099511627904: it does not begin at 1099511627776"},
+    {"pages that are not aligned", [](Plan& p) { p.arenas[0].page_bytes = 100; }, "windows of pages of 100 bytes"},
+};
+
 // Returns an empty string for a plan that passes.
 std::string complaint(const Plan& plan) {
   Status status = check_plan(plan);
@@ -373,6 +410,10 @@ TEST_SUITE("unit") {
   TEST_CASE("checker: bytes that are shared wrongly") { check_caught(sharing); }
   TEST_CASE("checker: persistent bytes") { check_caught(persistence); }
   TEST_CASE("checker: layout and sums") { check_caught(sums); }
+  TEST_CASE("checker: slots in windows") {
+    CHECK(complaint(sample_plan_with_window()) == "");
+    check_caught(windows, sample_plan_with_window);
+  }
   TEST_CASE("checker: copies between memories") {
     CHECK(complaint(plan_with_host()) == "");
     check_caught(copies, plan_with_host);

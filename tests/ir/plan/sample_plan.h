@@ -109,4 +109,14 @@ inline Plan sample_plan() {
   return plan;
 }
 
+// The same with pages of half a slot, of which a window shows two the other way round. They are b's.
+inline Plan sample_plan_with_window() {
+  Plan plan = sample_plan();
+  plan.device.alignment_bytes = 128;
+  plan.arenas[0].page_bytes = 128;
+  plan.arenas[0].windows = {{windows_begin, {7, 6}}};
+  plan.slots[b].offset = plan.slots[b_square].offset = windows_begin;
+  return plan;
+}
+
 }  // namespace plimsoll::testing

@@ -19,7 +19,7 @@ std::string failure_text(Result<Plan> plan) { return plan ? "" : take_diag(plan.
 
 TEST_SUITE("unit") {
   TEST_CASE("plan file: bytes come back as the same bytes") {
-    Plan plan = sample_plan();
+    Plan plan = sample_plan_with_window();
     plan.functions[0].instructions[2].attrs = {
         {"axis", int64_t{1}},          {"eps", 1e-5},
         {"mode", std::string("edge")}, {"perm", Ints{1, 0}},
@@ -41,6 +41,10 @@ TEST_SUITE("unit") {
     CHECK(back->functions[0].instructions[2].done == -1);
     CHECK(back->functions[0].instructions[3].done == 5);
     CHECK(back->slots[b_square].view_of == b);
+    CHECK(back->arenas[0].page_bytes == 128);
+    REQUIRE(back->arenas[0].windows.size() == 1);
+    CHECK(back->arenas[0].windows[0].offset == windows_begin);
+    CHECK(back->arenas[0].windows[0].pages == std::vector<int64_t>{7, 6});
     CHECK(back->slots[n].part_of == b);
     CHECK(back->training.asked_loss == plan.training.asked_loss);
     CHECK(back->training.groups == plan.training.groups);
