@@ -4,6 +4,7 @@
 // packs its transient buffers above them, so the arena is as high as the hungriest function. Host memory, where some is
 // used, is another arena of the same kind.
 
+#include "ir/plan/windows.h"
 #include "ir/support/align.h"
 #include "ir/support/units.h"
 #include "passes/analysis/cost_model.h"
@@ -59,6 +60,10 @@ class Lowering {
     for (const PlanConstant& constant : plan_.constants) constant_slots_[content_of(*constant.value)] = constant.slot;
     for (const Arena& arena : plan_.arenas) persistent_bytes(arena.space) = arena.persistent_bytes;
     join_origins(in_.draft.program.functions.front().origins);
+    if (!plan_.arenas.empty()) {
+      page_bytes_ = plan_.arenas.front().page_bytes;
+      windows_ = std::move(plan_.arenas.front().windows);
+    }
     const size_t slots = plan_.slots.size();
     add_functions();
     move_transient_slots(slots);
@@ -92,12 +97,37 @@ class Lowering {
 
   int32_t origin_of(OriginId id) const { return id == OriginId::None ? -1 : origins_[index_of(id)]; }
 
+  // Behind those that there are. Returns how much further on they are than in the placement.
+  int64_t add_windows(const BufferPlacement& placed) {
+    if (placed.windows.empty()) return 0;
+    page_bytes_ = placed.page_bytes;
+    int64_t end = windows_begin;
+    if (!windows_.empty())
+      end = windows_.back().offset + static_cast<int64_t>(windows_.back().pages.size()) * page_bytes_;
+    const int64_t further = end - windows_begin;
+    for (const std::vector<int64_t>& pages : placed.windows) {
+      windows_.push_back({end, pages});
+      end += static_cast<int64_t>(pages.size()) * page_bytes_;
+    }
+    return further;
+  }
+
+  void reserve_for_windows() {
+    constexpr llvm::StringLiteral name = "windows";
+    std::vector<Reserve>& reserves = plan_.device.reserves;
+    llvm::erase_if(reserves, [&](const Reserve& reserve) { return reserve.name == name; });
+    int64_t pages = 0;
+    for (const PageWindow& window : windows_) pages += static_cast<int64_t>(window.pages.size());
+    if (pages > 0) reserves.push_back({name.str(), plan_.device.windows_reserve_bytes(pages)});
+  }
+
   // Of the functions that were there, the first `slots` of all.
   void move_transient_slots(size_t slots) {
     for (const Arena& arena : plan_.arenas) {
       const int64_t more = persistent_bytes(arena.space) - arena.persistent_bytes;
       for (Slot& slot : llvm::MutableArrayRef<Slot>(plan_.slots).take_front(slots))
-        if (slot.function >= 0 && slot.space == arena.space && slot.offset >= arena.persistent_bytes)
+        if (slot.function >= 0 && slot.space == arena.space && slot.offset >= arena.persistent_bytes &&
+            !is_in_window(slot.offset))
           slot.offset += more;
       if (arena.space != MemorySpace::Device) continue;
       for (PlanFunction& function : llvm::MutableArrayRef<PlanFunction>(plan_.functions).take_front(first_function_))
@@ -470,10 +500,14 @@ class Lowering {
         arena.bytes = std::max(arena.bytes, arena.persistent_bytes + placed.height_bytes);
         arena.peak_live_bytes = std::max(arena.peak_live_bytes, arena.persistent_bytes + placed.peak_bytes);
       }
-      if (space == MemorySpace::Device)
+      if (space == MemorySpace::Device) {
+        arena.page_bytes = page_bytes_;
+        arena.windows = windows_;
+        reserve_for_windows();
         arena.budget_bytes = in_.budget_bytes > 0 ? in_.budget_bytes : in_.draft.device.memory_bytes;
-      else
+      } else {
         arena.budget_bytes = in_.host_budget_bytes;
+      }
       if (space == MemorySpace::Device || arena.bytes > 0) plan_.arenas.push_back(arena);
     }
   }
@@ -500,12 +534,19 @@ class Lowering {
     const std::optional<BufferPlacement>& known = placements_[added];
     const auto instructions = static_cast<int32_t>(function.instructions.size());
     const bool is_known = space == MemorySpace::Device && known;
-    BufferPlacement placed = is_known ? placed_at(buffers_[added], space, instructions, alignment_, known->offset)
-                                      : placed_alone(buffers_[added], space, instructions);
+    BufferPlacement placed;
+    if (!is_known)
+      placed = placed_alone(buffers_[added], space, instructions);
+    else if (!known->windows.empty())
+      placed = *known;
+    else
+      placed = placed_at(buffers_[added], space, instructions, alignment_, known->offset);
     if (is_known) placed.method = known->method;
+    const int64_t windows_further = add_windows(placed);
     for (const Pending& pending : pending_)
       if (int64_t offset = pending.function == f ? placed.offset[pending.buffer] : -1; offset >= 0)
-        plan_.slots[pending.slot].offset = persistent_bytes(space) + offset + pending.begin_bytes;
+        plan_.slots[pending.slot].offset =
+            offset + pending.begin_bytes + (is_in_window(offset) ? windows_further : persistent_bytes(space));
     if (space == MemorySpace::Device) {
       function.transient_bytes = placed.height_bytes;
       function.peak_live_bytes = persistent_bytes(space) + placed.peak_bytes;
@@ -538,6 +579,8 @@ class Lowering {
   int64_t persistent_bytes_[2] = {};  // by space
   llvm::StringMap<SlotId> state_slots_, constant_slots_;
   llvm::StringMap<int64_t> joined_offset_;  // by name, of states that a concatenation joins and that are no slots yet
+  int64_t page_bytes_ = 0;                  // where there are windows
+  std::vector<PageWindow> windows_;         // of the device's arena
   std::vector<Pending> pending_;
   std::map<std::string, SlowKernel> slow_kernels_;
   size_t first_function_ = 0;                               // of those that are added

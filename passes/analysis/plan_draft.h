@@ -11,13 +11,23 @@ namespace plimsoll {
 
 // Where a function's buffers of one memory lie.
 struct BufferPlacement {
-  std::vector<int64_t> offset;    // by buffer, above the persistent bytes; -1: it lies elsewhere
+  std::vector<int64_t> offset;    // by buffer, above the persistent bytes or in a window; -1: it lies elsewhere
   int64_t height_bytes = 0;       // the largest end of any buffer
   int64_t lower_bound_bytes = 0;  // no placement of these lifetimes is lower
   int64_t peak_bytes = 0;         // largest sum of live bytes
   int32_t peak_instruction = 0;
   int32_t buffers = 0;
   std::string method;  // what placed the piece that decides the height
+  // Where there are windows: the first one begins at windows_begin, the next behind it, and pages are counted from the
+  // persistent bytes on.
+  int64_t page_bytes = 0;
+  std::vector<std::vector<int64_t>> windows;  // of each the pages that it shows
+
+  int64_t shown_pages() const {
+    int64_t pages = 0;
+    for (const std::vector<int64_t>& window : windows) pages += static_cast<int64_t>(window.size());
+    return pages;
+  }
 };
 
 struct FunctionDraft {

@@ -21,10 +21,14 @@ namespace plimsoll {
 struct TrialLayout {
   int64_t live_bytes = -1;  // at the peak; no layout is lower
   int64_t height_bytes = -1;
-  int64_t brief_bytes = -1;  // height of a brief search, which is compared with others alone
-  bool is_searched = false;  // the height is that of the final plan, and not of greedy orders alone
-  int64_t host_bytes = -1;   // height on the host
+  int64_t brief_bytes = -1;    // height of a brief search, which is compared with others alone
+  bool is_searched = false;    // the height is that of the final plan, and not of greedy orders alone
+  int64_t repeated_bytes = 0;  // that its repeated collectives take
+  int64_t windows_bytes = 0;   // of the height: outside the arena
+  int64_t host_bytes = -1;     // height on the host
   std::optional<BufferPlacement> placement = std::nullopt;  // of a height that is searched
+  // In pages: by little work, and by all that a layout may get, once it is looked for.
+  std::optional<BufferPlacement> quick = std::nullopt, hard = std::nullopt;
 
   int64_t compared_bytes() const {
     return brief_bytes < 0 || is_searched ? height_bytes : std::min(height_bytes, brief_bytes);

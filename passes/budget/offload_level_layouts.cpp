@@ -18,6 +18,8 @@ namespace plimsoll {
 namespace {
 
 constexpr double brief_share = 0.25;  // of the work for a layout that is only compared with others
+// For layouts in pages, and for those that a plan may have and that waste much or are too high with these.
+constexpr int tries_in_pages = 10, hard_tries = 80;
 
 }  // namespace
 
@@ -36,17 +38,46 @@ int64_t OffloadLevelSearch::repeated_collectives(const TriedFunction& tried) {
   return llvm::count_if(tried.draft.added, [&](NodeId id) { return tried.graph.node(id).op->engine == Engine::Ranks; });
 }
 
+// Windows are those of one function, since what they take outside the arena is taken from all of them.
+bool OffloadLevelSearch::lies_in_pages(const Trial& trial) const {
+  return in_.draft.device.page_bytes > 0 && !trial.packed &&
+         llvm::any_of(functions_.front().orders, [&](const OrderVariant& order) { return &order == trial.order; });
+}
+
+// The layout in pages that a trial has within the allowance, whatever other budgets looked for: that of little work
+// where it is low enough. False where more work may find a lower one.
+bool OffloadLevelSearch::choose_pages(TrialLayout& layout, int64_t allowance, LayoutSearch search) const {
+  if (!layout.quick) return false;
+  const auto windows_bytes = [&](const BufferPlacement& placement) {
+    return in_.draft.device.windows_reserve_bytes(placement.shown_pages());
+  };
+  const auto choose = [&](const BufferPlacement& placement) {
+    layout.windows_bytes = windows_bytes(placement);
+    layout.height_bytes = placement.height_bytes + layout.repeated_bytes + layout.windows_bytes;
+    layout.placement = placement;
+    layout.is_searched = true;
+  };
+  choose(*layout.quick);
+  if (search != LayoutSearch::Whole || (layout.height_bytes <= allowance && !is_wasteful(layout))) return true;
+  if (!layout.hard) return false;
+  if (layout.hard->height_bytes + windows_bytes(*layout.hard) < layout.quick->height_bytes + layout.windows_bytes)
+    choose(*layout.hard);
+  return true;
+}
+
 // Measures what decides whether the trial is within the allowance, and nothing where its live bytes already say no.
 void OffloadLevelSearch::measure(const Trial& trial, int64_t allowance, LayoutSearch search) const {
   TrialLayout& layout = trial.layout();
-  if (layout.live_bytes > allowance || layout.is_searched) return;
+  const bool in_pages = lies_in_pages(trial);
+  if (layout.live_bytes > allowance) return;
+  if (in_pages ? choose_pages(layout, allowance, search) : layout.is_searched) return;
   // Where copies may give way, the brief search compares the layouts for which they do with the greedy ones: what it
   // finds beside all that copies hold is 7 to 22 % above what is alive, in as much time as the search for all others.
   const auto is_searched_on = [&] {
     if (layout.height_bytes <= allowance || search == LayoutSearch::Greedy) return false;
     return search == LayoutSearch::Whole ? !is_well_packed(trial, PackedLayouts::Tight) : !may_give_way(trial);
   };
-  if (layout.height_bytes >= 0 && !is_searched_on()) return;
+  if (!in_pages && layout.height_bytes >= 0 && !is_searched_on()) return;
   const TriedFunction tried = apply(trial);
   const int64_t repeated_bytes = repeated_collectives(tried) * in_.draft.device.collective_graph_bytes;
   const BufferAssignment assigned =
@@ -72,6 +103,18 @@ void OffloadLevelSearch::measure(const Trial& trial, int64_t allowance, LayoutSe
     layout.placement = std::move(placement);
     layout.is_searched = true;
   };
+  if (in_pages) {
+    const auto place_in_pages = [&](int tries) {
+      return place_buffers_in_pages(assigned.buffers, MemorySpace::Device, assigned.instructions, in_.draft.device,
+                                    tries);
+    };
+    layout.repeated_bytes = repeated_bytes;
+    if (!layout.quick) layout.quick = place_in_pages(tries_in_pages);
+    if (choose_pages(layout, allowance, search)) return;
+    layout.hard = place_in_pages(hard_tries);
+    choose_pages(layout, allowance, search);
+    return;
+  }
   if (layout.height_bytes < 0) {
     bool goes_on = false;
     const auto ask = [&](int64_t height_bytes) {
@@ -110,8 +153,11 @@ struct OffloadLevelSearch::Packing {
   PlacementOptions options;
 };
 
-bool OffloadLevelSearch::may_give_way(const Trial& trial) {
-  return trial.overlap && !trial.packed && !meets_stages(trial.order->graph);
+// Where windows show pages side by side, nothing has to unless that wastes much.
+bool OffloadLevelSearch::may_give_way(const Trial& trial) const {
+  if (!trial.overlap || trial.packed || meets_stages(trial.order->graph)) return false;
+  const TrialLayout& layout = trial.layout();
+  return !lies_in_pages(trial) || (layout.hard && is_wasteful(layout));
 }
 
 // The layouts of a trial's copies, whatever the budget; null where they need none.
@@ -171,7 +217,8 @@ bool OffloadLevelSearch::is_well_packed(const Trial& trial, PackedLayouts wanted
 }
 
 bool OffloadLevelSearch::is_wasteful(const TrialLayout& layout) {
-  return static_cast<double>(layout.height_bytes) > max_waste * static_cast<double>(layout.live_bytes);
+  return static_cast<double>(layout.height_bytes - layout.windows_bytes) >
+         max_waste * static_cast<double>(layout.live_bytes);
 }
 
 bool OffloadLevelSearch::is_above_host(const TrialLayout& layout) const {

@@ -147,8 +147,10 @@ Result<std::optional<Plan>> OffloadLevelSearch::fastest(int64_t budget_bytes, do
   const bool is_whole_step = functions_.size() == 1 && calls_of(0) == 1;
   hidden_us_ = is_whole_step && hidden_us < enough_us ? hidden_us : 0;
   bool are_chosen = true;
-  for (size_t f = 0; f < functions_.size() && are_chosen; ++f)
+  for (size_t f = 0; f < functions_.size() && are_chosen; ++f) {
     are_chosen = choose(f, enough_us - (min_us_ - min_us_of(f)));
+    if (f == 0 && are_chosen) allowance_ -= functions_[f].chosen.layout().windows_bytes;
+  }
   drop_bounds();
   if (!are_chosen) return std::nullopt;
   Result<Plan> plan = chosen_plan(budget_bytes, true);

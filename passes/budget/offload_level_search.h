@@ -130,10 +130,12 @@ class OffloadLevelSearch {
   static int64_t repeated_collectives(const TriedFunction& tried);
   // How far a layout is searched that greedy orders do not bring within the allowance.
   enum class LayoutSearch : uint8_t { Greedy, Brief, Whole };
+  bool lies_in_pages(const Trial& trial) const;
+  bool choose_pages(TrialLayout& layout, int64_t allowance, LayoutSearch search) const;
   void measure(const Trial& trial, int64_t allowance, LayoutSearch search = LayoutSearch::Whole) const;
   enum class PackedLayouts : uint8_t { TightOfOneStart, Tight, Steps };
   struct Packing;
-  static bool may_give_way(const Trial& trial);
+  bool may_give_way(const Trial& trial) const;
   PackedTry* pack(const Trial& trial, PackedLayouts wanted) const;
   static Trial packed_trial(const Trial& trial, PackedOverlap& packed);
   std::vector<Trial> packed(const Trial& trial) const;

@@ -2,12 +2,15 @@
 
 #include "ir/support/align.h"
 #include "ir/support/units.h"
+#include "passes/place/paged_placement.h"
 
 #include <algorithm>
 #include <numeric>
 
 namespace plimsoll {
 namespace {
+
+constexpr double enough_share = 0.004;  // above the peak
 
 Interval interval_of(const Buffer& buffer) { return {std::max<int64_t>(buffer.bytes, 1), buffer.first, buffer.last}; }
 
@@ -73,25 +76,70 @@ int64_t peak_bytes(llvm::ArrayRef<Buffer> buffers, MemorySpace space, int32_t in
   return placed.peak_bytes;
 }
 
-BufferPlacement place_buffers(llvm::ArrayRef<Buffer> buffers, MemorySpace space, int32_t instructions,
-                              const PlacementOptions& options) {
-  std::vector<Interval> intervals;
-  std::vector<size_t> placed_buffers;
-  for (size_t i = 0; i < buffers.size(); ++i) {
-    if (!is_placed(buffers[i], space)) continue;
-    placed_buffers.push_back(i);
-    intervals.push_back(interval_of(buffers[i]));
+namespace {
+
+// The buffers that are placed, as intervals.
+struct PlacedBuffers {
+  PlacedBuffers(llvm::ArrayRef<Buffer> buffers, MemorySpace space) : count(buffers.size()) {
+    for (size_t i = 0; i < buffers.size(); ++i) {
+      if (!is_placed(buffers[i], space)) continue;
+      index.push_back(i);
+      intervals.push_back(interval_of(buffers[i]));
+    }
   }
-  const Placement placement = place_intervals(intervals, options);
+  std::vector<int64_t> by_buffer(llvm::ArrayRef<int64_t> offsets) const {
+    std::vector<int64_t> all(count, -1);
+    for (size_t i = 0; i < index.size(); ++i) all[index[i]] = offsets[i];
+    return all;
+  }
+
+  size_t count;
+  std::vector<size_t> index;
+  std::vector<Interval> intervals;
+};
+
+BufferPlacement placed_as(const PlacedBuffers& buffers, const Placement& placement, int32_t instructions,
+                          int64_t alignment) {
   BufferPlacement placed;
-  placed.offset.assign(buffers.size(), -1);
-  for (size_t i = 0; i < intervals.size(); ++i) placed.offset[placed_buffers[i]] = placement.offsets[i];
+  placed.offset = buffers.by_buffer(placement.offsets);
   placed.height_bytes = placement.height_bytes;
   placed.lower_bound_bytes = placement.lower_bound_bytes;
-  placed.buffers = static_cast<int32_t>(intervals.size());
+  placed.buffers = static_cast<int32_t>(buffers.intervals.size());
   placed.method = placement.method;
-  find_peak(intervals, instructions, options.alignment, placed);
+  find_peak(buffers.intervals, instructions, alignment, placed);
   return placed;
+}
+
+}  // namespace
+
+BufferPlacement place_buffers(llvm::ArrayRef<Buffer> buffers, MemorySpace space, int32_t instructions,
+                              const PlacementOptions& options) {
+  const PlacedBuffers those(buffers, space);
+  return placed_as(those, place_intervals(those.intervals, options), instructions, options.alignment);
+}
+
+BufferPlacement place_buffers_in_pages(llvm::ArrayRef<Buffer> buffers, MemorySpace space, int32_t instructions,
+                                       const DeviceDescription& device, int tries) {
+  const PlacedBuffers those(buffers, space);
+  PlacementOptions options;
+  options.alignment = device.alignment_bytes;
+  const auto no_search = [](int64_t) { return false; };
+  options.goes_on = no_search;
+  const Placement quick = place_intervals(those.intervals, options);
+  BufferPlacement placed = placed_as(those, quick, instructions, device.alignment_bytes);
+  if (static_cast<double>(quick.height_bytes) <= (1 + enough_share) * static_cast<double>(placed.peak_bytes))
+    return placed;
+  PagedPlacement paged =
+      place_in_pages(those.intervals, device.alignment_bytes, device.page_bytes, tries, enough_share);
+  BufferPlacement in_pages = placed;
+  in_pages.offset = those.by_buffer(paged.offsets);
+  in_pages.height_bytes = paged.height_bytes;
+  in_pages.method = "in pages";
+  in_pages.page_bytes = device.page_bytes;
+  in_pages.windows = std::move(paged.windows);
+  const bool is_lower =
+      in_pages.height_bytes + device.windows_reserve_bytes(in_pages.shown_pages()) < placed.height_bytes;
+  return is_lower ? in_pages : placed;
 }
 
 constinit const PassInfo pass_place{

@@ -14,6 +14,11 @@ bool is_placed(const Buffer& buffer, MemorySpace space);
 BufferPlacement place_buffers(llvm::ArrayRef<Buffer> buffers, MemorySpace space, int32_t instructions,
                               const PlacementOptions& options);
 
+// The same by quick orders, and where these waste much in pages that windows of the device show, with the work of
+// placing all of them so many times. Pages are left alone where they take more than they bring.
+BufferPlacement place_buffers_in_pages(llvm::ArrayRef<Buffer> buffers, MemorySpace space, int32_t instructions,
+                                       const DeviceDescription& device, int tries);
+
 // A layout that is known, as the offset of each buffer.
 BufferPlacement placed_at(llvm::ArrayRef<Buffer> buffers, MemorySpace space, int32_t instructions, int64_t alignment,
                           std::vector<int64_t> offsets);

@@ -221,6 +221,46 @@ TEST_SUITE("unit") {
     CHECK(values_there > 0);
   }
 
+  // Layers of unlike widths, whose buffers are many small pages.
+  TEST_CASE("fit: values lie in pages that windows show, and a step computes the same") {
+    const int widths[] = {192, 320, 256, 448, 160, 384, 288, 224, 416, 8};
+    std::string states, body, last = "%x";
+    for (size_t i = 0; i < std::size(widths); ++i) {
+      const std::string id = std::to_string(i), in = std::to_string(i > 0 ? widths[i - 1] : 160),
+                        out = std::to_string(widths[i]);
+      states += (i > 0 ? ", %w" : "%w") + id + ": f32[" + in + "," + out + "] parameter trained";
+      body += "%h" + id + " = linear(" + last + ", %w" + id + ") {transpose_w=0} : f32[96," + out + "]\n";
+      body += "%a" + id + " = tanh(%h" + id + ") : f32[96," + out + "]\n";
+      last = "%a" + id;
+    }
+    const std::string text = "graph @layers(%x: f32[96,160], %labels: i64[96]) state(" + states + ") {\n" + body +
+                             "%loss, %lse, %weight = cross_entropy(" + last +
+                             ", %labels) {reduction=\"mean\"} : f32[], f32[96], f32[]\nreturn loss=%loss\n}\n";
+    DeviceDescription device = device_with_host();
+    device.page_bytes = 4096;
+    int in_windows = 0;
+    for (const int64_t accumulate : {1, 3}) {
+      TrainingRequest request;
+      request.accumulate = accumulate;
+      request.effort = 0.02;
+      const Plan plain = cantFail(compiled_for(device, text, request));
+      const Trace expected = train(plain, text);
+      for (int percent = 75; percent >= 25; percent -= 5) {
+        request.budget_bytes = plain.promised_bytes() * percent / 100;
+        Result<Plan> plan = compiled_for(device, text, request);
+        if (!plan) {
+          CHECK(take_diag(plan.takeError()).fault() == Fault::Budget);
+          continue;
+        }
+        CHECK(plan->promised_bytes() <= request.budget_bytes);
+        in_windows += !plan->arenas[0].windows.empty();
+        CHECK(train(*plan, text) == expected);
+        CHECK(train(*plan, text, true) == expected);
+      }
+    }
+    CHECK(in_windows > 3);
+  }
+
   // Twelve equal layers: most of what a step needs are states, and they go to the host a few at a time.
   TEST_CASE("fit: states go to the host by as many as the budget asks for") {
     std::string states, body, last = "%x";
