@@ -58,7 +58,11 @@ bool OffloadLevelSearch::choose_pages(TrialLayout& layout, int64_t allowance, La
     layout.is_searched = true;
   };
   choose(*layout.quick);
-  if (search != LayoutSearch::Whole || (layout.height_bytes <= allowance && !is_wasteful(layout))) return true;
+  const auto wastes_much = [&] {
+    return static_cast<double>(layout.height_bytes - layout.windows_bytes) >
+           max_waste * static_cast<double>(layout.live_bytes);
+  };
+  if (search != LayoutSearch::Whole || (layout.height_bytes <= allowance && !wastes_much())) return true;
   if (!layout.hard) return false;
   if (layout.hard->height_bytes + windows_bytes(*layout.hard) < layout.quick->height_bytes + layout.windows_bytes)
     choose(*layout.hard);
@@ -153,11 +157,15 @@ struct OffloadLevelSearch::Packing {
   PlacementOptions options;
 };
 
-// Where windows show pages side by side, nothing has to unless that wastes much.
+// Where windows show pages side by side, nothing has to unless these and what they take waste much.
 bool OffloadLevelSearch::may_give_way(const Trial& trial) const {
   if (!trial.overlap || trial.packed || meets_stages(trial.order->graph)) return false;
+  if (!lies_in_pages(trial)) return true;
   const TrialLayout& layout = trial.layout();
-  return !lies_in_pages(trial) || (layout.hard && is_wasteful(layout));
+  if (!layout.quick) return false;
+  const int64_t bytes = layout.quick->height_bytes + layout.repeated_bytes +
+                        in_.draft.device.windows_reserve_bytes(layout.quick->shown_pages());
+  return static_cast<double>(bytes) > max_waste * static_cast<double>(layout.live_bytes);
 }
 
 // The layouts of a trial's copies, whatever the budget; null where they need none.
@@ -217,8 +225,7 @@ bool OffloadLevelSearch::is_well_packed(const Trial& trial, PackedLayouts wanted
 }
 
 bool OffloadLevelSearch::is_wasteful(const TrialLayout& layout) {
-  return static_cast<double>(layout.height_bytes - layout.windows_bytes) >
-         max_waste * static_cast<double>(layout.live_bytes);
+  return static_cast<double>(layout.height_bytes) > max_waste * static_cast<double>(layout.live_bytes);
 }
 
 bool OffloadLevelSearch::is_above_host(const TrialLayout& layout) const {
