@@ -119,7 +119,7 @@ struct Weights {
   double used = 0.5;   // of what a page has no more left; it is a gain
 };
 
-// Other weights for each try, spread over what did best somewhere.
+// Other weights for each part that is placed again, spread over what did best somewhere.
 class WeightsOfTries {
  public:
   Weights next() {
