@@ -3,6 +3,10 @@
 #include "ir/op_def.h"
 #include "kernels/cuda/move/mark.h"
 
+#include "llvm/ADT/STLExtras.h"
+
+#include <utility>
+
 namespace plimsoll {
 
 Status FunctionCopies::create(const PlanFunction& function, int32_t* place, int32_t first_place) {
@@ -22,26 +26,35 @@ Status FunctionCopies::create(const PlanFunction& function, int32_t* place, int3
   return Status::success();
 }
 
-Status FunctionCopies::start(llvm::ArrayRef<Step> steps, size_t instruction, const CopyEngines& engines,
-                             cudaStream_t compute) {
-  const Copy& copy = *copies_[instruction];
-  const Step& step = steps.front();
-  const cudaStream_t copies = engines.stream(step.op->engine);
-  if (order_.waits[instruction]) {
-    if (Status s = cuda_status(cudaEventRecord(copy.ready, compute), step.name)) return s;
-    if (Status s = cuda_status(cudaStreamWaitEvent(copies, copy.ready, 0), step.name)) return s;
-  }
-  if (marked_[instruction])
-    if (Status s =
-            cuda_status(cuda::mark_place(place_, first_place_ + static_cast<int32_t>(instruction), copies), step.name))
-      return s;
-  if (Status s = launch_steps(steps, copies)) return s;
-  for (size_t i = 0; i < steps.size(); ++i)
-    if (Status s = cuda_status(cudaEventRecord(copies_[instruction + i]->done, copies), step.name)) return s;
+Status FunctionCopies::start(llvm::ArrayRef<Step> steps, size_t instruction, cudaStream_t compute) {
+  if (order_.waits[instruction])
+    if (Status s = cuda_status(cudaEventRecord(copies_[instruction]->ready, compute), steps.front().name)) return s;
+  started_.push_back({steps, instruction});
   return Status::success();
 }
 
-Status FunctionCopies::wait(size_t instruction, cudaStream_t compute) {
+Status FunctionCopies::launch_started(const CopyEngines& engines) {
+  for (const Started& started : std::exchange(started_, {})) {
+    const Step& step = started.steps.front();
+    const size_t first = started.instruction;
+    const cudaStream_t copies = engines.stream(step.op->engine);
+    if (order_.waits[first])
+      if (Status s = cuda_status(cudaStreamWaitEvent(copies, copies_[first]->ready, 0), step.name)) return s;
+    if (marked_[first])
+      if (Status s =
+              cuda_status(cuda::mark_place(place_, first_place_ + static_cast<int32_t>(first), copies), step.name))
+        return s;
+    if (Status s = launch_steps(started.steps, copies)) return s;
+    for (size_t i = 0; i < started.steps.size(); ++i)
+      if (Status s = cuda_status(cudaEventRecord(copies_[first + i]->done, copies), step.name)) return s;
+  }
+  return Status::success();
+}
+
+Status FunctionCopies::wait(size_t instruction, const CopyEngines& engines, cudaStream_t compute) {
+  auto is_started = [&](size_t copy) { return !started_.empty() && copy >= started_.front().instruction; };
+  if (llvm::any_of(order_.due[instruction], is_started))
+    if (Status s = launch_started(engines)) return s;
   for (size_t copy : order_.due[instruction])
     if (Status s = cuda_status(cudaStreamWaitEvent(compute, copies_[copy]->done, 0), "copy")) return s;
   return Status::success();

@@ -35,19 +35,28 @@ class FunctionCopies {
   // Whether computing waits for a copy right before the instruction.
   bool is_wait_at(size_t instruction) const { return !order_.due[instruction].empty(); }
   // Starts the copy, or the collectives that one launch does, once what is on `compute` now is done. Copies are started
-  // in their order; `instruction` is the first.
-  Status start(llvm::ArrayRef<Step> steps, size_t instruction, const CopyEngines& engines, cudaStream_t compute);
+  // in their order; `instruction` is the first. They are launched by launch_started(), or by the first wait() for one.
+  Status start(llvm::ArrayRef<Step> steps, size_t instruction, cudaStream_t compute);
+  // To be called behind each launch on `compute`: a captured graph holds some 100 KiB of the card for each chain of
+  // nodes that the driver sees in it. It follows a node to the first that was captured behind it, which is to be the
+  // next one that computes and not the copy.
+  Status launch_started(const CopyEngines& engines);
   // Lets `compute` wait for the copies that are due before the instruction; the number of instructions stands for the
   // end.
-  Status wait(size_t instruction, cudaStream_t compute);
+  Status wait(size_t instruction, const CopyEngines& engines, cudaStream_t compute);
 
  private:
   struct Copy {
     CudaEvent ready, done;
   };
+  struct Started {
+    llvm::ArrayRef<Step> steps;
+    size_t instruction;
+  };
   CopyOrder order_;
   std::vector<std::optional<Copy>> copies_;  // by instruction
   std::vector<bool> marked_;                 // by instruction
+  std::vector<Started> started_;             // and not launched, in order
   int32_t *place_ = nullptr, first_place_ = 0;
 };
 

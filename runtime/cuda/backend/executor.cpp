@@ -411,14 +411,16 @@ class Backend : public CudaBackend {
     llvm::ArrayRef<Step> steps = function.steps;
     size_t at = 0;
     for (size_t count : function.joined) {
-      if (Status s = function.copies.wait(at, stream_)) return s;
-      const bool copies = steps[at].op->engine != Engine::Compute;
-      if (Status s = copies ? function.copies.start(steps.slice(at, count), at, engines_, stream_)
-                            : launch_steps(steps.slice(at, count), stream_))
-        return s;
+      if (Status s = function.copies.wait(at, engines_, stream_)) return s;
+      if (steps[at].op->engine != Engine::Compute) {
+        if (Status s = function.copies.start(steps.slice(at, count), at, stream_)) return s;
+      } else {
+        if (Status s = launch_steps(steps.slice(at, count), stream_)) return s;
+        if (Status s = function.copies.launch_started(engines_)) return s;
+      }
       at += count;
     }
-    return function.copies.wait(at, stream_);
+    return function.copies.wait(at, engines_, stream_);
   }
 
   Status launch_singly(size_t f) {
