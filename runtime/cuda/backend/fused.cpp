@@ -1,44 +1,13 @@
 #include "runtime/cuda/backend/fused.h"
 
 #include "runtime/cuda/backend/device_memory.h"
+#include "runtime/cuda/backend/driver.h"
 #include "runtime/cuda/backend/libraries.h"
-#include "runtime/cuda/find_symbol.h"
 
-#include <cuda.h>
-#include <dlfcn.h>
-
-// Launches generated kernels through the driver, whose library the program has opened.
+// Launches generated kernels through the driver.
 
 namespace plimsoll {
 namespace {
-
-struct Driver {
-  decltype(&cuModuleLoadData) load;
-  decltype(&cuModuleUnload) unload;
-  decltype(&cuModuleGetFunction) function;
-  decltype(&cuLaunchKernel) launch;
-  decltype(&cuGetErrorString) error_string;
-};
-
-const Driver* driver() {
-  static const std::optional<Driver> opened = []() -> std::optional<Driver> {
-    void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
-    Driver d{};
-    if (library && find_symbol(library, "cuModuleLoadData", d.load) &&
-        find_symbol(library, "cuModuleUnload", d.unload) && find_symbol(library, "cuModuleGetFunction", d.function) &&
-        find_symbol(library, "cuLaunchKernel", d.launch) && find_symbol(library, "cuGetErrorString", d.error_string))
-      return d;
-    return std::nullopt;
-  }();
-  return opened ? &*opened : nullptr;
-}
-
-Status driver_status(CUresult result, llvm::StringRef what) {
-  if (result == CUDA_SUCCESS) return Status::success();
-  const char* why = nullptr;
-  driver()->error_string(result, &why);
-  return system_error(what + ": " + (why ? why : "unknown error"));
-}
 
 struct PreparedFused : CudaPrepared {
   CUfunction function = nullptr;

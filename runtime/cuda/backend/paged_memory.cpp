@@ -1,12 +1,9 @@
 #include "runtime/cuda/backend/paged_memory.h"
 
 #include "ir/support/units.h"
-#include "runtime/cuda/find_symbol.h"
-
-#include <cuda.h>
+#include "runtime/cuda/backend/driver.h"
 
 #include <memory>
-#include <optional>
 #include <vector>
 
 // The driver maps an allocation only as a whole, so pages that windows show are allocations of their own; what lies
@@ -14,34 +11,6 @@
 
 namespace plimsoll {
 namespace {
-
-struct Driver {
-  decltype(&cuMemGetAllocationGranularity) granularity;
-  decltype(&cuMemAddressReserve) reserve;
-  decltype(&cuMemAddressFree) free;
-  decltype(&cuMemCreate) create;
-  decltype(&cuMemRelease) release;
-  decltype(&cuMemMap) map;
-  decltype(&cuMemUnmap) unmap;
-  decltype(&cuMemSetAccess) set_access;
-  decltype(&cuGetErrorString) error_string;
-};
-
-const Driver* driver() {
-  static const std::optional<Driver> opened = []() -> std::optional<Driver> {
-    void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
-    Driver d{};
-    if (library && find_symbol(library, "cuMemGetAllocationGranularity", d.granularity) &&
-        find_symbol(library, "cuMemAddressReserve", d.reserve) && find_symbol(library, "cuMemAddressFree", d.free) &&
-        find_symbol(library, "cuMemCreate", d.create) && find_symbol(library, "cuMemRelease", d.release) &&
-        find_symbol(library, "cuMemMap", d.map) && find_symbol(library, "cuMemUnmap", d.unmap) &&
-        find_symbol(library, "cuMemSetAccess", d.set_access) &&
-        find_symbol(library, "cuGetErrorString", d.error_string))
-      return d;
-    return std::nullopt;
-  }();
-  return opened ? &*opened : nullptr;
-}
 
 // Mapped memory, and addresses for more.
 class Mapping {
@@ -92,12 +61,7 @@ class Mapping {
     int64_t bytes;
   };
 
-  Status check(CUresult result, llvm::StringRef of) const {
-    if (result == CUDA_SUCCESS) return Status::success();
-    const char* why = nullptr;
-    driver()->error_string(result, &why);
-    return system_error(what_ + ": " + of + ": " + (why ? why : "unknown error"));
-  }
+  Status check(CUresult result, llvm::StringRef of) const { return driver_status(result, what_ + ": " + of); }
 
   Status find_device() {
     int device = 0;
