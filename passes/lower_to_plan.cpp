@@ -116,9 +116,7 @@ class Lowering {
     constexpr llvm::StringLiteral name = "windows";
     std::vector<Reserve>& reserves = plan_.device.reserves;
     llvm::erase_if(reserves, [&](const Reserve& reserve) { return reserve.name == name; });
-    int64_t pages = 0;
-    for (const PageWindow& window : windows_) pages += static_cast<int64_t>(window.pages.size());
-    if (pages > 0) reserves.push_back({name.str(), plan_.device.windows_reserve_bytes(pages)});
+    if (!windows_.empty()) reserves.push_back({name.str(), plan_.device.windows_reserve_bytes()});
   }
 
   // Of the functions that were there, the first `slots` of all.

@@ -60,7 +60,6 @@ constexpr Field fields[] = {
     {"kernel_us", &DeviceDescription::kernel_us, Needed::OfNone, false, true},
     {"alignment_bytes", &DeviceDescription::alignment_bytes, Needed::OfNone, false, true},
     {"page_bytes", &DeviceDescription::page_bytes, Needed::OfNone, false, true, true},
-    {"shown_page_bytes", &DeviceDescription::shown_page_bytes, Needed::OfNone, false, true},
     {"efficiency", &DeviceDescription::efficiency},
     {"compute_capability", &DeviceDescription::compute_capability, Needed::OfGpus},
     {"multiprocessors", &DeviceDescription::multiprocessors, Needed::OfGpus},
@@ -92,8 +91,8 @@ constexpr int64_t max_alignment_bytes = int64_t{1} << 20, max_page_bytes = int64
 // Reads one field of one device, each type of value in its own way.
 class FieldReader {
  public:
-  FieldReader(const llvm::Twine& device, llvm::StringRef field, bool is_share = false)
-      : device_(device.str()), field_(field), is_share_(is_share) {}
+  FieldReader(const llvm::Twine& device, llvm::StringRef field, bool is_share = false, bool is_limit = false)
+      : device_(device.str()), field_(field), is_share_(is_share), is_limit_(is_limit) {}
 
   Status read(const json::Value& from, std::string& to) const {
     auto text = from.getAsString();
@@ -104,7 +103,9 @@ class FieldReader {
 
   Status read(const json::Value& from, int64_t& to) const {
     auto bytes = from.getAsInteger();
-    if (!bytes || *bytes <= 0 || *bytes > max_bytes) return must_be("a whole number of bytes above 0, up to 1 PiB");
+    if (!bytes || *bytes < 0 || (*bytes == 0 && !is_limit_) || *bytes > max_bytes)
+      return must_be(is_limit_ ? "a whole number of bytes, up to 1 PiB"
+                               : "a whole number of bytes above 0, up to 1 PiB");
     to = *bytes;
     return Status::success();
   }
@@ -119,7 +120,8 @@ class FieldReader {
   Status read(const json::Value& from, double& to) const {
     auto number = from.getAsNumber();
     if (is_share_ && !(number && *number >= 0 && *number <= 1)) return must_be("a share from 0 to 1");
-    if (!is_share_ && !(number && *number > 0)) return must_be("a number above 0");
+    if (is_limit_ && !(number && *number >= 0)) return must_be("a number, or 0");
+    if (!is_share_ && !is_limit_ && !(number && *number > 0)) return must_be("a number above 0");
     to = *number;
     return Status::success();
   }
@@ -189,7 +191,7 @@ class FieldReader {
  private:
   std::string device_;
   llvm::StringRef field_;
-  bool is_share_;
+  bool is_share_, is_limit_;
 };
 
 // `usual` has values for what `from` leaves out. What is needed is looked at where `is_complete`.
@@ -199,7 +201,8 @@ Status read_fields(const json::Object& from, const json::Object& usual, bool is_
     if (!value) value = usual.get(field.name);
     const bool needed = field.needed == Needed::OfAll || (field.needed == Needed::OfGpus && device.backend == "cuda");
     if (!value && !(is_complete && needed)) continue;
-    const FieldReader reader(device.name.empty() ? "a device" : device.name, field.name, field.is_share);
+    const FieldReader reader(device.name.empty() ? "a device" : device.name, field.name, field.is_share,
+                             field.is_limit);
     const json::Value missing = nullptr;
     if (Status s = std::visit([&](auto member) { return reader.read(value ? *value : missing, device.*member); },
                               field.member))
@@ -367,11 +370,6 @@ int64_t DeviceDescription::reserve_bytes() const {
   int64_t sum = 0;
   for (const Reserve& reserve : reserves) sum += reserve.bytes;
   return sum;
-}
-
-int64_t DeviceDescription::windows_reserve_bytes(int64_t shown_pages) const {
-  constexpr int64_t whole_pages = 4;
-  return shown_pages > 0 ? whole_pages * page_bytes + shown_pages * shown_page_bytes : 0;
 }
 
 DeviceDescription DeviceDescription::with_graphs(int64_t launches) const {

@@ -49,8 +49,7 @@ struct DeviceDescription {
   double launch_us = 0;                                 // minimum time from one kernel to the next
   double kernel_us = 0;  // time a kernel takes beside that and its roofline, to fill the chip and to drain it
   int64_t alignment_bytes = 256;
-  int64_t page_bytes = 0;        // of memory that a second address can show; 0: none can
-  int64_t shown_page_bytes = 0;  // outside the arenas, per page that a window shows
+  int64_t page_bytes = 0;  // of memory that a second address can show; 0: none can
   // By op: the share of its roofline that its kernels reach, as measured on large calls; 1 if it is not listed.
   std::vector<std::pair<std::string, double>> efficiency;
   // GPUs only.
@@ -79,9 +78,8 @@ struct DeviceDescription {
   int64_t convolution_workspace_bytes = 0;  // the maximum given to cuDNN for a convolution
 
   int64_t reserve_bytes() const;
-  // What an arena whose windows show so many pages takes besides: the driver's tables, which it makes in whole pages,
-  // and a page that the arena does not fill.
-  int64_t windows_reserve_bytes(int64_t shown_pages) const;
+  // What an arena with windows takes besides: it is mapped in whole pages, and fills neither the first nor the last.
+  int64_t windows_reserve_bytes() const { return 2 * page_bytes; }
   // Can the ranks along an axis reach into each other's arenas?
   bool reaches_arenas(MeshAxis axis) const;
   // Is it what a driver calls so? Titles say the memory besides: "NVIDIA H200 141 GB".

@@ -23,10 +23,9 @@ struct BufferPlacement {
   int64_t page_bytes = 0;
   std::vector<std::vector<int64_t>> windows;  // of each the pages that it shows
 
-  int64_t shown_pages() const {
-    int64_t pages = 0;
-    for (const std::vector<int64_t>& window : windows) pages += static_cast<int64_t>(window.size());
-    return pages;
+  // What the windows take outside the arena.
+  int64_t windows_bytes(const DeviceDescription& device) const {
+    return windows.empty() ? 0 : device.windows_reserve_bytes();
   }
 };
 

@@ -48,11 +48,8 @@ bool OffloadLevelSearch::lies_in_pages(const Trial& trial) const {
 // where it is low enough. False where more work may find a lower one.
 bool OffloadLevelSearch::choose_pages(TrialLayout& layout, int64_t allowance, LayoutSearch search) const {
   if (!layout.quick) return false;
-  const auto windows_bytes = [&](const BufferPlacement& placement) {
-    return in_.draft.device.windows_reserve_bytes(placement.shown_pages());
-  };
   const auto choose = [&](const BufferPlacement& placement) {
-    layout.windows_bytes = windows_bytes(placement);
+    layout.windows_bytes = placement.windows_bytes(in_.draft.device);
     layout.height_bytes = placement.height_bytes + layout.repeated_bytes + layout.windows_bytes;
     layout.placement = placement;
     layout.is_searched = true;
@@ -64,7 +61,8 @@ bool OffloadLevelSearch::choose_pages(TrialLayout& layout, int64_t allowance, La
   };
   if (search != LayoutSearch::Whole || (layout.height_bytes <= allowance && !wastes_much())) return true;
   if (!layout.hard) return false;
-  if (layout.hard->height_bytes + windows_bytes(*layout.hard) < layout.quick->height_bytes + layout.windows_bytes)
+  if (layout.hard->height_bytes + layout.hard->windows_bytes(in_.draft.device) <
+      layout.quick->height_bytes + layout.windows_bytes)
     choose(*layout.hard);
   return true;
 }
@@ -163,8 +161,8 @@ bool OffloadLevelSearch::may_give_way(const Trial& trial) const {
   if (!lies_in_pages(trial)) return true;
   const TrialLayout& layout = trial.layout();
   if (!layout.quick) return false;
-  const int64_t bytes = layout.quick->height_bytes + layout.repeated_bytes +
-                        in_.draft.device.windows_reserve_bytes(layout.quick->shown_pages());
+  const int64_t bytes =
+      layout.quick->height_bytes + layout.repeated_bytes + layout.quick->windows_bytes(in_.draft.device);
   return static_cast<double>(bytes) > max_waste * static_cast<double>(layout.live_bytes);
 }
 

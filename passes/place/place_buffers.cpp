@@ -137,9 +137,7 @@ BufferPlacement place_buffers_in_pages(llvm::ArrayRef<Buffer> buffers, MemorySpa
   in_pages.method = "in pages";
   in_pages.page_bytes = device.page_bytes;
   in_pages.windows = std::move(paged.windows);
-  const bool is_lower =
-      in_pages.height_bytes + device.windows_reserve_bytes(in_pages.shown_pages()) < placed.height_bytes;
-  return is_lower ? in_pages : placed;
+  return in_pages.height_bytes + in_pages.windows_bytes(device) < placed.height_bytes ? in_pages : placed;
 }
 
 constinit const PassInfo pass_place{

@@ -55,6 +55,8 @@ TEST_CASE("device: a card that says nothing of efficiency is taken to run the ke
   CHECK(read("").copy_interference > 0);
   CHECK(read(R"(, "copy_interference": 0)").copy_interference == 0);
   CHECK(read("").graph_launch_bytes == 4608);
+  CHECK(read("").page_bytes == 2097152);
+  CHECK(read(R"(, "page_bytes": 0)").page_bytes == 0);
 }
 
 TEST_CASE("device: what nobody measured of a card is not written, and read as usual") {
