@@ -5,8 +5,12 @@
 #include "ir/plan/plan.h"
 #include "ir/support/align.h"
 
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SmallVector.h"
+
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 namespace plimsoll {
 
@@ -71,11 +75,20 @@ void for_each_run(const Arena& arena, int64_t from, int64_t to, Visit visit) {
 // Whether two ranges of addresses have a byte of the arena in common.
 inline bool share_bytes(const Arena& arena, int64_t from, int64_t to, int64_t other_from, int64_t other_to) {
   if (!is_in_window(from) && !is_in_window(other_from)) return from < other_to && other_from < to;
-  bool shared = false;
-  for_each_run(arena, from, to, [&](int64_t a, int64_t b) {
-    for_each_run(arena, other_from, other_to, [&](int64_t c, int64_t d) { shared |= a < d && c < b; });
-  });
-  return shared;
+  using Runs = llvm::SmallVector<std::pair<int64_t, int64_t>, 16>;
+  const auto runs_of = [&](int64_t begin, int64_t end) {
+    Runs runs;
+    for_each_run(arena, begin, end, [&](int64_t a, int64_t b) { runs.push_back({a, b}); });
+    llvm::sort(runs);
+    return runs;
+  };
+  const Runs ours = runs_of(from, to), others = runs_of(other_from, other_to);
+  auto other = others.begin();
+  for (const auto& [begin, end] : ours) {
+    while (other != others.end() && other->second <= begin) ++other;
+    if (other != others.end() && other->first < end) return true;
+  }
+  return false;
 }
 
 inline bool share_bytes(const Plan& plan, const Slot& a, const Slot& b) {

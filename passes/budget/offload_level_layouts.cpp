@@ -19,7 +19,7 @@ namespace {
 
 constexpr double brief_share = 0.25;  // of the work for a layout that is only compared with others
 // For layouts in pages, and for those that a plan may have and that waste much or are too high with these.
-constexpr int tries_in_pages = 10, hard_tries = 80;
+constexpr int tries_in_pages = 10, hard_tries = 40;
 
 }  // namespace
 
@@ -59,7 +59,8 @@ bool OffloadLevelSearch::choose_pages(TrialLayout& layout, int64_t allowance, La
     return static_cast<double>(layout.height_bytes - layout.windows_bytes) >
            max_waste * static_cast<double>(layout.live_bytes);
   };
-  if (search != LayoutSearch::Whole || (layout.height_bytes <= allowance && !wastes_much())) return true;
+  if (search != LayoutSearch::Whole || is_low(*layout.quick) || (layout.height_bytes <= allowance && !wastes_much()))
+    return true;
   if (!layout.hard) return false;
   if (layout.hard->height_bytes + layout.hard->windows_bytes(in_.draft.device) <
       layout.quick->height_bytes + layout.windows_bytes)
@@ -106,14 +107,17 @@ void OffloadLevelSearch::measure(const Trial& trial, int64_t allowance, LayoutSe
     layout.is_searched = true;
   };
   if (in_pages) {
-    const auto place_in_pages = [&](int tries) {
+    const auto place_in_pages = [&](int tries, const BufferPlacement* known) {
       return place_buffers_in_pages(assigned.buffers, MemorySpace::Device, assigned.instructions, in_.draft.device,
-                                    tries);
+                                    tries, known);
     };
     layout.repeated_bytes = repeated_bytes;
-    if (!layout.quick) layout.quick = place_in_pages(tries_in_pages);
+    if (!layout.quick) layout.quick = place_in_pages(tries_in_pages, nullptr);
     if (choose_pages(layout, allowance, search)) return;
-    layout.hard = place_in_pages(hard_tries);
+    layout.hard = place_in_pages(hard_tries, &*layout.quick);
+    if (layout.hard->windows.empty() && !is_low(*layout.hard))
+      if (BufferPlacement searched = place(MemorySpace::Device); searched.height_bytes < layout.hard->height_bytes)
+        layout.hard = std::move(searched);
     choose_pages(layout, allowance, search);
     return;
   }

@@ -5,6 +5,7 @@
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallVector.h"
+#include "llvm/Support/MathExtras.h"
 
 #include <algorithm>
 #include <array>
@@ -32,33 +33,41 @@ using Ranges = llvm::SmallVector<Range, 4>;
 // The free bytes of an arena.
 class FreeRanges {
  public:
-  explicit FreeRanges(int64_t bytes) { free_[0] = bytes; }
+  explicit FreeRanges(int64_t bytes) : free_{{0, bytes}} {}
 
   void take(Range range) {
-    const auto at = std::prev(free_.upper_bound(range.from));
-    const auto [from, to] = *at;
-    free_.erase(at);
-    if (from < range.from) free_[from] = range.from;
-    if (range.to < to) free_[range.to] = to;
+    const auto at = std::prev(from(range.from + 1));
+    const Range hole = *at;
+    if (hole.from == range.from && hole.to == range.to) {
+      free_.erase(at);
+    } else if (hole.from == range.from) {
+      at->from = range.to;
+    } else {
+      at->to = range.from;
+      if (range.to < hole.to) free_.insert(std::next(at), {range.to, hole.to});
+    }
   }
   void give_back(Range range) {
-    auto next = free_.lower_bound(range.from);
-    if (next != free_.end() && next->first == range.to) {
-      range.to = next->second;
-      next = free_.erase(next);
+    const auto next = from(range.from);
+    const bool joins_next = next != free_.end() && next->from == range.to;
+    if (next == free_.begin() || std::prev(next)->to != range.from) {
+      if (joins_next)
+        next->from = range.from;
+      else
+        free_.insert(next, range);
+      return;
     }
-    if (next != free_.begin() && std::prev(next)->second == range.from)
-      std::prev(next)->second = range.to;
-    else
-      free_[range.from] = range.to;
+    std::prev(next)->to = joins_next ? next->to : range.to;
+    if (joins_next) free_.erase(next);
   }
-  template <typename Visit>
-  void for_each(Visit visit) const {
-    for (const auto& [from, to] : free_) visit(Range{from, to});
-  }
+  llvm::ArrayRef<Range> all() const { return free_; }
 
  private:
-  std::map<int64_t, int64_t> free_;  // the end by the begin
+  // The first that begins there or later.
+  std::vector<Range>::iterator from(int64_t begin) {
+    return llvm::partition_point(free_, [&](const Range& each) { return each.from < begin; });
+  }
+  std::vector<Range> free_;  // in order, without neighbours
 };
 
 struct Problem {
@@ -69,6 +78,7 @@ struct Problem {
   int64_t page;
   std::vector<int64_t> bytes;         // rounded up
   std::vector<int32_t> order;         // of those that lie in pages, by first step, the largest first
+  std::vector<int32_t> last;          // their last steps, in that order
   std::vector<int64_t> offset_apart;  // of those that lie behind all pages; -1: of others
   int64_t apart_bytes = 0;            // that these take together
   int64_t peak_bytes = 0;
@@ -101,6 +111,7 @@ Problem::Problem(llvm::ArrayRef<Interval> intervals, int64_t alignment, int64_t 
   llvm::stable_sort(order, [&](int32_t a, int32_t b) {
     return std::pair(intervals[a].first, -bytes[a]) < std::pair(intervals[b].first, -bytes[b]);
   });
+  for (int32_t i : order) last.push_back(intervals[i].last);
   std::partial_sum(change.begin(), change.end(), change.begin());
   peak_bytes = *std::max_element(change.begin(), change.end());
   const auto no_search = [](int64_t) { return false; };
@@ -141,6 +152,7 @@ class Sweep {
       : problem_(problem),
         page_(problem.page),
         height_bytes_(height_bytes),
+        page_bits_(llvm::Log2_64(static_cast<uint64_t>(page_))),
         free_(height_bytes),
         places_(problem.bytes.size()),
         end_of_(static_cast<size_t>(height_bytes / page_) + 1, 0) {}
@@ -179,12 +191,15 @@ class Sweep {
   std::vector<int64_t> whole_pages(int64_t count, int64_t behind) const;
   void take(int32_t interval, Place place);
   double end_cost(int64_t page, int32_t interval) const;
+  int64_t page_of(int64_t offset) const { return offset >> page_bits_; }
+  int64_t in_page(int64_t offset) const { return offset & (page_ - 1); }
   double pages(int64_t bytes) const { return static_cast<double>(bytes) / static_cast<double>(page_); }
 
   const Problem& problem_;
   Weights weights_;
   WeightsOfTries more_weights_;
   int64_t page_, height_bytes_;
+  unsigned page_bits_;
   FreeRanges free_;
   std::vector<Place> places_;
   using End = std::pair<int32_t, int32_t>;  // the last step, and whose
@@ -204,7 +219,7 @@ void Sweep::take(int32_t interval, Place place) {
   const int32_t last = problem_.intervals[interval].last;
   for (const Range& range : place.ranges) {
     free_.take(range);
-    for (int64_t page = range.from / page_; page * page_ < range.to; ++page)
+    for (int64_t page = page_of(range.from); page * page_ < range.to; ++page)
       end_of_[page] = std::max(end_of_[page], last);
   }
   places_[interval] = std::move(place);
@@ -219,22 +234,24 @@ bool Sweep::take_hole(int32_t interval) {
     const std::pair next(cost, at);
     if (!best || next < *best) best = next;
   };
-  free_.for_each([&](Range hole) {
-    if (hole.bytes() < bytes) return;
-    const int64_t begin = hole.from % page_, end = hole.to % page_;
-    if (hole.from / page_ == (hole.to - 1) / page_)
-      return consider(pages(hole.bytes() - bytes) + end_cost(hole.from / page_, interval),
-                      begin > 0 ? hole.from : hole.to - bytes);
+  for (const Range& hole : free_.all()) {
+    if (hole.bytes() < bytes) continue;
+    const int64_t begin = in_page(hole.from), end = in_page(hole.to);
+    if (page_of(hole.from) == page_of(hole.to - 1)) {
+      consider(pages(hole.bytes() - bytes) + end_cost(page_of(hole.from), interval),
+               begin > 0 ? hole.from : hole.to - bytes);
+      continue;
+    }
     if (begin > 0)
       consider(pages(std::max<int64_t>(page_ - begin - bytes, 0)) + (page_ - begin < bytes ? 1 : 0) +
-                   end_cost(hole.from / page_, interval),
+                   end_cost(page_of(hole.from), interval),
                hole.from);
-    if (end >= bytes) consider(pages(end - bytes) + end_cost(hole.to / page_, interval), hole.to - bytes);
+    if (end >= bytes) consider(pages(end - bytes) + end_cost(page_of(hole.to), interval), hole.to - bytes);
     if (begin == 0)
       consider(2, hole.from);
     else if (end == 0)
       consider(2, hole.to - bytes);
-  });
+  }
   if (!best) return false;
   take(interval, {{{best->second, best->second + bytes}}, {}});
   return true;
@@ -245,14 +262,14 @@ void Sweep::find_pieces() {
   tails_.clear();
   runs_.clear();
   whole_ = 0;
-  free_.for_each([&](Range hole) {
-    const int64_t first = (hole.from + page_ - 1) / page_, behind = hole.to / page_;  // of whole pages
-    if (hole.from % page_ > 0 && first * page_ <= hole.to) heads_.push_back({first * page_ - hole.from, first - 1});
-    if (hole.to % page_ > 0 && behind * page_ >= hole.from) tails_.push_back({hole.to - behind * page_, behind});
-    if (first >= behind) return;
+  for (const Range& hole : free_.all()) {
+    const int64_t first = page_of(hole.from + page_ - 1), behind = page_of(hole.to);  // of whole pages
+    if (in_page(hole.from) > 0 && first * page_ <= hole.to) heads_.push_back({first * page_ - hole.from, first - 1});
+    if (in_page(hole.to) > 0 && behind * page_ >= hole.from) tails_.push_back({hole.to - behind * page_, behind});
+    if (first >= behind) continue;
     runs_.push_back({first, behind});
     whole_ += behind - first;
-  });
+  }
   llvm::sort(tails_);
 }
 
@@ -263,15 +280,16 @@ std::optional<Sweep::Chain> Sweep::cheapest(int32_t interval) const {
   };
   const auto begin_with = [&](int64_t head, int64_t head_page) {
     if (head > problem_.bytes[interval]) return;
-    const int64_t whole = (problem_.bytes[interval] - head) / page_, tail = (problem_.bytes[interval] - head) % page_;
+    const int64_t whole = page_of(problem_.bytes[interval] - head), tail = in_page(problem_.bytes[interval] - head);
     const double cost = head > 0 ? end_cost(head_page, interval) - weights_.used * pages(head) : 0;
     if (tail == 0) return consider({cost, head, head_page, 0, no_page}, whole);
     consider({cost + weights_.fresh * pages(page_ - tail), head, head_page, tail, fresh_page}, whole + 1);
-    for (auto at = std::lower_bound(tails_.begin(), tails_.end(), Piece{tail, no_page}); at != tails_.end(); ++at)
+    for (auto at = std::lower_bound(tails_.begin(), tails_.end(), Piece{tail, no_page}); at != tails_.end(); ++at) {
+      const double least = cost + pages(at->bytes - tail) - weights_.used * pages(tail);
+      if (best && least > best->cost) return;  // and those behind it cost more
       if (at->page != head_page)
-        consider({cost + pages(at->bytes - tail) - weights_.used * pages(tail) + end_cost(at->page, interval), head,
-                  head_page, tail, at->page},
-                 whole);
+        consider({least + end_cost(at->page, interval), head, head_page, tail, at->page}, whole);
+    }
   };
   begin_with(0, no_page);
   for (const Piece& head : heads_) begin_with(head.bytes, head.page);
@@ -305,7 +323,7 @@ bool Sweep::take_chain(int32_t interval) {
   const int64_t bytes = problem_.bytes[interval];
   std::vector<int64_t> pages;
   if (chain->head > 0) pages.push_back(chain->head_page);
-  const int64_t whole = (bytes - chain->head) / page_ + (chain->tail_page == fresh_page ? 1 : 0);
+  const int64_t whole = page_of(bytes - chain->head) + (chain->tail_page == fresh_page ? 1 : 0);
   llvm::append_range(pages, whole_pages(whole, chain->head > 0 ? chain->head_page + 1 : no_page));
   if (chain->tail_page >= 0) pages.push_back(chain->tail_page);
   Ranges ranges;
@@ -343,8 +361,8 @@ void Sweep::go_back(size_t index) {
   alive_ = {};
   const int32_t now = problem_.intervals[problem_.order[index]].first;
   std::fill(end_of_.begin(), end_of_.end(), 0);
-  for (int32_t i : llvm::ArrayRef(problem_.order).take_front(index))
-    if (problem_.intervals[i].last >= now) take(i, std::move(places_[i]));
+  for (size_t n = 0; n < index; ++n)
+    if (const int32_t i = problem_.order[n]; problem_.last[n] >= now) take(i, std::move(places_[i]));
 }
 
 // Where something finds no place, some of those before it are placed by other weights, more of them each time, and a
@@ -392,7 +410,7 @@ PagedPlacement Sweep::placement() const {
       placement.windows.push_back(place.pages);
       end += static_cast<int64_t>(place.pages.size()) * page_;
     }
-    placement.offsets.push_back(window->second + place.ranges.front().from % page_);
+    placement.offsets.push_back(window->second + in_page(place.ranges.front().from));
   }
   return placement;
 }
@@ -410,41 +428,56 @@ constexpr std::array<double, 22> shares = {0,      0.001, 0.002, 0.003, 0.004, 0
                                            0.0095, 0.011, 0.012, 0.014, 0.016, 0.018, 0.02,   0.03,
                                            0.04,   0.06,  0.08,  0.12,  0.25,  0.5};
 
+// How often all intervals are placed for the first height, and of the others before more is tried, and how much more.
+constexpr int first_tries = 2, few_tries = 10, more_tries = 4;
+// Of more than so many, only few are tried: where there are many, little is in vain.
+constexpr int64_t most_placed = 100'000;
+
 }  // namespace
 
-PagedPlacement place_in_pages(llvm::ArrayRef<Interval> intervals, int64_t alignment, int64_t page_bytes, int tries,
-                              double enough_share) {
+std::optional<PagedPlacement> place_in_pages(llvm::ArrayRef<Interval> intervals, int64_t alignment, int64_t page_bytes,
+                                             int tries, double enough_share, int64_t below_bytes) {
   std::vector<Problem> problems;
   for (const Way& way : ways) problems.emplace_back(intervals, alignment, page_bytes, way.most_of_time);
   std::optional<PagedPlacement> best;
-  const auto place = [&](size_t way, int64_t height_bytes, int64_t work) {
-    Sweep sweep(problems[way], std::max<int64_t>(height_bytes - problems[way].apart_bytes, 0));
+  const auto height_bytes = [&] { return best ? best->height_bytes : below_bytes; };
+  const auto once = static_cast<int64_t>(intervals.size());
+  const auto place = [&](size_t way, int64_t within_bytes, int times) {
+    Sweep sweep(problems[way], std::max<int64_t>(within_bytes - problems[way].apart_bytes, 0));
+    int64_t work = times * once;
     if (!sweep.place(work, ways[way].most_back)) return false;
-    if (PagedPlacement placed = sweep.placement(); !best || placed.height_bytes < best->height_bytes)
-      best = std::move(placed);
+    if (PagedPlacement placed = sweep.placement(); placed.height_bytes < height_bytes()) best = std::move(placed);
     return true;
   };
-  const auto enough = [&] {
-    return best->height_bytes <= (1 + enough_share) * static_cast<double>(best->lower_bound_bytes);
-  };
-  const auto once = static_cast<int64_t>(intervals.size());
+  const int64_t peak_bytes = problems.front().peak_bytes;
   std::vector<int64_t> heights;
   for (double share : shares)
-    heights.push_back(
-        align_up(static_cast<int64_t>((1 + share) * static_cast<double>(problems.front().peak_bytes)), alignment));
+    heights.push_back(align_up(static_cast<int64_t>((1 + share) * static_cast<double>(peak_bytes)), alignment));
+  const bool is_known = below_bytes < std::numeric_limits<int64_t>::max();
   size_t at = 0;
-  for (; !best; ++at) {
-    if (at == heights.size()) heights.push_back(2 * heights.back());
-    place(0, heights[at], 2 * once);
+  if (is_known) {
+    while (at < heights.size() && heights[at] < below_bytes) ++at;
+  } else {
+    for (bool is_placed = false; !is_placed; is_placed = place(0, heights[at++], first_tries))
+      if (at == heights.size()) heights.push_back(2 * heights.back());
+    --at;
   }
-  --at;
+  const int few = std::min(tries, few_tries);
+  const auto most = std::max(few, static_cast<int>(std::min<int64_t>(tries, most_placed / std::max<int64_t>(once, 1))));
+  if (is_known && most == few) return std::nullopt;
+  int first = is_known ? std::min(most, few * more_tries) : few;
   const auto place_lower = [&] {
-    for (size_t way = 0; way < ways.size(); ++way)
-      if (place(way, heights[at - 1], tries * once)) return true;
-    return false;
+    for (int times = std::exchange(first, few);; times = std::min(most, times * more_tries)) {
+      for (size_t way = 0; way < ways.size(); ++way)
+        if (place(way, heights[at - 1], times)) return true;
+      if (times == most) return false;
+    }
   };
-  while (at > 0 && !enough() && place_lower()) --at;
-  return std::move(*best);
+  const auto is_enough = [&] {
+    return height_bytes() <= static_cast<int64_t>((1 + enough_share) * static_cast<double>(peak_bytes));
+  };
+  while (at > 0 && !is_enough() && place_lower()) --at;
+  return best;
 }
 
 }  // namespace plimsoll

@@ -6,6 +6,9 @@
 
 #include "passes/place/placement.h"
 
+#include <limits>
+#include <optional>
+
 namespace plimsoll {
 
 struct PagedPlacement {
@@ -16,10 +19,13 @@ struct PagedPlacement {
   std::vector<std::vector<int64_t>> windows;  // of each the pages that it shows, in order
 };
 
-// Offsets are multiples of `alignment`, of which a page is a multiple. The lowest of up to `tries` layouts that
-// `max_share` above the lower bound is enough for; the first of them is found for all intervals. The same input gives
-// the same answer on every machine.
-PagedPlacement place_in_pages(llvm::ArrayRef<Interval> intervals, int64_t alignment, int64_t page_bytes, int tries,
-                              double enough_share);
+// Offsets are multiples of `alignment`; that and a page are powers of two, and the page is the larger. Heights are
+// tried one below the other, each with the work of placing all intervals up to `tries` times in a few ways, until none
+// is found or one is `enough_share` above the lower bound. Nothing where none is found that is lower than
+// `below_bytes`, for all intervals; without that there is always one. The same input gives the same answer on every
+// machine.
+std::optional<PagedPlacement> place_in_pages(llvm::ArrayRef<Interval> intervals, int64_t alignment, int64_t page_bytes,
+                                             int tries, double enough_share,
+                                             int64_t below_bytes = std::numeric_limits<int64_t>::max());
 
 }  // namespace plimsoll

@@ -118,26 +118,37 @@ BufferPlacement place_buffers(llvm::ArrayRef<Buffer> buffers, MemorySpace space,
   return placed_as(those, place_intervals(those.intervals, options), instructions, options.alignment);
 }
 
+bool is_low(const BufferPlacement& placed) {
+  return static_cast<double>(placed.height_bytes) <= (1 + enough_share) * static_cast<double>(placed.peak_bytes);
+}
+
 BufferPlacement place_buffers_in_pages(llvm::ArrayRef<Buffer> buffers, MemorySpace space, int32_t instructions,
-                                       const DeviceDescription& device, int tries) {
+                                       const DeviceDescription& device, int tries, const BufferPlacement* known) {
   const PlacedBuffers those(buffers, space);
-  PlacementOptions options;
-  options.alignment = device.alignment_bytes;
-  const auto no_search = [](int64_t) { return false; };
-  options.goes_on = no_search;
-  const Placement quick = place_intervals(those.intervals, options);
-  BufferPlacement placed = placed_as(those, quick, instructions, device.alignment_bytes);
-  if (static_cast<double>(quick.height_bytes) <= (1 + enough_share) * static_cast<double>(placed.peak_bytes))
-    return placed;
-  PagedPlacement paged =
-      place_in_pages(those.intervals, device.alignment_bytes, device.page_bytes, tries, enough_share);
+  BufferPlacement placed;
+  if (known) {
+    placed = *known;
+  } else {
+    PlacementOptions options;
+    options.alignment = device.alignment_bytes;
+    const auto no_search = [](int64_t) { return false; };
+    options.goes_on = no_search;
+    placed = placed_as(those, place_intervals(those.intervals, options), instructions, device.alignment_bytes);
+  }
+  if (is_low(placed)) return placed;
+  std::optional<PagedPlacement> paged =
+      known ? place_in_pages(those.intervals, device.alignment_bytes, device.page_bytes, tries, enough_share,
+                             placed.height_bytes)
+            : place_in_pages(those.intervals, device.alignment_bytes, device.page_bytes, tries, enough_share);
+  if (!paged) return placed;
   BufferPlacement in_pages = placed;
-  in_pages.offset = those.by_buffer(paged.offsets);
-  in_pages.height_bytes = paged.height_bytes;
+  in_pages.offset = those.by_buffer(paged->offsets);
+  in_pages.height_bytes = paged->height_bytes;
   in_pages.method = "in pages";
   in_pages.page_bytes = device.page_bytes;
-  in_pages.windows = std::move(paged.windows);
-  return in_pages.height_bytes + in_pages.windows_bytes(device) < placed.height_bytes ? in_pages : placed;
+  in_pages.windows = std::move(paged->windows);
+  const auto bytes = [&](const BufferPlacement& each) { return each.height_bytes + each.windows_bytes(device); };
+  return bytes(in_pages) < bytes(placed) ? in_pages : placed;
 }
 
 constinit const PassInfo pass_place{

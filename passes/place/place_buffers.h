@@ -15,9 +15,14 @@ BufferPlacement place_buffers(llvm::ArrayRef<Buffer> buffers, MemorySpace space,
                               const PlacementOptions& options);
 
 // The same by quick orders, and where these waste much in pages that windows of the device show, with the work of
-// placing all of them so many times. Pages are left alone where they take more than they bring.
+// placing all of them so many times. Pages are left alone where they take more than they bring. With a layout that is
+// `known`, that one or a lower one.
 BufferPlacement place_buffers_in_pages(llvm::ArrayRef<Buffer> buffers, MemorySpace space, int32_t instructions,
-                                       const DeviceDescription& device, int tries);
+                                       const DeviceDescription& device, int tries,
+                                       const BufferPlacement* known = nullptr);
+
+// Whether it wastes so little that none is looked for in pages that is lower.
+bool is_low(const BufferPlacement& placed);
 
 // A layout that is known, as the offset of each buffer.
 BufferPlacement placed_at(llvm::ArrayRef<Buffer> buffers, MemorySpace space, int32_t instructions, int64_t alignment,

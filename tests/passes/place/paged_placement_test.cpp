@@ -40,7 +40,7 @@ int64_t peak_of(const std::vector<Interval>& intervals) {
 }
 
 PagedPlacement placed(const std::vector<Interval>& intervals) {
-  PagedPlacement placement = place_in_pages(intervals, alignment, page, tries, 0.004);
+  PagedPlacement placement = *place_in_pages(intervals, alignment, page, tries, 0.004);
   const Arena arena = arena_of(placement);
   REQUIRE(placement.offsets.size() == intervals.size());
   CHECK(placement.lower_bound_bytes == peak_of(intervals));
@@ -99,7 +99,9 @@ TEST_SUITE("unit") {
       }
       const PagedPlacement placement = placed(intervals);
       CHECK(static_cast<double>(placement.height_bytes) <= 1.03 * static_cast<double>(placement.lower_bound_bytes));
-      CHECK(place_in_pages(intervals, alignment, page, tries, 0.004).offsets == placement.offsets);
+      CHECK(place_in_pages(intervals, alignment, page, tries, 0.004)->offsets == placement.offsets);
+      if (const auto lower = place_in_pages(intervals, alignment, page, tries, 0.004, placement.height_bytes))
+        CHECK(lower->height_bytes < placement.height_bytes);
     }
   }
 
