@@ -35,8 +35,8 @@ TEST_SUITE("unit") {
 
   TEST_CASE("what cuDNN may take follows from what a convolution reads and writes") {
     const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
-    const auto workspace = [&](llvm::StringRef kernel, DType dtype, int64_t batch) {
-      const Type x(dtype, {batch, 64, 64, 32}), w(dtype, {32, 3, 3, 32});
+    const auto workspace = [&](llvm::StringRef kernel, DType dtype, int64_t batch, int64_t channels = 32) {
+      const Type x(dtype, {batch, 64, 64, channels}), w(dtype, {32, 3, 3, channels});
       const std::vector<const Type*> types{&x, &w};
       const Attrs attrs{{"channels_last", int64_t{1}}, {"pads", Ints{1, 1, 1, 1}}};
       const OpCall call(get_op("conv"), attrs, types);
@@ -51,6 +51,9 @@ TEST_SUITE("unit") {
     CHECK(workspace("cudnn", DType::F32, 16) == 32 * mib + 2 * (16 * mib + 2 * weight));
     CHECK(workspace("cudnn", DType::BF16, 1024) == 256 * mib);
     CHECK(workspace("cudnn_lean", DType::BF16, 16) == 8 * mib);
+    CHECK(workspace("cudnn_lean", DType::F32, 16, 3) == 8 * mib);
+    CHECK(workspace("cudnn_lean", DType::BF16, 16, 3) == -1);  // pixels of 6 bytes
+    CHECK(workspace("cudnn", DType::BF16, 16, 3) > 32 * mib);
   }
 
   TEST_CASE("predictions know a bias that is added in a launch of its own, and tiles of 64 channels") {
@@ -328,14 +331,14 @@ TEST_SUITE("unit") {
         {"pads", pads}, {"strides", strides}, {"channels_last", int64_t{1}}, {"shape", kernel}, {"dtype", DType::F32}};
     const Type x(DType::BF16, {2, 32, 32, 3}), w(DType::BF16, {64, 7, 7, 3}), y(DType::BF16, {2, 16, 16, 64});
     CHECK(names_of(catalog, "conv", last, {x, w}) ==
-          "cudnn_space_to_depth cudnn_space_to_depth_2 cudnn_space_to_depth_3 " + cudnn_plans + lean);
+          "cudnn_space_to_depth cudnn_space_to_depth_2 cudnn_space_to_depth_3 " + cudnn_plans + "reference ");
     CHECK(names_of(catalog, "conv_dw", gradient, {x, y}) ==
-          "cudnn_space_to_depth cudnn_space_to_depth_2 cudnn_space_to_depth_3 " + cudnn_plans + lean);
+          "cudnn_space_to_depth cudnn_space_to_depth_2 cudnn_space_to_depth_3 " + cudnn_plans + "reference ");
     const Type wide_x(DType::BF16, {2, 32, 32, 8}), wide_w(DType::BF16, {64, 7, 7, 8}),
         odd_w(DType::BF16, {21, 7, 7, 3}), dot(DType::BF16, {64, 1, 1, 3});
     CHECK(names_of(catalog, "conv", last, {wide_x, wide_w}) == cudnn_plans + lean);
-    CHECK(names_of(catalog, "conv", last, {x, odd_w}) == cudnn_plans + lean);
-    CHECK(names_of(catalog, "conv", last, {x, dot}) == cudnn_plans + lean);  // reads every fourth pixel
+    CHECK(names_of(catalog, "conv", last, {x, odd_w}) == cudnn_plans + "reference ");
+    CHECK(names_of(catalog, "conv", last, {x, dot}) == cudnn_plans + "reference ");  // reads every fourth pixel
     CHECK(names_of(catalog, "conv", last, {Type(DType::F32, x.shape), Type(DType::F32, w.shape)}) == "cudnn " + lean);
   }
 
