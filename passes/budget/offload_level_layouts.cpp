@@ -115,7 +115,7 @@ void OffloadLevelSearch::measure(const Trial& trial, int64_t allowance, LayoutSe
     if (!layout.quick) layout.quick = place_in_pages(tries_in_pages, nullptr);
     if (choose_pages(layout, allowance, search)) return;
     layout.hard = place_in_pages(hard_tries, &*layout.quick);
-    if (layout.hard->windows.empty() && !is_low(*layout.hard))
+    if (layout.hard->windows.empty() && !is_low(*layout.hard))  // pages bring nothing
       if (BufferPlacement searched = place(MemorySpace::Device); searched.height_bytes < layout.hard->height_bytes)
         layout.hard = std::move(searched);
     choose_pages(layout, allowance, search);

@@ -21,9 +21,9 @@ struct PagedPlacement {
 
 // Offsets are multiples of `alignment`; that and a page are powers of two, and the page is the larger. Heights are
 // tried one below the other, each with the work of placing all intervals up to `tries` times in a few ways, until none
-// is found or one is `enough_share` above the lower bound. Nothing where none is found that is lower than
-// `below_bytes`, for all intervals; without that there is always one. The same input gives the same answer on every
-// machine.
+// is found or one is `enough_share` above the lower bound. `below_bytes` is the height of a layout that few tries
+// found: there is none where more tries find no lower one, and always one without it. The same input gives the same
+// answer on every machine.
 std::optional<PagedPlacement> place_in_pages(llvm::ArrayRef<Interval> intervals, int64_t alignment, int64_t page_bytes,
                                              int tries, double enough_share,
                                              int64_t below_bytes = std::numeric_limits<int64_t>::max());
