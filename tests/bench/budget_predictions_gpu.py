@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Plans within budgets on one GPU: predicted and measured steps, promised and held memory.
 
-Usage: budget_predictions_gpu.py PLIMSOLL DIR MODELS [JOB ...] [--compile] [--time] [--device h100] [--device-file FILE] [--at-once 1] [--steps 12] [--json FILE]
+Usage: budget_predictions_gpu.py PLIMSOLL DIR MODELS [JOB ...] [--budgets B,...] [--compile] [--time] [--device h100] [--device-file FILE] [--at-once 1] [--steps 12] [--json FILE]
 
 --compile writes DIR/JOB-BUDGET.plan of the ONNX files in the folder MODELS and needs no GPU; --time runs the plans that are there, and needs neither
-models nor weights. Without either both are done. --device-file has the description of --device, such as `plimsoll devices --measure` prints of a card. A JOB is a name in JOBS; without any, all run. Weights and batches are drawn, since neither time nor
+models nor weights. Without either both are done. --device-file has the description of --device, such as `plimsoll devices --measure` prints of a card. A JOB is a name in JOBS, or a model of MODELS
+with its batch in it, such as clip of clip/model.onnx; without any, all of JOBS run. --budgets has other budgets than theirs; floor is the least that compile names. Weights and batches are drawn, since neither time nor
 memory depends on them. Columns: the budget, predicted and measured ms a step, their ratio, promised and held GiB, and the part of the promise that is not held.
 """
 import argparse
@@ -13,6 +14,7 @@ import json
 import math
 import pathlib
 import random
+import re
 import statistics
 import struct
 import subprocess
@@ -37,13 +39,18 @@ def plan_of(args, job, budget):
 
 
 def compile_job(args, job, budget):
-    file, options, _ = JOBS[job]
+    file, options, _ = JOBS.get(job, (f"{job}/model.onnx", [], []))
     plan = plan_of(args, job, budget)
     if plan.exists():
         return
     described = ["--device-file", args.device_file] if args.device_file else []
-    command = [args.program, "compile", args.models / file, "-o", plan, *described, "--device", args.device, "--precision", "bf16", "--budget", budget, *options]
-    done = subprocess.run(command, capture_output=True, text=True)
+    command = [args.program, "compile", args.models / file, "-o", plan, *described, "--device", args.device, "--precision", "bf16", *options]
+    within = budget
+    if budget == "floor":
+        refused = subprocess.run([*command, "--budget", "1MiB"], capture_output=True, text=True)
+        floor = re.search(r"\((\d+) bytes", refused.stderr)
+        within = floor.group(1) if floor else "1MiB"
+    done = subprocess.run([*command, "--budget", within], capture_output=True, text=True)
     said = (done.stdout.strip() or done.stderr.strip() or "no message").splitlines()
     print(f"{job} {budget}: {said[-1] if done.returncode == 0 else said[0]}", flush=True)
 
@@ -99,6 +106,7 @@ def main():
     parser.add_argument("folder", type=pathlib.Path, metavar="DIR")
     parser.add_argument("models", type=pathlib.Path, metavar="MODELS")
     parser.add_argument("jobs", nargs="*", metavar="JOB")
+    parser.add_argument("--budgets")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--time", action="store_true")
     parser.add_argument("--device", default="h100")
@@ -107,20 +115,20 @@ def main():
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--json", type=pathlib.Path)
     args = parser.parse_args()
-    for job in args.jobs:
-        if job not in JOBS:
-            parser.error(f"no job {job}; there are {', '.join(JOBS)}")
     args.folder.mkdir(parents=True, exist_ok=True)
-    jobs = args.jobs or list(JOBS)
+    budgets = {job: args.budgets.split(",") if args.budgets else JOBS[job][2] if job in JOBS else [] for job in args.jobs or JOBS}
+    for job, those in budgets.items():
+        if not those:
+            parser.error(f"{job} needs --budgets; jobs that have some are {', '.join(JOBS)}")
     if args.compile or not args.time:
         with concurrent.futures.ThreadPoolExecutor(args.at_once) as pool:
-            list(pool.map(lambda plan: compile_job(args, *plan), [(job, budget) for job in jobs for budget in JOBS[job][2]]))
+            list(pool.map(lambda plan: compile_job(args, *plan), [(job, budget) for job, those in budgets.items() for budget in those]))
     if args.compile and not args.time:
         return
     print(f"{'job':16} {'budget':>8} {'predicted':>9} {'ms':>9} {'ratio':>6} {'promised':>8} {'held':>6} {'spare':>6} again chunks copies, ms   s", flush=True)
     found = {}
-    for job in jobs:
-        for budget in JOBS[job][2]:
+    for job, those in budgets.items():
+        for budget in those:
             plan, begin = plan_of(args, job, budget), time.perf_counter()
             if not plan.exists():
                 print(f"{job:16} {budget:>8} has no plan", flush=True)
