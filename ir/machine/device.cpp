@@ -120,7 +120,7 @@ class FieldReader {
   Status read(const json::Value& from, double& to) const {
     auto number = from.getAsNumber();
     if (is_share_ && !(number && *number >= 0 && *number <= 1)) return must_be("a share from 0 to 1");
-    if (is_limit_ && !(number && *number >= 0)) return must_be("a number, or 0");
+    if (is_limit_ && !(number && *number >= 0)) return must_be("0, or a number above 0");
     if (!is_share_ && !is_limit_ && !(number && *number > 0)) return must_be("a number above 0");
     to = *number;
     return Status::success();

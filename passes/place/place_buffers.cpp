@@ -137,9 +137,8 @@ BufferPlacement place_buffers_in_pages(llvm::ArrayRef<Buffer> buffers, MemorySpa
   }
   if (is_low(placed)) return placed;
   std::optional<PagedPlacement> paged =
-      known ? place_in_pages(those.intervals, device.alignment_bytes, device.page_bytes, tries, enough_share,
-                             placed.height_bytes)
-            : place_in_pages(those.intervals, device.alignment_bytes, device.page_bytes, tries, enough_share);
+      place_in_pages(those.intervals, device.alignment_bytes, device.page_bytes, tries, enough_share,
+                     known ? placed.height_bytes : std::numeric_limits<int64_t>::max());
   if (!paged) return placed;
   BufferPlacement in_pages = placed;
   in_pages.offset = those.by_buffer(paged->offsets);

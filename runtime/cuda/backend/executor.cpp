@@ -416,8 +416,10 @@ class Backend : public CudaBackend {
         if (Status s = function.copies.start(steps.slice(at, count), at, stream_)) return s;
       } else {
         if (Status s = launch_steps(steps.slice(at, count), stream_)) return s;
-        if (Status s = function.copies.launch_started(engines_)) return s;
       }
+      // Collectives go before the next kernel, which could take the multiprocessors that they need.
+      if (steps[at].op->engine == Engine::Compute || steps[at].op->engine == Engine::Ranks)
+        if (Status s = function.copies.launch_started(engines_)) return s;
       at += count;
     }
     return function.copies.wait(at, engines_, stream_);
