@@ -8,6 +8,32 @@
 #include <utility>
 
 namespace plimsoll {
+namespace {
+
+// In a capture, an empty node behind what `stream` has, so that the first node behind that is of the same stream, and
+// not one that waits for it.
+Status capture_empty_node(cudaStream_t stream) {
+  auto check = [](cudaError_t error) { return cuda_status(error, "capture"); };
+  cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
+  cudaGraph_t graph = nullptr;
+  const cudaGraphNode_t* before = nullptr;
+  const cudaGraphEdgeData* edges = nullptr;
+  size_t count = 0;
+#if CUDART_VERSION >= 13000
+  constexpr auto capture_info = cudaStreamGetCaptureInfo;
+  constexpr auto update_dependencies = cudaStreamUpdateCaptureDependencies;
+#else
+  constexpr auto capture_info = cudaStreamGetCaptureInfo_v3;
+  constexpr auto update_dependencies = cudaStreamUpdateCaptureDependencies_v2;
+#endif
+  if (Status s = check(capture_info(stream, &capturing, nullptr, &graph, &before, &edges, &count))) return s;
+  if (capturing != cudaStreamCaptureStatusActive) return Status::success();
+  cudaGraphNode_t node = nullptr;
+  if (Status s = check(cudaGraphAddEmptyNode(&node, graph, before, count))) return s;
+  return check(update_dependencies(stream, &node, nullptr, 1, cudaStreamSetCaptureDependencies));
+}
+
+}  // namespace
 
 Status FunctionCopies::create(const PlanFunction& function, int32_t* place, int32_t first_place) {
   order_ = order_copies(function);
@@ -47,14 +73,18 @@ Status FunctionCopies::launch_started(const CopyEngines& engines) {
     if (Status s = launch_steps(started.steps, copies)) return s;
     for (size_t i = 0; i < started.steps.size(); ++i)
       if (Status s = cuda_status(cudaEventRecord(copies_[first + i]->done, copies), step.name)) return s;
+    if (step.op->engine != Engine::Ranks)
+      if (Status s = capture_empty_node(copies)) return s;
   }
   return Status::success();
 }
 
 Status FunctionCopies::wait(size_t instruction, const CopyEngines& engines, cudaStream_t compute) {
   auto is_started = [&](size_t copy) { return !started_.empty() && copy >= started_.front().instruction; };
-  if (llvm::any_of(order_.due[instruction], is_started))
+  if (llvm::any_of(order_.due[instruction], is_started)) {
+    if (Status s = capture_empty_node(compute)) return s;
     if (Status s = launch_started(engines)) return s;
+  }
   for (size_t copy : order_.due[instruction])
     if (Status s = cuda_status(cudaStreamWaitEvent(compute, copies_[copy]->done, 0), "copy")) return s;
   return Status::success();

@@ -37,9 +37,10 @@ class FunctionCopies {
   // Starts the copy, or the collectives that one launch does, once what is on `compute` now is done. Copies are started
   // in their order; `instruction` is the first. They are launched by launch_started(), or by the first wait() for one.
   Status start(llvm::ArrayRef<Step> steps, size_t instruction, cudaStream_t compute);
-  // To be called behind each launch on `compute`, and behind collectives: a captured graph holds some 100 KiB of the
-  // card for each chain of nodes that the driver sees in it. It follows a node to the first that was captured behind
-  // it, which is to be the next one that computes and not the copy.
+  // To be called behind each launch on `compute`, and behind collectives. A captured graph holds some 100 KiB of the
+  // card for each chain of nodes that the driver sees in it, and it follows a node to the first that was captured
+  // behind it. So that this is the next one of the same stream, copies are captured behind the next one that computes,
+  // and each has an empty node behind it before anything waits for it.
   Status launch_started(const CopyEngines& engines);
   // Lets `compute` wait for the copies that are due before the instruction; the number of instructions stands for the
   // end.
