@@ -3,6 +3,7 @@
 #include "kernels/cuda/conv/depthwise_sparse.h"
 #include "kernels/cuda/conv/grouped_lines.h"
 #include "kernels/cuda/conv/grouped_runs.h"
+#include "kernels/cuda/conv/grouped_squares.h"
 #include "kernels/cuda/conv/grouped_weight_runs.h"
 #include "runtime/kernels/own_conv.h"
 
@@ -64,6 +65,11 @@ bool accepts_grouped_lines(const OpCall& call, llvm::ArrayRef<Type> results) {
   return accepts_any<pass>(call, results, false) && fits_grouped_lines(sizes_of<pass>(call, results), lines_pass(pass));
 }
 
+bool accepts_grouped_squares(const OpCall& call, llvm::ArrayRef<Type> results) {
+  constexpr auto pass = ConvPass::InputGradient;
+  return accepts_any<pass>(call, results, false) && fits_grouped_squares(sizes_of<pass>(call, results));
+}
+
 template <ConvPass pass>
 bool accepts_depthwise_bands(const OpCall& call, llvm::ArrayRef<Type> results) {
   return accepts_any<pass>(call, results, false) && fits_depthwise_bands(sizes_of<pass>(call, results));
@@ -123,6 +129,7 @@ constexpr Rates grouped_rates{{0.6, 0.5, 0.6}, {0.13, 0.13, 0.13}};
 constexpr Rates run_rates{{0.48, 0.46, 0.62}, {1.25, 1.35, 0.82}, {2.5, 2.5, 8}};
 // Lines come while those before are multiplied, and zeros count as bytes.
 constexpr Rates line_rates{{0.88, 0.88, 0.9}, {0.95, 0.95, 1.0}, {5, 5, 6}};
+constexpr Rates square_rates{{1, 0.9, 1}, {1, 1.5, 1}, {0, 1.8, 0}};
 constexpr Rates band_rates{{0.82, 0.82, 1.29}, {0.39, 0.39, 0.142}, {4, 4, 6}};
 // These copy pixels while they multiply, so that both together take less than their shares alone.
 constexpr Rates pair_rates{{1.03, 1.03, 1}, {0.42, 0.42, 1}, {1, 1, 0}};
@@ -270,6 +277,16 @@ double grouped_lines_us(const OpCall& call, const DeviceDescription& device) {
   return parts.copies + parts.products + parts.launches;
 }
 
+// Whole tiles of 16 squares, of whole blocks' groups.
+double grouped_squares_us(const OpCall& call, const DeviceDescription& device) {
+  const Types results = llvm::cantFail(infer(call));
+  const cuda::GroupedSquares p(sizes_of<ConvPass::InputGradient>(call, results));
+  constexpr double terms_of_product = 16 * 8 * 16;
+  const double products = static_cast<double>(p.tiles) * p.channel_blocks * p.block_groups * p.products();
+  return predicted<ConvPass::InputGradient>(call, device, square_rates, device.matmul_tflops_for(DType::BF16),
+                                            products * terms_of_product, 0);
+}
+
 // Whole products of 16 x 8 x 16 terms, of whose terms some count.
 template <ConvPass pass>
 double depthwise_bands_us(const OpCall& call, const DeviceDescription& device) {
@@ -390,6 +407,13 @@ constexpr CudaCandidate grouped_lines(const OpDef& op) {
           .predicted_us = grouped_lines_us<pass>,
           .capability = 90};
 }
+constexpr CudaCandidate grouped_squares(const OpDef& op) {
+  return {.op = op,
+          .name = "grouped_squares",
+          .accepts = accepts_grouped_squares,
+          .predicted_us = grouped_squares_us,
+          .capability = 90};
+}
 template <ConvPass pass>
 constexpr CudaCandidate depthwise_bands(const OpDef& op) {
   return {.op = op,
@@ -447,6 +471,7 @@ constexpr CudaCandidate grouped_conv_table[] = {
     grouped_lines<ConvPass::Forward>(op_conv),
     grouped_lines<ConvPass::InputGradient>(op_conv_dx),
     grouped_lines<ConvPass::WeightGradient>(op_conv_dw),
+    grouped_squares(op_conv_dx),
     grouped_runs<ConvPass::Forward>(op_conv),
     grouped_runs<ConvPass::InputGradient>(op_conv_dx),
     grouped_runs<ConvPass::WeightGradient>(op_conv_dw),

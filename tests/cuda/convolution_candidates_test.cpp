@@ -103,7 +103,7 @@ TEST_SUITE("unit") {
     of_x.set("shape", Ints(x.shape.begin(), x.shape.end()));
     of_w.set("shape", Ints(wide.shape.begin(), wide.shape.end()));
     of_w.set("dtype", DType::F32);
-    CHECK(first("conv_dx", of_x, {half, wide}) == "grouped_runs");
+    CHECK(first("conv_dx", of_x, {half, wide}) == "grouped_squares");
     CHECK(first("conv_dw", of_w, {x, half}) == "grouped_lines");
     const Type odd(DType::BF16, {64, 28, 28, 36}), odd_w(DType::BF16, {36, 3, 3, 12});
     CHECK(first("conv", attrs_of(3, 1, 1), {odd, odd_w}) == "cudnn");
@@ -198,6 +198,36 @@ TEST_SUITE("unit") {
       const KernelCandidate first = h200.candidates(call.op, call, llvm::cantFail(infer(call))).front();
       CHECK(first.name == "depthwise_sparse");
       CHECK(first.predicted_us == doctest::Approx(s.us).epsilon(0.12));
+    }
+  }
+
+  TEST_CASE("input gradients of groups with a stride of 2 are predicted as an H200 measured them") {
+    const CudaCatalog h200(llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200")));
+    struct Shape {
+      int64_t size, groups, channels;
+      double us;
+    };
+    for (const Shape& s : {Shape{112, 3, 24, 88.7},
+                           {56, 9, 24, 71.1},
+                           {28, 24, 24, 51.2},
+                           {14, 63, 24, 38.5},
+                           {56, 32, 8, 80.8},
+                           {28, 32, 16, 42.5},
+                           {14, 64, 16, 23.8},
+                           {56, 64, 4, 80.9}}) {
+      const int64_t channels = s.groups * s.channels;
+      const Type dy(DType::BF16, {128, s.size / 2, s.size / 2, channels}), w(DType::BF16, {channels, 3, 3, s.channels});
+      const Attrs attrs{{"channels_last", int64_t{1}},
+                        {"groups", s.groups},
+                        {"pads", Ints{1, 1, 1, 1}},
+                        {"strides", Ints{2, 2}},
+                        {"shape", Ints{128, s.size, s.size, channels}}};
+      const Type* const operands[] = {&dy, &w};
+      const OpCall call(get_op("conv_dx"), attrs, operands);
+      INFO(s.size, " pixels and ", s.groups, " groups of ", s.channels);
+      const KernelCandidate first = h200.candidates(call.op, call, llvm::cantFail(infer(call))).front();
+      CHECK(first.name == "grouped_squares");
+      CHECK(first.predicted_us == doctest::Approx(s.us).epsilon(0.09));
     }
   }
 

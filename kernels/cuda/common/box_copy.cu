@@ -75,12 +75,13 @@ cudaError_t map_short_rows(CUtensorMap& map, const void* tensor, int64_t batch, 
 }
 
 cudaError_t map_line_boxes(CUtensorMap& map, const void* image, const int64_t (&sizes)[4], int box_channels,
-                           int box_pixels) {
+                           int box_pixels, int box_lines) {
   const auto [batch, down, across, channels] = sizes;
   const int64_t pixel_bytes = channels * element_bytes, line_bytes = across * pixel_bytes;
   return map_boxes(map, image, {size(channels), size(across), size(down), size(batch)},
                    {size(pixel_bytes), size(line_bytes), size(down * line_bytes)},
-                   {static_cast<cuuint32_t>(box_channels), static_cast<cuuint32_t>(box_pixels), 1, 1},
+                   {static_cast<cuuint32_t>(box_channels), static_cast<cuuint32_t>(box_pixels),
+                    static_cast<cuuint32_t>(box_lines), 1},
                    CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
 }
 

@@ -39,4 +39,8 @@ namespace plimsoll::cuda {
 [[nodiscard]] cudaError_t grouped_lines_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
                                            const ConvolutionSizes& sizes, void* workspace, cudaStream_t stream);
 
+// dx of dy and w with a stride of 2, where fits_grouped_squares holds.
+[[nodiscard]] cudaError_t grouped_squares_dx(Scalar type, void* dx, const void* dy, const void* w,
+                                             const ConvolutionSizes& sizes, cudaStream_t stream);
+
 }  // namespace plimsoll::cuda

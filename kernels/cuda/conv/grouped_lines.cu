@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(output_warps(units).threads(), 1)
       LineReader lines(barriers, p);
       multiply_lines<T, units, gradient>(out, out_map, w, bias, memory, lines, p, mine);
     } else if (threadIdx.x == warps * warp_threads) {
-      LineLoader(memory, barriers, in, p, mine).load_up_to(mine.last_line);
+      LineLoader(memory, barriers, in, p, mine.channel, mine.first_line).load_up_to(mine.last_line);
     }
   } else {
     __trap();

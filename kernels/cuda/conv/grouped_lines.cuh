@@ -39,7 +39,7 @@ __device__ inline uint32_t transposed_matrix(uint32_t of) {
 // ---- Lines ----
 
 struct LineBarriers {
-  Barrier full[GroupedLines::max_stages], empty[GroupedLines::max_stages];
+  Barrier full[LineRing::max_stages], empty[LineRing::max_stages];
 
   __device__ void set_up(int stages, int warps) {
     for (int i = 0; i < stages; ++i) {
@@ -52,17 +52,18 @@ struct LineBarriers {
 // One thread's side of a ring: it asks for lines up to one, as stages become empty.
 class LineLoader {
  public:
-  __device__ LineLoader(uint8_t* ring, LineBarriers& barriers, const CUtensorMap& map, const GroupedLines& p,
-                        const LineBlock& mine)
-      : ring_(ring), barriers_(barriers), map_(map), p_(p), channel_(mine.channel) {
-    image_ = mine.first_line / p.image_lines;
-    row_ = mine.first_line - image_ * p.image_lines;
+  // From a channel and a line of all images on.
+  __device__ LineLoader(uint8_t* ring, LineBarriers& barriers, const CUtensorMap& map, const LineRing& p, int channel,
+                        int first_line)
+      : ring_(ring), barriers_(barriers), map_(map), p_(p), channel_(channel) {
+    image_ = first_line / p.image_lines;
+    row_ = first_line - image_ * p.image_lines;
   }
   __device__ void load_up_to(int line) {
     for (; asked_ <= line; asked_ += p_.stage_lines, place_.advance(p_.stages)) {
       wait_at(&barriers_.empty[place_.stage], place_.parity ^ 1);
       Barrier* full = &barriers_.full[place_.stage];
-      arrive_with_copies(full, p_.stage_lines * p_.line_pixels * p_.pixel_bytes());
+      arrive_with_copies(full, p_.stage_lines * p_.line_pixels * p_.pixel_bytes);
       for (int i = 0; i < p_.stage_lines; ++i) {
         copy_box(ring_ + (place_.stage * p_.stage_lines + i) * p_.line_bytes, map_, channel_, -p_.pad[1],
                  row_ - p_.pad[0], image_, full);
@@ -75,7 +76,7 @@ class LineLoader {
   uint8_t* ring_;
   LineBarriers& barriers_;
   const CUtensorMap& map_;
-  const GroupedLines& p_;
+  const LineRing& p_;
   int channel_, image_, row_, asked_ = 0;
   RingPlace place_;
 };
@@ -84,7 +85,7 @@ class LineLoader {
 // early.
 class LineReader {
  public:
-  __device__ LineReader(LineBarriers& barriers, const GroupedLines& p) : barriers_(barriers), p_(p) {}
+  __device__ LineReader(LineBarriers& barriers, const LineRing& p) : barriers_(barriers), p_(p) {}
 
   __device__ void wait_for(int line) {
     for (; there_ <= line; there_ += p_.stage_lines, full_.advance(p_.stages))
@@ -99,7 +100,7 @@ class LineReader {
 
  private:
   LineBarriers& barriers_;
-  const GroupedLines& p_;
+  const LineRing& p_;
   int there_ = 0, returned_ = 0;
   RingPlace full_, empty_;
 };

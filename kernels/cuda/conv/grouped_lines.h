@@ -56,24 +56,50 @@ constexpr LineWarps weight_gradient_warps(int units) {
   }
 }
 
-// A block has some out pixels of all images, one after the other, of some groups. The lines of the other image that
-// they read come to a ring in shared memory, several lines a stage, by the copy engine, which writes zeros for pads.
-// Lines of all images follow each other; zeros above an image are also those below the one before. A pixel is an odd
-// number of units, so that eight neighbours are read without conflicts: of an even number, one more is copied.
-struct GroupedLines {
-  static constexpr int kernel = 3, max_output_units = 3, max_units = 4, max_stages = 32, max_box = 256,
-                       dy_stage_bytes = 40'000;
+// Lines of an image in a ring in shared memory, several lines a stage, which the copy engine brings with zeros for
+// pads. Lines of all images follow each other; zeros above an image are also those below the one before. A pixel is an
+// odd number of units, so that eight neighbours are read without conflicts: of an even number, one more is copied.
+struct LineRing {
+  static constexpr int kernel = 3, max_output_units = 3, max_stages = 32, max_box = 256;
   static constexpr int64_t max_shared_bytes = 230'000,
                            wanted_blocks = 132;  // multiprocessors of an H200
 
+  int in[2], pad[2];
+  int image_lines, line_pixels, pixel_bytes, line_bytes, stage_lines, stages = 0, lines = 0;
+  QuickDivisor of_ring;
+
+  constexpr int64_t ring_bytes() const { return int64_t{lines} * line_bytes; }
+  constexpr int place_in_ring(int line) const { return line - of_ring.quotient(line) * lines; }
+
+ protected:
+  // For results that reach so far across and down.
+  void set_lines(int window_lines, int window_pixels, int units_of_pixel) {
+    constexpr int wanted_pixels = 64;  // of a stage
+    image_lines = std::max(window_lines - pad[0], std::min(pad[0] + in[0], window_lines));
+    line_pixels = window_pixels;
+    pixel_bytes = units_of_pixel * 16;
+    line_bytes = static_cast<int>(round_up(int64_t{line_pixels} * pixel_bytes, 128));
+    stage_lines = std::max(1, wanted_pixels / line_pixels);
+  }
+  void set_stages(int64_t room) {
+    stages = static_cast<int>(std::clamp<int64_t>(room / (int64_t{stage_lines} * line_bytes), 0, max_stages));
+    lines = stages * stage_lines;
+    of_ring = QuickDivisor(std::max(lines, 1));
+  }
+};
+
+// A block has some out pixels of all images, one after the other, of some groups, and a ring of the lines of the other
+// image that they read.
+struct GroupedLines : LineRing {
+  static constexpr int max_units = 4, dy_stage_bytes = 40'000;
+
   LineWarps warps;
   int units, groups, joined;  // units of 8 channels of a group
-  int in[2], out[2], stride, pad[2];
-  int image_lines, line_pixels, line_bytes, stage_lines, stages = 0, lines = 0;
+  int out[2], stride;
   int dy_stages = 0, dy_bytes = 0;  // of a weight gradient: out pixels of a step
   int channel_blocks, splits;
   int pixels, block_pixels;
-  QuickDivisor of_image, of_row, of_ring;
+  QuickDivisor of_image, of_row;
 
   GroupedLines(const ConvolutionSizes& c, LinesPass pass) : GroupedLines(JoinedGroups(c), pass) {}
   GroupedLines(const JoinedGroups& of, LinesPass pass)
@@ -89,25 +115,17 @@ struct GroupedLines {
       out[d] = gradient ? c.x[d] : c.y[d];
       pad[d] = gradient ? kernel - 1 - c.pad[d] : c.pad[d];
     }
-    const int window = (out[0] - 1) * stride + kernel;
-    image_lines = std::max(window - pad[0], std::min(pad[0] + in[0], window));
-    line_pixels = (out[1] - 1) * stride + kernel;
-    line_bytes = static_cast<int>(round_up(int64_t{line_pixels} * pixel_bytes(), 128));
-    constexpr int wanted_pixels = 64;  // of a stage
-    stage_lines = std::max(1, wanted_pixels / line_pixels);
+    set_lines((out[0] - 1) * stride + kernel, (out[1] - 1) * stride + kernel, pixel_units());
     if (pass == LinesPass::WeightGradient) {
-      dy_bytes = static_cast<int>(round_up(int64_t{warps.step_pixels()} * pixel_bytes(), 128));
+      dy_bytes = static_cast<int>(round_up(int64_t{warps.step_pixels()} * pixel_bytes, 128));
       dy_stages = std::clamp(dy_stage_bytes / dy_bytes, 3, 8);
     }
     // Results need the first-level cache, which has what shared memory leaves of it.
     const int64_t wanted =
         pass == LinesPass::WeightGradient ? max_shared_bytes : std::max<int64_t>(100 << 10, 12 * int64_t{line_bytes});
-    const int64_t room = std::min(wanted, max_shared_bytes - dy_stages * dy_bytes - staged_bytes(pass));
-    stages = static_cast<int>(std::clamp<int64_t>(room / (int64_t{stage_lines} * line_bytes), 0, max_stages));
-    lines = stages * stage_lines;
+    set_stages(std::min(wanted, max_shared_bytes - dy_stages * dy_bytes - staged_bytes(pass)));
     of_image = QuickDivisor(out[0] * out[1]);
     of_row = QuickDivisor(out[1]);
-    of_ring = QuickDivisor(std::max(lines, 1));
     pixels = static_cast<int>(c.batch * out[0] * out[1]);
     channel_blocks = static_cast<int>(divide_up(groups, warps.block_groups));
     const int64_t parts = std::max<int64_t>(1, wanted_blocks / channel_blocks);
@@ -120,9 +138,7 @@ struct GroupedLines {
   static constexpr int pairs(int units_of_group) { return (kernel * kernel * units_of_group + 1) / 2; }
   constexpr int block_channels() const { return warps.block_groups * units * unit_channels; }
   constexpr int pixel_units() const { return odd_units(warps.block_groups * units); }
-  constexpr int pixel_bytes() const { return pixel_units() * 16; }
   constexpr int reach() const { return kernel - 1; }  // lines beyond the first that a pixel reads
-  constexpr int64_t ring_bytes() const { return int64_t{lines} * line_bytes; }
   int64_t blocks() const { return int64_t{splits} * channel_blocks; }
   int64_t workspace_bytes(const ConvolutionSizes& c) const { return splits * c.weights() * 4; }
   // Results of warps on their way to memory.
@@ -155,7 +171,7 @@ struct LinePlace {
     const int image = p.of_image.quotient(out_pixel), in_image = out_pixel - image * p.out[0] * p.out[1],
               row = p.of_row.quotient(in_image);
     line = image * p.image_lines + row * p.stride - first_line;
-    in_ring = line - p.of_ring.quotient(line) * p.lines;
+    in_ring = p.place_in_ring(line);
     pixel = (in_image - row * p.out[1]) * p.stride;
   }
   // Where the pixel lies in the line that is `down` further; pixel_bytes are those of p.
@@ -181,26 +197,31 @@ struct LineBlock {
   }
 };
 
-// 16-bit floats in groups of as many channels of both images, or of few that are joined: up to 24 channels, of a weight
-// gradient up to 32. 3 x 3 taps, strides of 1 and 2, the latter but for gradients with respect to x.
-inline bool fits_grouped_lines(const ConvolutionSizes& of_tensors, LinesPass pass) {
+// 16-bit floats in groups of as many channels of both images, or of few that are joined, up to so many units of them. 3
+// x 3 taps without dilation.
+inline bool fits_line_rings(const JoinedGroups& joined, int max_units) {
   constexpr int64_t most = int64_t{1} << 30;
   constexpr int max_pixels = 1 << 14;  // of a line
-  const JoinedGroups joined(of_tensors);
   const ConvolutionSizes& c = joined.sizes;
   if (c.groups * joined.count < 2 || c.x_channels != c.y_channels || c.x_channels % unit_channels != 0) return false;
-  const int max_units = pass == LinesPass::WeightGradient ? GroupedLines::max_units : GroupedLines::max_output_units;
-  const int max_stride = pass == LinesPass::InputGradient ? 1 : 2;
-  if (c.x_channels > max_units * unit_channels || c.stride[0] != c.stride[1] || c.stride[0] > max_stride) return false;
+  if (c.x_channels > max_units * unit_channels || c.stride[0] != c.stride[1]) return false;
   for (int d = 0; d < 2; ++d) {
-    if (c.kernel[d] != GroupedLines::kernel || c.dilation[d] != 1 || c.pad[d] >= c.kernel[d]) return false;
+    if (c.kernel[d] != LineRing::kernel || c.dilation[d] != 1 || c.pad[d] >= c.kernel[d]) return false;
     if (std::max(c.x[d], c.y[d]) > max_pixels) return false;
   }
-  constexpr int around = 2 * GroupedLines::kernel;
-  if (c.batch * (c.x[0] + around) * (c.x[1] + around) >= most || of_tensors.weights() >= most) return false;
+  constexpr int around = 2 * LineRing::kernel;
+  return c.batch * (c.x[0] + around) * (c.x[1] + around) < most && c.weights() < most;
+}
+
+// Up to 24 channels, of a weight gradient up to 32. Strides of 1 and 2, the latter but for gradients with respect to x.
+inline bool fits_grouped_lines(const ConvolutionSizes& of_tensors, LinesPass pass) {
+  const JoinedGroups joined(of_tensors);
+  const int max_units = pass == LinesPass::WeightGradient ? GroupedLines::max_units : LineRing::max_output_units;
+  const int max_stride = pass == LinesPass::InputGradient ? 1 : 2;
+  if (!fits_line_rings(joined, max_units) || joined.sizes.stride[0] > max_stride) return false;
   const GroupedLines p(joined, pass);
   const int count = pass == LinesPass::WeightGradient ? p.warps.step_pixels() : 16 * p.warps.tiles;
-  return p.line_pixels <= GroupedLines::max_box && p.lines >= p.lines_of(count);
+  return p.line_pixels <= LineRing::max_box && p.lines >= p.lines_of(count);
 }
 
 }  // namespace plimsoll::cuda

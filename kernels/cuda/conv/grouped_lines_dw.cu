@@ -44,11 +44,11 @@ struct WarpWork {
 __device__ void load_steps(uint8_t* memory, LineBarriers& barriers, DyBarriers& of_dy, const CUtensorMap& x,
                            const CUtensorMap& dy, const GroupedLines& p, const LineBlock& mine) {
   const int step_pixels = p.warps.step_pixels();
-  LineLoader lines(memory, barriers, x, p, mine);
+  LineLoader lines(memory, barriers, x, p, mine.channel, mine.first_line);
   RingPlace at;
   for (int pixel = mine.first_pixel; pixel < mine.end_pixel; pixel += step_pixels, at.advance(p.dy_stages)) {
     wait_at(&of_dy.empty[at.stage], at.parity ^ 1);
-    arrive_with_copies(&of_dy.full[at.stage], step_pixels * p.pixel_bytes());
+    arrive_with_copies(&of_dy.full[at.stage], step_pixels * p.pixel_bytes);
     copy_box(memory + p.ring_bytes() + at.stage * p.dy_bytes, dy, mine.channel, pixel, 0, 0, &of_dy.full[at.stage]);
     const int last = min(pixel + step_pixels, mine.end_pixel) - 1;
     lines.load_up_to(LinePlace(p, last, mine.first_line).line + p.reach());

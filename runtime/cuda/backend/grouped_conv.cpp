@@ -43,6 +43,7 @@ constexpr CudaLauncher grouped_conv_table[] = {
     {op_conv, "grouped_lines", launch<cuda::grouped_lines>},
     {op_conv_dx, "grouped_lines", launch_dx<cuda::grouped_lines_dx>},
     {op_conv_dw, "grouped_lines", launch_dw<cuda::grouped_lines_dw>},
+    {op_conv_dx, "grouped_squares", launch_dx<cuda::grouped_squares_dx>},
     {op_conv, "grouped_runs", launch<cuda::grouped_runs>},
     {op_conv_dx, "grouped_runs", launch_dx<cuda::grouped_runs_dx>},
     {op_conv_dw, "grouped_runs", launch_dw<cuda::grouped_runs_dw>},
