@@ -30,15 +30,22 @@ class TimedCatalog : public KernelCatalog {
   std::vector<KernelCandidate> candidates(const OpDef& op, const OpCall& call,
                                           llvm::ArrayRef<Type> results) const override {
     std::vector<KernelCandidate> candidates = base_->candidates(op, call, results);
-    for (KernelCandidate& candidate : candidates)
-      if (std::optional<double> time = times_->find(device_, op.name, candidate.name, call))
-        candidate.predicted_us = *time;
     // The reference is the last resort and is never worth measuring.
-    auto end = candidates.end() - (candidates.size() > 1 && candidates.back().name == "reference" ? 1 : 0);
-    if (std::all_of(candidates.begin(), end, [](const KernelCandidate& c) { return c.predicted_us > 0; }))
-      std::stable_sort(candidates.begin(), end, [](const KernelCandidate& a, const KernelCandidate& b) {
-        return a.predicted_us < b.predicted_us;
-      });
+    const size_t count = candidates.size() - (candidates.size() > 1 && candidates.back().name == "reference" ? 1 : 0);
+    std::vector<size_t> places;
+    std::vector<KernelCandidate> measured;
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      const std::optional<double> time = times_->find(device_, op.name, candidates[i].name, call);
+      if (!time) continue;
+      candidates[i].predicted_us = *time;
+      if (i >= count) continue;
+      places.push_back(i);
+      measured.push_back(candidates[i]);
+    }
+    std::stable_sort(measured.begin(), measured.end(), [](const KernelCandidate& a, const KernelCandidate& b) {
+      return a.predicted_us < b.predicted_us;
+    });
+    for (size_t i = 0; i < places.size(); ++i) candidates[places[i]] = std::move(measured[i]);
     return candidates;
   }
 

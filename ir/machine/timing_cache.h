@@ -29,8 +29,8 @@ class TimingCache {
   llvm::StringMap<double> times_;  // "h200 linear/cublaslt (bf16[2,3], bf16[4,3]) {transpose_w=1}"
 };
 
-// The candidates of `base` with their measured times. Where all candidates of a call were measured the fastest comes
-// first.
+// The candidates of `base` with their measured times. Those of a call that were measured change places so that the
+// fastest of them comes first; others keep theirs, since a prediction beside a measured time may only be too short.
 std::unique_ptr<KernelCatalog> timed_catalog(std::unique_ptr<KernelCatalog> base, std::string device,
                                              std::shared_ptr<const TimingCache> times);
 

@@ -54,6 +54,37 @@ TEST_SUITE("unit") {
     CHECK(preferences.product_epilogues);
   }
 
+  TEST_CASE("a kernel that was never measured goes before no measured one because its prediction is shorter") {
+    class Predicted : public KernelCatalog {
+     public:
+      std::vector<KernelCandidate> candidates(const OpDef&, const OpCall&, llvm::ArrayRef<Type>) const override {
+        std::vector<KernelCandidate> all{{"first"}, {"second"}, {"third"}, {"reference"}};
+        for (size_t i = 0; i < 3; ++i) all[i].predicted_us = 10 + static_cast<double>(i);
+        return all;
+      }
+      KernelPreferences preferences() const override { return {}; }
+    };
+    const Type x(DType::F32, {2, 3});
+    const Type* operands[] = {&x};
+    const Attrs attrs;
+    const OpCall call(get_op("relu"), attrs, operands);
+    auto times = std::make_shared<TimingCache>();
+    const auto names = [&] {
+      std::string text;
+      for (const KernelCandidate& c :
+           timed_catalog(std::make_unique<Predicted>(), "card", times)->candidates(call.op, call, {x}))
+        text += c.name + " ";
+      return text;
+    };
+    times->add("card", "relu", "first", call, 15);
+    CHECK(names() == "first second third reference ");
+    times->add("card", "relu", "third", call, 14);
+    CHECK(names() == "third second first reference ");
+    times->add("card", "relu", "second", call, 13);
+    times->add("card", "relu", "reference", call, 1);
+    CHECK(names() == "second third first reference ");
+  }
+
   TEST_CASE("a line of a timing cache that says nothing is named") {
     llvm::SmallString<64> path;
     REQUIRE(!llvm::sys::fs::createTemporaryFile("times", "jsonl", path));
