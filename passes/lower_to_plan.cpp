@@ -9,13 +9,14 @@
 #include "ir/support/units.h"
 #include "passes/analysis/cost_model.h"
 #include "passes/analysis/launches.h"
+#include "passes/arena_windows.h"
 #include "passes/lay_out_function.h"
 #include "passes/place/place_buffers.h"
 #include "passes/place/place_parts.h"
+#include "passes/slow_kernels.h"
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <tuple>
 
 namespace plimsoll {
@@ -42,7 +43,7 @@ class Lowering {
     for (size_t i = 0; i < plan_.origins.size(); ++i) origins_.push_back(static_cast<int32_t>(i));
     add_functions();
     finish_arenas();
-    report_slow_kernels();
+    slow_kernels_.report(plan_);
     return std::move(plan_);
   }
 
@@ -60,10 +61,7 @@ class Lowering {
     for (const PlanConstant& constant : plan_.constants) constant_slots_[content_of(*constant.value)] = constant.slot;
     for (const Arena& arena : plan_.arenas) persistent_bytes(arena.space) = arena.persistent_bytes;
     join_origins(in_.draft.program.functions.front().origins);
-    if (!plan_.arenas.empty()) {
-      page_bytes_ = plan_.arenas.front().page_bytes;
-      windows_ = std::move(plan_.arenas.front().windows);
-    }
+    if (!plan_.arenas.empty()) windows_ = ArenaWindows(plan_.arenas.front());
     const size_t slots = plan_.slots.size();
     add_functions();
     move_transient_slots(slots);
@@ -71,7 +69,7 @@ class Lowering {
     plan_.arenas.clear();
     finish_arenas();
     for (const Arena& arena : before) include(arena);
-    report_slow_kernels();
+    slow_kernels_.report(plan_);
     return std::move(plan_);
   }
 
@@ -96,28 +94,6 @@ class Lowering {
   }
 
   int32_t origin_of(OriginId id) const { return id == OriginId::None ? -1 : origins_[index_of(id)]; }
-
-  // Behind those that there are. Returns how much further on they are than in the placement.
-  int64_t add_windows(const BufferPlacement& placed) {
-    if (placed.windows.empty()) return 0;
-    page_bytes_ = placed.page_bytes;
-    int64_t end = windows_begin;
-    if (!windows_.empty())
-      end = windows_.back().offset + static_cast<int64_t>(windows_.back().pages.size()) * page_bytes_;
-    const int64_t further = end - windows_begin;
-    for (const std::vector<int64_t>& pages : placed.windows) {
-      windows_.push_back({end, pages});
-      end += static_cast<int64_t>(pages.size()) * page_bytes_;
-    }
-    return further;
-  }
-
-  void reserve_for_windows() {
-    constexpr llvm::StringLiteral name = "windows";
-    std::vector<Reserve>& reserves = plan_.device.reserves;
-    llvm::erase_if(reserves, [&](const Reserve& reserve) { return reserve.name == name; });
-    if (!windows_.empty()) reserves.push_back({name.str(), plan_.device.windows_reserve_bytes()});
-  }
 
   // Of the functions that were there, the first `slots` of all.
   void move_transient_slots(size_t slots) {
@@ -401,7 +377,7 @@ class Lowering {
     instruction.phase = node.phase;
     instruction.origin = origin_of(node.origin);
     instruction.reason = node.reason;
-    note_slow_kernel(instruction, cost);
+    slow_kernels_.note(instruction, cost, in_.draft.device);
     leave_parts_in_place(id, instruction);
     join_launch(id, kernel, instruction);
     if (const int32_t buffer = assignment_.workspace_of[index_of(id)]; buffer >= 0)
@@ -433,24 +409,6 @@ class Lowering {
       launch_kind_ = kind;
     }
     launch_.push_back(id);
-  }
-
-  void note_slow_kernel(const Instruction& instruction, const Cost& cost) {
-    const bool on_host = instruction.kernel == "reference" && in_.draft.device.backend != "cpu";
-    if (!on_host && instruction.predicted_us < max_times_roofline * cost.predicted_us) return;
-    SlowKernel& slow = slow_kernels_[instruction.op + "/" + instruction.kernel];
-    slow.on_host = on_host;
-    ++slow.calls;
-    slow.us += instruction.predicted_us;
-    slow.usual_us += cost.predicted_us;
-  }
-
-  void report_slow_kernels() {
-    for (const auto& [name, slow] : slow_kernels_)
-      plan_.decisions.push_back({"kernels", name, std::to_string(slow.calls) + (slow.calls == 1 ? " call" : " calls"),
-                                 slow.on_host ? "no kernel of the device takes them: they run on the host"
-                                              : format_us(slow.us) + ", where kernels of the op usually take " +
-                                                    format_us(slow.usual_us) + "; no faster one takes these calls"});
   }
 
   SlotId add_workspace(const Node& node, int32_t buffer, int32_t at) {
@@ -499,9 +457,7 @@ class Lowering {
         arena.peak_live_bytes = std::max(arena.peak_live_bytes, arena.persistent_bytes + placed.peak_bytes);
       }
       if (space == MemorySpace::Device) {
-        arena.page_bytes = page_bytes_;
-        arena.windows = windows_;
-        reserve_for_windows();
+        windows_.put_into(arena, plan_.device);
         arena.budget_bytes = in_.budget_bytes > 0 ? in_.budget_bytes : in_.draft.device.memory_bytes;
       } else {
         arena.budget_bytes = in_.host_budget_bytes;
@@ -540,7 +496,7 @@ class Lowering {
     else
       placed = placed_at(buffers_[added], space, instructions, alignment_, known->offset);
     if (is_known) placed.method = known->method;
-    const int64_t windows_further = add_windows(placed);
+    const int64_t windows_further = windows_.add(placed);
     for (const Pending& pending : pending_)
       if (int64_t offset = pending.function == f ? placed.offset[pending.buffer] : -1; offset >= 0)
         plan_.slots[pending.slot].offset =
@@ -562,14 +518,6 @@ class Lowering {
     int32_t function, buffer;
     int64_t begin_bytes;  // in the buffer
   };
-  // Calls that take this many times what kernels of their op usually take are reported.
-  static constexpr double max_times_roofline = 10;
-  struct SlowKernel {
-    int64_t calls = 0;
-    double us = 0, usual_us = 0;
-    bool on_host = false;
-  };
-
   const LoweringInput& in_;
   int64_t alignment_;
   bool is_quick_ = false, is_final_ = true;  // see QuickPlan
@@ -577,10 +525,9 @@ class Lowering {
   int64_t persistent_bytes_[2] = {};  // by space
   llvm::StringMap<SlotId> state_slots_, constant_slots_;
   llvm::StringMap<int64_t> joined_offset_;  // by name, of states that a concatenation joins and that are no slots yet
-  int64_t page_bytes_ = 0;                  // where there are windows
-  std::vector<PageWindow> windows_;         // of the device's arena
+  ArenaWindows windows_;                    // of the device's arena
   std::vector<Pending> pending_;
-  std::map<std::string, SlowKernel> slow_kernels_;
+  SlowKernels slow_kernels_;
   size_t first_function_ = 0;                               // of those that are added
   std::vector<int32_t> origins_;                            // of the plan, by OriginId of the graphs
   std::vector<std::vector<Buffer>> buffers_;                // per added function
