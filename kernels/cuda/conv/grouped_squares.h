@@ -72,8 +72,8 @@ struct GroupedSquares : LineRing {
   int64_t lines_of_tile() const { return rows + 1 + 2 * (stage_lines - 1); }
 
  private:
-  // 64 channels; of groups of 24 all where these are few, or 192: copies of other rows share words of 32 bytes with
-  // those of other blocks.
+  // 64 channels; of groups of 24 all where these are few, or else 192. Rows of 72 channels would share sectors of 32
+  // bytes with those of other blocks, each of which writes a part.
   int groups_of_block() const {
     constexpr int most = 9;
     if (units < 3) return box_units / units;
