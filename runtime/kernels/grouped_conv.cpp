@@ -4,6 +4,8 @@
 #include "kernels/cuda/conv/grouped_lines.h"
 #include "kernels/cuda/conv/grouped_runs.h"
 #include "kernels/cuda/conv/grouped_squares.h"
+#include "kernels/cuda/conv/grouped_stationary.h"
+#include "kernels/cuda/conv/grouped_stationary_sums.h"
 #include "kernels/cuda/conv/grouped_weight_runs.h"
 #include "runtime/kernels/own_conv.h"
 
@@ -71,6 +73,14 @@ bool accepts_grouped_squares(const OpCall& call, llvm::ArrayRef<Type> results) {
 }
 
 template <ConvPass pass>
+bool accepts_grouped_stationary(const OpCall& call, llvm::ArrayRef<Type> results) {
+  if (!accepts_any<pass>(call, results, false)) return false;
+  const ConvolutionSizes sizes = sizes_of<pass>(call, results);
+  if (pass == ConvPass::WeightGradient) return fits_grouped_stationary_sums(sizes);
+  return fits_grouped_stationary(sizes, pass == ConvPass::InputGradient);
+}
+
+template <ConvPass pass>
 bool accepts_depthwise_bands(const OpCall& call, llvm::ArrayRef<Type> results) {
   return accepts_any<pass>(call, results, false) && fits_depthwise_bands(sizes_of<pass>(call, results));
 }
@@ -130,6 +140,8 @@ constexpr Rates run_rates{{0.48, 0.46, 0.62}, {1.25, 1.35, 0.82}, {2.5, 2.5, 8}}
 // Lines come while those before are multiplied, and zeros count as bytes.
 constexpr Rates line_rates{{0.88, 0.88, 0.9}, {0.95, 0.95, 1.0}, {5, 5, 6}};
 constexpr Rates square_rates{{1, 0.9, 1}, {1, 1.5, 1}, {0, 1.8, 0}};
+// Copies and products run beside each other.
+constexpr Rates stationary_rates{{1, 1, 0.96}, {1.05, 1.05, 1.18}, {2, 2, 0.3}};
 constexpr Rates band_rates{{0.82, 0.82, 1.29}, {0.39, 0.39, 0.142}, {4, 4, 6}};
 // These copy pixels while they multiply, so that both together take less than their shares alone.
 constexpr Rates pair_rates{{1.03, 1.03, 1}, {0.42, 0.42, 1}, {1, 1, 0}};
@@ -287,6 +299,46 @@ double grouped_squares_us(const OpCall& call, const DeviceDescription& device) {
                                             products * terms_of_product, 0);
 }
 
+// How many times as long bytes take where blocks begin or end within what memory reads at once, 64 bytes, or within
+// sectors of 32, which are written in pieces. Of many blocks of channels the ones beside each other go on alike, and
+// find such sectors in the second-level cache.
+double spread_of_blocks(const cuda::StationaryImages& p, bool is_dw) {
+  constexpr int sector_channels = 16;
+  const auto is_whole = [&](int channels) {
+    return p.channels() % channels == 0 && p.channels_of_block() % channels == 0;
+  };
+  if (is_whole(2 * sector_channels)) return 1;
+  if (is_whole(sector_channels)) return is_dw ? 1.1 : 1.25;
+  return is_dw ? 1.1 + 1.9 * p.stride / p.channel_blocks : std::clamp(0.85 + 7.0 / p.channel_blocks, 1.0, 2.2);
+}
+
+// Whole products of 64 rows by 16 terms, and parts of weight gradients.
+template <ConvPass pass>
+double grouped_stationary_us(const OpCall& call, const DeviceDescription& device) {
+  const Types results = llvm::cantFail(infer(call));
+  const ConvolutionSizes c = sizes_of<pass>(call, results);
+  const ConvTypes types(pass, call, results);
+  constexpr bool is_dw = pass == ConvPass::WeightGradient;
+  constexpr double terms_of_column = 64 * 16, exposed = is_dw ? 0.18 : 0.05, of_workspace = 1.25;
+  const auto bytes = static_cast<double>(types.x.bytes() + types.w.bytes() + types.y.bytes());
+  const auto predict = [&](const auto& p, double products, int64_t workspace_bytes) {
+    const double tflops = device.matmul_tflops_for(DType::BF16);
+    const auto parts = [&](double of_bytes, double of_products) {
+      return parts_of(device, stationary_rates, pass, tflops, of_bytes, of_products);
+    };
+    const Parts both = parts(bytes * spread_of_blocks(p, is_dw), products * terms_of_column);
+    return std::max(both.copies, both.products) + exposed * std::min(both.copies, both.products) +
+           parts(2 * static_cast<double>(workspace_bytes) / of_workspace, 0).copies + both.launches;
+  };
+  if constexpr (is_dw) {
+    const cuda::GroupedStationarySums p(c);
+    return predict(p, p.products() * p.columns(), p.workspace_bytes(c));
+  } else {
+    const cuda::GroupedStationary p(c, pass == ConvPass::InputGradient);
+    return predict(p, p.products() * p.columns, 0);
+  }
+}
+
 // Whole products of 16 x 8 x 16 terms, of whose terms some count.
 template <ConvPass pass>
 double depthwise_bands_us(const OpCall& call, const DeviceDescription& device) {
@@ -415,6 +467,15 @@ constexpr CudaCandidate grouped_squares(const OpDef& op) {
           .capability = 90};
 }
 template <ConvPass pass>
+constexpr CudaCandidate grouped_stationary(const OpDef& op) {
+  return {.op = op,
+          .name = "grouped_stationary",
+          .accepts = accepts_grouped_stationary<pass>,
+          .workspace_bytes = pass == ConvPass::WeightGradient ? parts_workspace<cuda::GroupedStationarySums> : nullptr,
+          .predicted_us = grouped_stationary_us<pass>,
+          .capability = 90};
+}
+template <ConvPass pass>
 constexpr CudaCandidate depthwise_bands(const OpDef& op) {
   return {.op = op,
           .name = "depthwise_mma",
@@ -472,6 +533,9 @@ constexpr CudaCandidate grouped_conv_table[] = {
     grouped_lines<ConvPass::InputGradient>(op_conv_dx),
     grouped_lines<ConvPass::WeightGradient>(op_conv_dw),
     grouped_squares(op_conv_dx),
+    grouped_stationary<ConvPass::Forward>(op_conv),
+    grouped_stationary<ConvPass::InputGradient>(op_conv_dx),
+    grouped_stationary<ConvPass::WeightGradient>(op_conv_dw),
     grouped_runs<ConvPass::Forward>(op_conv),
     grouped_runs<ConvPass::InputGradient>(op_conv_dx),
     grouped_runs<ConvPass::WeightGradient>(op_conv_dw),

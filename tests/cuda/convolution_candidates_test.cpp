@@ -89,8 +89,10 @@ TEST_SUITE("unit") {
     };
     const Type x(DType::BF16, {64, 28, 28, 96}), half(DType::BF16, {64, 14, 14, 96});
     const Type wide(DType::BF16, {96, 3, 3, 24}), dots(DType::BF16, {96, 7, 7, 1});
-    CHECK(first("conv", attrs_of(4, 1, 1), {x, wide}) == "grouped_lines");
-    CHECK(first("conv", attrs_of(4, 1, 2), {x, wide}) == "grouped_lines");
+    CHECK(first("conv", attrs_of(4, 1, 1), {x, wide}) == "grouped_stationary");
+    CHECK(first("conv", attrs_of(4, 1, 2), {x, wide}) == "grouped_stationary");
+    const Type thirds(DType::BF16, {128, 56, 56, 72}), wide_thirds(DType::BF16, {72, 3, 3, 24});
+    CHECK(first("conv", attrs_of(3, 1, 1), {thirds, wide_thirds}) == "grouped_lines");  // pixels share sectors
     CHECK(first("conv", attrs_of(96, 3, 1), {x, dots}) == "depthwise_sparse");
     CHECK(first("conv", attrs_of(96, 1, 2), {x, Type(DType::BF16, {96, 3, 3, 1})}) == "depthwise_windows");
     const Type large(DType::BF16, {128, 56, 56, 144}), large_dots(DType::BF16, {144, 5, 5, 1});
@@ -104,12 +106,12 @@ TEST_SUITE("unit") {
     of_w.set("shape", Ints(wide.shape.begin(), wide.shape.end()));
     of_w.set("dtype", DType::F32);
     CHECK(first("conv_dx", of_x, {half, wide}) == "grouped_squares");
-    CHECK(first("conv_dw", of_w, {x, half}) == "grouped_lines");
+    CHECK(first("conv_dw", of_w, {x, half}) == "grouped_stationary");
     const Type odd(DType::BF16, {64, 28, 28, 36}), odd_w(DType::BF16, {36, 3, 3, 12});
     CHECK(first("conv", attrs_of(3, 1, 1), {odd, odd_w}) == "cudnn");
     const Type long_taps(DType::BF16, {96, 5, 5, 24}), many(DType::BF16, {96, 3, 3, 48});
     CHECK(first("conv", attrs_of(4, 2, 1), {x, long_taps}) == "grouped_runs");
-    CHECK(first("conv", attrs_of(2, 1, 1), {x, many}) == "grouped_runs");
+    CHECK(first("conv", attrs_of(2, 1, 1), {x, many}) == "grouped_stationary");
     const Type few(DType::BF16, {96, 3, 3, 4}), single(DType::BF16, {96, 3, 3, 2});
     CHECK(first("conv", attrs_of(24, 1, 1), {x, few}) == "grouped_lines");  // two by two
     CHECK(first("conv", attrs_of(48, 1, 2), {x, single}) == "grouped_lines");
@@ -198,6 +200,74 @@ TEST_SUITE("unit") {
       const KernelCandidate first = h200.candidates(call.op, call, llvm::cantFail(infer(call))).front();
       CHECK(first.name == "depthwise_sparse");
       CHECK(first.predicted_us == doctest::Approx(s.us).epsilon(0.12));
+    }
+  }
+
+  TEST_CASE("convolutions of groups by stationary weights are predicted as an H200 measured them") {
+    const CudaCatalog h200(llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200")));
+    constexpr double tolerance = 0.19;
+    struct Shape {
+      int64_t batch, size, groups, channels, stride;
+      double us[3];      // of y, dx and dw
+      double before[3];  // by the quickest other kernel of our own
+    };
+    for (const Shape& s : {Shape{128, 28, 9, 24, 1, {51.4, 52.2, 45.7}, {44.4, 42.5, 47.8}},
+                           {128, 14, 24, 24, 1, {25.3, 25.5, 27.5}, {33.5, 32.7, 38.8}},
+                           {128, 56, 8, 24, 1, {107, 106.4, 106.4}, {146.1, 138.2, 148.7}},
+                           {128, 28, 16, 24, 1, {62.1, 62, 59.7}, {78.8, 74.8, 81.6}},
+                           {64, 28, 32, 8, 1, {20.8, 21.2, 25.7}, {23.3, 24, 26.6}},
+                           {128, 56, 16, 8, 1, {63.2, 63.5, 67.7}, {72.9, 72.4, 82.5}},
+                           {128, 28, 16, 16, 1, {35.1, 34.9, 40.5}, {46.4, 44.4, 44.8}},
+                           {128, 14, 32, 16, 1, {18.3, 18.2, 24.6}, {26.6, 26.6, 29.7}},
+                           {128, 56, 4, 32, 1, {65.6, 65.5, 69.4}, {130.8, 112.3, 124}},
+                           {128, 28, 8, 32, 1, {35.7, 35.5, 42.1}, {73.1, 60.3, 69.8}},
+                           {128, 14, 16, 32, 1, {19.1, 19, 26}, {47, 40.7, 43.8}},
+                           {128, 7, 32, 32, 1, {15.4, 15.4, 19.7}, {27, 23.6, 31.1}},
+                           {64, 112, 2, 32, 1, {60.1, 60.4, 69.9}, {164.5, 152.1, 120.6}},
+                           {128, 28, 5, 48, 1, {44.9, 45.3, 46.8}, {71, 60.6, 69.2}},
+                           {128, 28, 5, 56, 1, {58.1, 58.3, 59.6}, {84.6, 76.3, 98.8}},
+                           {64, 28, 4, 64, 1, {28.7, 28.2, 34.6}, {56, 46.5, 53.5}},
+                           {128, 56, 2, 64, 1, {82.8, 82.4, 92.2}, {176.5, 149.8, 147.5}},
+                           {64, 14, 16, 64, 1, {25.7, 25.2, 35.7}, {53.7, 48.2, 57.7}},
+                           {128, 7, 32, 64, 1, {27.6, 27.4, 40.6}, {52.9, 46.2, 57.7}},
+                           {32, 64, 8, 16, 1, {25.4, 25.2, 30.1}, {32.3, 31.2, 32.2}},
+                           {128, 28, 24, 24, 2, {51, 0, 57.5}, {56.7, 0, 65.3}},
+                           {128, 56, 32, 8, 2, {69, 0, 74.1}, {83.9, 0, 81.2}},
+                           {128, 28, 32, 16, 2, {36, 0, 45.9}, {50.5, 0, 54.7}},
+                           {128, 56, 4, 32, 2, {37.8, 0, 45.6}, {90.5, 0, 58.9}},
+                           {128, 28, 16, 32, 2, {37.9, 0, 47.3}, {97.1, 0, 64.5}},
+                           {128, 14, 32, 32, 2, {21.1, 0, 33}, {56.8, 0, 44.1}},
+                           {128, 28, 10, 48, 2, {41.4, 0, 51.2}, {107.1, 0, 91.7}},
+                           {128, 56, 2, 64, 2, {39, 0, 52}, {134.4, 0, 99.4}},
+                           {128, 14, 32, 64, 2, {37.6, 0, 56.3}, {115.1, 0, 118.6}}}) {
+      const int64_t channels = s.groups * s.channels;
+      const Type x(DType::BF16, {s.batch, s.size, s.size, channels}), w(DType::BF16, {channels, 3, 3, s.channels}),
+          y(DType::BF16, {s.batch, s.size / s.stride, s.size / s.stride, channels});
+      const Attrs attrs{{"channels_last", int64_t{1}},
+                        {"groups", s.groups},
+                        {"pads", Ints{1, 1, 1, 1}},
+                        {"strides", Ints{s.stride, s.stride}}};
+      Attrs of_x = attrs, of_w = attrs;
+      of_x.set("shape", Ints(x.shape.begin(), x.shape.end()));
+      of_w.set("shape", Ints(w.shape.begin(), w.shape.end()));
+      of_w.set("dtype", DType::BF16);
+      struct {
+        const char* op;
+        const Attrs& attrs;
+        const Type* const operands[2];
+      } const calls[] = {{"conv", attrs, {&x, &w}}, {"conv_dx", of_x, {&y, &w}}, {"conv_dw", of_w, {&x, &y}}};
+      for (int pass = 0; pass < 3; ++pass) {
+        if (s.us[pass] == 0) continue;
+        const OpCall call(get_op(calls[pass].op), calls[pass].attrs, calls[pass].operands);
+        INFO(std::string(calls[pass].op), " of ", s.size, " pixels, ", s.groups, " groups of ", s.channels, ", stride ",
+             s.stride);
+        const auto candidates = h200.candidates(call.op, call, llvm::cantFail(infer(call)));
+        const double chosen = candidates.front().name == "grouped_stationary" ? s.us[pass] : s.before[pass];
+        CHECK(chosen < 1.1 * std::min(s.us[pass], s.before[pass]));
+        for (const KernelCandidate& kernel : candidates)
+          if (kernel.name == "grouped_stationary")
+            CHECK(kernel.predicted_us == doctest::Approx(s.us[pass]).epsilon(tolerance));
+      }
     }
   }
 

@@ -108,14 +108,14 @@ cudaError_t map_image(CUtensorMap& map, const void* image, const ImageBoxes& box
                 line = pitches.line > 0 ? pitches.line : across * pixel,
                 whole = pitches.image > 0 ? pitches.image : down * line;
   const auto count = [](int n) { return static_cast<cuuint32_t>(n); };
-  return map_strided_boxes(
-      map, image, {size(channels), size(across), size(down), size(batch)},
-      {size(pixel * element_bytes), size(line * element_bytes), size(whole * element_bytes)},
-      {count(boxes.channels), count(boxes.box[2] * boxes.strides[1]), count(boxes.box[1] * boxes.strides[0]),
-       count(boxes.box[0])},
-      {1, count(boxes.strides[1]), count(boxes.strides[0]), 1},
-      boxes.channels == box_depth ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
-      boxes.channels == box_depth ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B : CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
+  const bool has_whole_rows = boxes.channels > box_depth / 2;
+  return map_strided_boxes(map, image, {size(channels), size(across), size(down), size(batch)},
+                           {size(pixel * element_bytes), size(line * element_bytes), size(whole * element_bytes)},
+                           {count(boxes.channels), count(boxes.box[2] * boxes.strides[1]),
+                            count(boxes.box[1] * boxes.strides[0]), count(boxes.box[0])},
+                           {1, count(boxes.strides[1]), count(boxes.strides[0]), 1},
+                           has_whole_rows ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
+                           has_whole_rows ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B : CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
 }
 
 cudaError_t map_taps(CUtensorMap& map, const void* weights, int64_t outer, int64_t taps, int64_t inner, int box_outer) {

@@ -97,7 +97,9 @@ inline constexpr int box_depth = 64;  // elements of 16 bits a row: 128 bytes
 
 // An image [batch, down, across, channels] of 16-bit elements. Boxes have 64 channels of so many images, lines and
 // pixels of a line, of which the latter are `strides` apart, at most 256 pixels or lines in all and 8 apart; what lies
-// outside becomes 0. Of 32 channels, 64 bytes, the 16-byte word w of pixel p of a box stands at place w ^ (p / 2 % 4).
+// outside becomes 0. Of more than 32 channels a pixel has 128 bytes in shared memory, of which a copy leaves those
+// beyond its channels as they are. Of 32, 64 bytes, the 16-byte word w of pixel p of a box stands at place
+// w ^ (p / 2 % 4).
 struct ImageBoxes {
   int64_t sizes[4];
   int box[3], strides[2];

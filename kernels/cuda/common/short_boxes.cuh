@@ -17,5 +17,7 @@ __device__ inline void show_to_copies() { asm volatile("fence.proxy.async.shared
 __device__ inline void commit_boxes() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 // Waits until shared memory has been read by all groups of this thread.
 __device__ inline void wait_for_box_reads() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+// The same for all groups but the newest.
+__device__ inline void wait_for_older_box_reads() { asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory"); }
 
 }  // namespace plimsoll::cuda

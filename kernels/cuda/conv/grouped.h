@@ -43,4 +43,13 @@ namespace plimsoll::cuda {
 [[nodiscard]] cudaError_t grouped_squares_dx(Scalar type, void* dx, const void* dy, const void* w,
                                              const ConvolutionSizes& sizes, cudaStream_t stream);
 
+// The same on Hopper, where fits_grouped_stationary holds, or for dw fits_grouped_stationary_sums; its workspace:
+// GroupedStationarySums::workspace_bytes. An infinite value of one group can leave NaNs in others.
+[[nodiscard]] cudaError_t grouped_stationary(Scalar type, void* y, const void* x, const void* w, const void* bias,
+                                             const ConvolutionSizes& sizes, cudaStream_t stream);
+[[nodiscard]] cudaError_t grouped_stationary_dx(Scalar type, void* dx, const void* dy, const void* w,
+                                                const ConvolutionSizes& sizes, cudaStream_t stream);
+[[nodiscard]] cudaError_t grouped_stationary_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
+                                                const ConvolutionSizes& sizes, void* workspace, cudaStream_t stream);
+
 }  // namespace plimsoll::cuda

@@ -29,6 +29,16 @@ __device__ inline void load_matrices_transposed_at(uint32_t (&at)[4], uint32_t r
                : "r"(row)
                : "memory");
 }
+__device__ inline void store_matrices_transposed_at(uint32_t row, const uint32_t (&at)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row), "r"(at[0]),
+               "r"(at[1]), "r"(at[2]), "r"(at[3])
+               : "memory");
+}
+// Two of them, with addresses from the first 16 threads.
+__device__ inline void store_two_matrices_transposed_at(uint32_t row, uint32_t first, uint32_t second) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(row), "r"(first), "r"(second)
+               : "memory");
+}
 // A matrix's transpose, both as a fragment.
 __device__ inline uint32_t transposed_matrix(uint32_t of) {
   uint32_t result;

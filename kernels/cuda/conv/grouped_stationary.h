@@ -1,0 +1,195 @@
+#pragma once
+
+// How weight-stationary 3 x 3 convolutions of groups, and their input gradients without strides, divide their work on
+// Hopper.
+
+#include "kernels/cuda/conv/stationary_images.h"
+
+namespace plimsoll::cuda {
+
+// A block keeps its weights in registers, as left operands, with zeros between groups. The right operand of a product
+// is a run of pixels of a plane, with those between its lines in vain: a chunk, whose results leave as a box.
+struct GroupedStationary : StationaryImages {
+  static constexpr int narrow = 104, wide = 120, staged_chunks = 2, spare_bytes = 512;
+
+  bool gradient;
+  int tile_pixels = 0, across = 0;  // pixels of a tile's line, and tiles of an image across
+  int columns = 0;                  // of a product: narrow or wide
+  int chunk_lines = 0, chunk_images = 1;
+  int last_splits = 0;  // of the last block of channels, which may have a part less
+  QuickDivisor of_across, of_image, of_line, of_weights, of_splits;
+
+  GroupedStationary(const ConvolutionSizes& c, bool of_gradient)
+      : StationaryImages(c, of_gradient), gradient(of_gradient) {
+    choose_tile();
+    if (stages == 0) return;
+    tiles = static_cast<int>(all_tiles());
+    choose_splits();
+    of_down = QuickDivisor(down), of_across = QuickDivisor(across), of_splits = QuickDivisor(splits);
+    of_image = QuickDivisor(image_pixels()), of_line = QuickDivisor(line_pixels);
+    of_weights = QuickDivisor(kernel * kernel * units);
+  }
+
+  // Terms of products by sixteens. The last ones of an odd count of units meet zeros.
+  constexpr int steps() const { return static_cast<int>(divide_up(part_units, 2)); }
+  constexpr int channels_read() const { return ((parts - 1) * part_units + 2 * steps()) * unit_channels; }
+  constexpr int taps_down() const { return shifts + kernel - 1; }
+  // Zeros behind the last line of a plane, which its last pixels read.
+  constexpr int zero_pixels() const {
+    return (tile_lines / shifts + reach_down - plane_lines) * line_pixels + tile_pixels + reach_across - line_pixels;
+  }
+  constexpr int plane_bytes() const {
+    return static_cast<int>(round_up((plane_pixels() + zero_pixels()) * pixel_bytes, tile_border));
+  }
+  constexpr int stage_bytes() const { return planes() * plane_bytes(); }
+  constexpr int chunk_rows() const { return shifts * chunk_lines; }  // lines of an image
+  constexpr int chunk_bytes() const {
+    return static_cast<int>(
+        round_up(chunk_images * chunk_rows() * tile_pixels * pixel_bytes + spare_bytes, tile_border));
+  }
+  // Rows of weights lie an odd number of units apart behind the first stage until they are in registers.
+  constexpr int weight_pitch() const { return odd_units(kernel * kernel * units); }
+  constexpr int64_t shared_bytes() const {
+    const int64_t weights = int64_t{channels_of_block()} * weight_pitch() * 16, ring = stages * int64_t{stage_bytes()};
+    // Columns behind the last line of the last plane are read, too.
+    const int64_t behind = ring - plane_bytes() + int64_t{plane_pixels() + zero_pixels() + columns} * pixel_bytes;
+    return tile_border + std::max({ring + staged_chunks * chunk_bytes(), behind, stage_bytes() + weights});
+  }
+  int64_t blocks() const { return int64_t{splits} * (channel_blocks - 1) + last_splits; }
+  int64_t all_tiles() const { return divide_up(batch, images) * down * across; }
+  // Of 64 rows by 16 terms by the columns, of all tiles and blocks.
+  double products() const { return products_of_tile() * static_cast<double>(all_tiles()) * channel_blocks; }
+
+ private:
+  double products_of_tile() const {
+    const double chunks =
+        double{1} * images / chunk_images * static_cast<double>(divide_up(out[0], chunk_rows())) / down;
+    return chunks * parts * taps_down() * kernel * steps();
+  }
+  // The tile whose products and rows take the least time.
+  void choose_tile() {
+    constexpr int most_across = 8;
+    double least = 0;
+    GroupedStationary best = *this;
+    const auto fewest = static_cast<int>(divide_up(out[1], wide));
+    for (across = fewest; across < fewest + most_across; ++across) {
+      tile_pixels = static_cast<int>(divide_up(out[1], across));
+      if (divide_up(out[1], tile_pixels) != across) continue;
+      line_pixels = tile_pixels + reach_across - (across == 1 ? shared_zeros(1) : 0);
+      for (int of_product : {narrow, wide}) {
+        columns = of_product;
+        if (!choose_chunk()) continue;
+        const int most_images = down == 1 && across == 1 ? std::min(batch, most_tile_images) : 1;
+        for (images = chunk_images; images < most_images + chunk_images; images += chunk_images) {
+          set_stages();
+          if (stages < min_stages) break;
+          const double cycles = cycles_of_block();
+          if (least > 0 && cycles >= least) continue;
+          least = cycles, best = *this;
+        }
+      }
+    }
+    *this = best;
+  }
+  // The chunk for columns and width, and as many of its lines as two stages have room for.
+  bool choose_chunk() {
+    const int all_lines = static_cast<int>(divide_up(out[0], shifts)),
+              fitting = (columns + line_pixels - tile_pixels) / line_pixels;
+    if (fitting < 1) return false;
+    const auto chunks = static_cast<int>(divide_up(all_lines, fitting));
+    chunk_lines = static_cast<int>(divide_up(all_lines, chunks));
+    chunk_images = images = 1;
+    for (int count = 1; count <= chunks; ++count) {
+      set_lines(static_cast<int>(divide_up(chunks, count)) * chunk_rows(), across == 1);
+      set_stages();
+      if (stages >= min_stages) break;
+    }
+    if (chunks == 1 && across == 1) {
+      const int run = (chunk_lines - 1) * line_pixels + tile_pixels;
+      chunk_images = std::min(1 + (columns - run) / image_pixels(), batch);
+    }
+    return true;
+  }
+  void set_stages() {
+    const int64_t room = max_shared_bytes - tile_border - staged_chunks * chunk_bytes();
+    const bool has_boxes = has_box() && chunk_rows() <= max_box;
+    stages = has_boxes ? static_cast<int>(std::clamp<int64_t>(room / stage_bytes(), 0, max_stages)) : 0;
+    if (stages > 0 && shared_bytes() > max_shared_bytes) stages = 0;
+  }
+  double cycles_of_block() const {
+    const double lines = double{1} * out[0] / down,
+                 rows = planes() * double{1} * plane_pixels() + images * lines * out[1] / across;
+    return cycles_of(products_of_tile() * columns / 2, row_cycles * rows, all_tiles());
+  }
+  // Of a last block of channels with fewer parts as much less.
+  void choose_splits() {
+    const auto even = [&](int64_t wanted) {
+      const int64_t count = std::clamp<int64_t>(wanted, 1, tiles);
+      return static_cast<int>(divide_up(tiles, divide_up(tiles, count)));
+    };
+    const int part_groups = block_groups / parts, all_parts = static_cast<int>(divide_up(groups, part_groups)),
+              last_parts = all_parts - (channel_blocks - 1) * parts;
+    splits = last_splits = even(blocks_of_channels());
+    if (last_parts == parts || channel_blocks == 1) return;
+    const auto rest = [&] { return wanted_blocks - (channel_blocks - 1) * int64_t{splits}; };
+    splits = even((wanted_blocks * parts + all_parts / 2) / all_parts);
+    while (splits > 1 && rest() < even(divide_up(splits * last_parts, parts))) --splits;
+    last_splits = even(rest());
+  }
+
+  static constexpr int most_tile_images = 32;
+};
+
+// What a block has to do: every so many-th tile from one on.
+struct StationaryBlock {
+  int first_tile, step, channel, channels, parts;
+
+  constexpr StationaryBlock(const GroupedStationary& p, int block) {
+    const int of_channels = std::min(p.of_splits.quotient(block), p.channel_blocks - 1);
+    first_tile = block - of_channels * p.splits;
+    step = of_channels == p.channel_blocks - 1 ? p.last_splits : p.splits;
+    channel = of_channels * p.channels_of_block();
+    channels = std::min(p.channels_of_block(), p.channels() - channel);
+    parts = channels <= p.part_units * unit_channels ? 1 : p.parts;
+  }
+};
+
+// A tile's first image, line and pixel of the result, and how much of it there is.
+struct StationaryTile {
+  int image, line, pixel, images, lines;
+
+  constexpr StationaryTile(const GroupedStationary& p, int tile) {
+    const int strip = p.of_across.quotient(tile), of_images = p.of_down.quotient(strip);
+    pixel = (tile - strip * p.across) * p.tile_pixels;
+    line = (strip - of_images * p.down) * p.tile_lines;
+    image = of_images * p.images;
+    images = std::min(p.images, p.batch - image);
+    lines = std::min(p.tile_lines, p.out[0] - line);
+  }
+};
+
+// The image, the line of its plane and the pixel of a column of a chunk's products. Between lines there is none.
+struct ChunkColumn {
+  int image, line, pixel;
+
+  constexpr ChunkColumn(const GroupedStationary& p, int column) {
+    image = p.of_image.quotient(column);
+    const int in_image = column - image * p.image_pixels();
+    line = p.of_line.quotient(in_image);
+    pixel = in_image - line * p.line_pixels;
+  }
+  constexpr bool is_there(const GroupedStationary& p) const {
+    return pixel < p.tile_pixels && line < p.chunk_lines && image < p.chunk_images;
+  }
+  // Among the pixels of the chunk's box, of one of the lines that a product makes.
+  constexpr int in_box(const GroupedStationary& p, int shift) const {
+    return (image * p.chunk_rows() + line * p.shifts + shift) * p.tile_pixels + pixel;
+  }
+};
+
+inline bool fits_grouped_stationary(const ConvolutionSizes& c, bool gradient) {
+  const int max_stride = gradient ? 1 : 2;
+  return fits_stationary_images(c, max_stride) && GroupedStationary(c, gradient).stages >= StationaryImages::min_stages;
+}
+
+}  // namespace plimsoll::cuda

@@ -1,0 +1,109 @@
+#pragma once
+
+// What weight-stationary convolutions of groups, and their weight gradients, have in common on Hopper. No CUDA here:
+// plans are made where there is none.
+
+#include "kernels/cuda/conv/grouped_lines.h"
+
+namespace plimsoll::cuda {
+
+// A block has up to 64 channels, whole groups of them, of all images in turn. Images come to stages of shared memory in
+// planes, one pixel behind the other, so that a tap is a distance. Zeros that the copy engine writes before a line are
+// also those behind the one before it. With a stride of 2 a plane has every second pixel of every second line.
+//
+// A product has 64 rows. Groups of more than 32 channels have a row for each channel, and others where there are
+// strides. Without these, smaller groups are joined in two parts of up to 32 channels, one for each warpgroup, whose
+// products make two neighbouring lines: the second half of the rows has the same channels of the next line, and a plane
+// has every second line. That leaves a third of the products with zeros away.
+struct StationaryImages {
+  static constexpr int kernel = 3, block_units = 8, warpgroups = 2, pixel_bytes = 128, max_box = 256, max_stages = 8,
+                       tile_border = 1024, min_stages = 2;
+  // Two warpgroups compute, and of a third one single threads copy. Of the 504 registers that three threads, one of
+  // each, have together.
+  static constexpr int computing_threads = warpgroups * 128, threads = computing_threads + 128,
+                       computing_registers = 240, copying_registers = 24;
+  static constexpr int64_t max_shared_bytes = 230'000,
+                           wanted_blocks = 132;  // multiprocessors of an H200
+
+  int batch, in[2], out[2], pad[2];
+  int groups, units;   // units of 8 channels of a group
+  int stride, shifts;  // shifts: neighbouring lines of a product
+  int planes_down, planes_across;
+  int reach_down, reach_across;  // lines and pixels of a plane that taps reach beyond the first
+  int parts, part_units, block_groups, channel_blocks;
+  int tile_lines = 0, down = 0, images = 1;  // lines of a tile, tiles of an image down, and whole images of a tile
+  int line_pixels = 0, plane_lines = 0;      // of an image in a plane, with those around the tile
+  int tiles = 0, splits = 0, stages = 0;
+  QuickDivisor of_down;
+
+  StationaryImages(const ConvolutionSizes& c, bool gradient)
+      : batch(static_cast<int>(c.batch)), groups(c.groups), units(c.x_channels / unit_channels), stride(c.stride[0]) {
+    for (int d = 0; d < 2; ++d) {
+      in[d] = gradient ? c.y[d] : c.x[d];
+      out[d] = gradient ? c.x[d] : c.y[d];
+      pad[d] = gradient ? kernel - 1 - c.pad[d] : c.pad[d];
+    }
+    shifts = stride > 1 || units > block_units / 2 ? 1 : 2;
+    planes_down = std::max(stride, shifts), planes_across = stride;
+    reach_down = (shifts + kernel - 2) / planes_down, reach_across = (kernel - 1) / planes_across;
+    parts = shifts;
+    const int part_groups = block_units / shifts / units;
+    part_units = part_groups * units;
+    block_groups = part_groups * parts;
+    channel_blocks = static_cast<int>(divide_up(groups, block_groups));
+  }
+
+  constexpr int units_of_block() const { return block_groups * units; }
+  constexpr int channels_of_block() const { return units_of_block() * unit_channels; }
+  constexpr int channels() const { return groups * units * unit_channels; }
+  constexpr int planes() const { return planes_down * planes_across; }
+  // Pixels of a plane of all images of a stage, and of one image.
+  constexpr int image_pixels() const { return plane_lines * line_pixels; }
+  constexpr int plane_pixels() const { return images * image_pixels(); }
+
+ protected:
+  static constexpr double row_cycles = 7, tile_cycles = 300;  // of a pixel that the copy engine moves, and of a tile
+
+  // Zeros behind lines or columns that are also those before the next.
+  constexpr int shared_zeros(int d) const {
+    if (stride > 1) return 0;
+    return std::max(0, std::min(pad[d], out[d] + kernel - 1 - pad[d] - in[d]));
+  }
+  // With so many tiles down an image; whole images share the zeros between them.
+  void set_lines(int lines, bool is_whole) {
+    tile_lines = lines;
+    down = static_cast<int>(divide_up(out[0], tile_lines));
+    plane_lines = tile_lines / shifts + reach_down;
+    if (stride > 1 || !is_whole || down > 1) return;
+    plane_lines = std::min(plane_lines, static_cast<int>(divide_up(out[0] + kernel - 1 - shared_zeros(0), shifts)));
+  }
+  constexpr bool has_box() const {
+    return line_pixels * planes_across <= max_box && plane_lines * planes_down <= max_box;
+  }
+  constexpr int64_t blocks_of_channels() const { return std::max<int64_t>(1, wanted_blocks / channel_blocks); }
+  // Cycles of the block with the most tiles: products and rows of a tile run beside each other, but for a part of the
+  // shorter ones, and the first rows are waited for.
+  double cycles_of(double products, double rows, int64_t all_tiles) const {
+    constexpr double exposed = 0.2;
+    const auto of_block = static_cast<double>(divide_up(all_tiles, std::min(all_tiles, blocks_of_channels())));
+    return (std::max(products, rows) + exposed * std::min(products, rows) + tile_cycles) * of_block + rows;
+  }
+};
+
+// 16-bit floats in groups of as many channels of both images, 8 to 64 in eights. 3 x 3 taps with strides up to this
+// one, without dilation.
+inline bool fits_stationary_images(const ConvolutionSizes& c, int max_stride) {
+  constexpr int most_channels = StationaryImages::block_units * unit_channels, most_pixels = 1 << 14;
+  constexpr int64_t most = int64_t{1} << 30;
+  if (c.groups < 2 || c.x_channels != c.y_channels || c.x_channels % unit_channels != 0) return false;
+  if (c.x_channels > most_channels || c.weights() >= most) return false;
+  for (int d = 0; d < 2; ++d) {
+    if (c.kernel[d] != StationaryImages::kernel || c.dilation[d] != 1) return false;
+    if (c.stride[d] != c.stride[0] || c.stride[d] > max_stride) return false;
+    if (c.pad[d] >= c.kernel[d] || std::max(c.x[d], c.y[d]) > most_pixels) return false;
+  }
+  constexpr int around = 2 * StationaryImages::kernel;
+  return c.batch * (c.x[0] + around) * (c.x[1] + around) < most;
+}
+
+}  // namespace plimsoll::cuda
