@@ -141,6 +141,7 @@ constexpr Rates run_rates{{0.48, 0.46, 0.62}, {1.25, 1.35, 0.82}, {2.5, 2.5, 8}}
 constexpr Rates line_rates{{0.88, 0.88, 0.9}, {0.95, 0.95, 1.0}, {5, 5, 6}};
 constexpr Rates square_rates{{1, 0.9, 1}, {1, 1.5, 1}, {0, 1.8, 0}};
 // Copies and products run beside each other.
+constexpr Rates stationary_square_rates{{1, 0.92, 1}, {1, 0.75, 1}, {0, 2, 0}};  // of dx with strides
 constexpr Rates stationary_rates{{1, 1, 0.96}, {1.05, 1.05, 1.18}, {2, 2, 0.3}};
 constexpr Rates band_rates{{0.82, 0.82, 1.29}, {0.39, 0.39, 0.142}, {4, 4, 6}};
 // These copy pixels while they multiply, so that both together take less than their shares alone.
@@ -304,12 +305,15 @@ double grouped_squares_us(const OpCall& call, const DeviceDescription& device) {
 // find such sectors in the second-level cache.
 double spread_of_blocks(const cuda::StationaryImages& p, bool is_dw) {
   constexpr int sector_channels = 16;
+  const bool makes_squares = p.scale > 1;
   const auto is_whole = [&](int channels) {
     return p.channels() % channels == 0 && p.channels_of_block() % channels == 0;
   };
   if (is_whole(2 * sector_channels)) return 1;
-  if (is_whole(sector_channels)) return is_dw ? 1.1 : 1.25;
-  return is_dw ? 1.1 + 1.9 * p.stride / p.channel_blocks : std::clamp(0.85 + 7.0 / p.channel_blocks, 1.0, 2.2);
+  if (is_whole(sector_channels)) return is_dw || makes_squares ? 1.1 : 1.25;
+  if (is_dw) return 1.1 + 1.9 * p.stride / p.channel_blocks;
+  return makes_squares ? std::min(1 + 14.0 / p.channel_blocks, 3.4)
+                       : std::clamp(0.85 + 7.0 / p.channel_blocks, 1.0, 2.2);
 }
 
 // Whole products of 64 rows by 16 terms, and parts of weight gradients.
@@ -324,7 +328,8 @@ double grouped_stationary_us(const OpCall& call, const DeviceDescription& device
   const auto predict = [&](const auto& p, double products, int64_t workspace_bytes) {
     const double tflops = device.matmul_tflops_for(DType::BF16);
     const auto parts = [&](double of_bytes, double of_products) {
-      return parts_of(device, stationary_rates, pass, tflops, of_bytes, of_products);
+      const Rates& rates = p.scale > 1 ? stationary_square_rates : stationary_rates;
+      return parts_of(device, rates, pass, tflops, of_bytes, of_products);
     };
     const Parts both = parts(bytes * spread_of_blocks(p, is_dw), products * terms_of_column);
     return std::max(both.copies, both.products) + exposed * std::min(both.copies, both.products) +

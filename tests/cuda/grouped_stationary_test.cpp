@@ -62,9 +62,59 @@ Pixel at_place(const StationaryImages& p, const int (&size)[2], const Plane& pla
                   column + in_image % p.line_pixels * plane.every_column);
 }
 
+// What a result of a column of products reads with a tap, one way: so many pixels of a plane behind the column's first.
+struct Reads {
+  int tap, line;
+};
+std::vector<Reads> reads_of(const GroupedStationary& p, int shift, int of_square) {
+  std::vector<Reads> reads;
+  if (p.scale == 1) {
+    for (int tap = 0; tap < p.kernel; ++tap) reads.push_back({tap, shift + tap});
+    return reads;
+  }
+  for (int i = 0; i < SquareTap::count(of_square); ++i) {
+    const SquareTap tap(of_square, i);
+    reads.push_back({tap.tap, tap.ahead});
+  }
+  return reads;
+}
+
+// The pixel that a tap of a result needs, one way; strides of a gradient leave out taps between its pixels.
+bool is_wanted(const ConvolutionSizes& c, bool gradient, int d, int result, int tap, int& pixel) {
+  if (!gradient) {
+    pixel = result * c.stride[d] - c.pad[d] + tap;
+    return true;
+  }
+  const int own = c.stride[d] > 1 ? tap : c.kernel[d] - 1 - tap, scaled = result + c.pad[d] - own;
+  pixel = scaled >= 0 ? scaled / c.stride[d] : -1;
+  return scaled % c.stride[d] == 0;
+}
+
 // Whether every tap of every result of a tile's chunks finds its pixel, or zeros.
-bool makes_tile(const GroupedStationary& p, const StationaryTile& tile, std::vector<int>& written) {
+bool makes_tile(const GroupedStationary& p, const ConvolutionSizes& c, const StationaryTile& tile,
+                std::vector<int>& written) {
   bool valid = true;
+  // Of one result.
+  const auto check = [&](int first, int column, const Pixel& result, int shift, int row, int across) {
+    int taps = 0, wanted_taps = 0;
+    for (int down_tap = 0; down_tap < p.kernel; ++down_tap)
+      for (int across_tap = 0, unused = 0; across_tap < p.kernel; ++across_tap)
+        wanted_taps += is_wanted(c, p.gradient, 0, result.line, down_tap, unused) &&
+                       is_wanted(c, p.gradient, 1, result.column, across_tap, unused);
+    for (const Reads& down : reads_of(p, shift, row))
+      for (const Reads& beside : reads_of(p, 0, across)) {
+        ++taps;
+        const int place = first + column + down.line / p.planes_down * p.line_pixels + beside.line / p.planes_across;
+        const Pixel found = at_place(p, p.in, {p.plane_lines, p.zero_pixels(), p.planes_down, p.planes_across}, place,
+                                     tile.image, tile.line * p.stride - p.pad[0] + down.line % p.planes_down,
+                                     tile.pixel * p.stride - p.pad[1] + beside.line % p.planes_across, valid);
+        int wanted[2];
+        valid = valid && is_wanted(c, p.gradient, 0, result.line, down.tap, wanted[0]) &&
+                is_wanted(c, p.gradient, 1, result.column, beside.tap, wanted[1]) &&
+                found == pixel_of(p.in, p.batch, result.image, wanted[0], wanted[1]);
+      }
+    valid = valid && taps == wanted_taps;
+  };
   for (int image = 0; image < tile.images; image += p.chunk_images)
     for (int line = 0; line < tile.lines; line += p.chunk_rows()) {
       const int first = image * p.image_pixels() + line / p.shifts * p.line_pixels;
@@ -75,24 +125,20 @@ bool makes_tile(const GroupedStationary& p, const StationaryTile& tile, std::vec
       for (int i = 0; i < p.columns; ++i) {
         const ChunkColumn column(p, i);
         if (!column.is_there(p)) continue;
-        for (int shift = 0; shift < p.shifts; ++shift) {
-          const Pixel result = pixel_of(p.out, p.batch, tile.image + image + column.image,
-                                        tile.line + line + column.line * p.shifts + shift, tile.pixel + column.pixel);
-          if (!result.is_there) continue;  // the copy engine leaves it out
-          valid = valid && (column.in_box(p, shift) + 1) * p.pixel_bytes + p.spare_bytes <= p.chunk_bytes();
-          ++written[static_cast<size_t>((result.image * p.out[0] + result.line) * p.out[1] + result.column)];
-          for (int down = 0; down < p.kernel; ++down)
-            for (int across = 0; across < p.kernel; ++across) {
-              const int of_planes = shift + down,
-                        place = first + i + of_planes / p.planes_down * p.line_pixels + across / p.planes_across;
-              const Pixel found =
-                  at_place(p, p.in, {p.plane_lines, p.zero_pixels(), p.planes_down, p.planes_across}, place, tile.image,
-                           tile.line * p.stride - p.pad[0] + of_planes % p.planes_down,
-                           tile.pixel * p.stride - p.pad[1] + across % p.planes_across, valid);
-              valid = valid && found == pixel_of(p.in, p.batch, result.image, result.line * p.stride - p.pad[0] + down,
-                                                 result.column * p.stride - p.pad[1] + across);
+        for (int shift = 0; shift < p.shifts; ++shift)
+          for (int row = 0; row < p.scale; ++row)
+            for (int across = 0; across < p.scale; ++across) {
+              const int of_tile = line + column.line * p.shifts + shift;
+              const Pixel result =
+                  pixel_of(p.results, p.batch, tile.image + image + column.image, (tile.line + of_tile) * p.scale + row,
+                           (tile.pixel + column.pixel) * p.scale + across);
+              if (!result.is_there) continue;  // the copy engine leaves it out
+              const int in_box = column.in_box(p, shift) + row * p.scale * p.tile_pixels + across;
+              valid = valid && (in_box + 1) * p.pixel_bytes + p.spare_bytes <= p.chunk_bytes();
+              ++written[static_cast<size_t>((result.image * p.results[0] + result.line) * p.results[1] +
+                                            result.column)];
+              check(first, i, result, shift, row, across);
             }
-        }
       }
     }
   return valid;
@@ -134,16 +180,18 @@ TEST_SUITE("unit") {
       for (int across : {1, 3, 7, 15, 28, 57, 130})
         for (int pad : {0, 1, 2})
           for (int channels : {8, 24, 40, 64})
-            for (const auto& [stride, gradient] : {std::pair(1, false), {1, true}, {2, false}}) {
+            for (const auto& [stride, gradient] : {std::pair(1, false), {1, true}, {2, false}, {2, true}}) {
               const ConvolutionSizes c = image(5, down, across, pad, 7, channels, stride);
               if (down + 2 * pad < 3 || across + 2 * pad < 3) continue;
+              if (gradient && stride == 2 && pad != 1) continue;
               INFO(down, " by ", across, ", pad ", pad, ", ", channels, " channels, stride ", stride, ", ", gradient);
               REQUIRE(fits_grouped_stationary(c, gradient));
               const GroupedStationary p(c, gradient);
               CHECK(p.shared_bytes() <= StationaryImages::max_shared_bytes);
               CHECK(p.blocks() <= StationaryImages::wanted_blocks);
               std::vector<int> tiles(static_cast<size_t>(p.tiles)),
-                  last = tiles, written(static_cast<size_t>(c.batch * p.out[0]) * static_cast<size_t>(p.out[1]));
+                  last = tiles,
+                  written(static_cast<size_t>(c.batch * p.results[0]) * static_cast<size_t>(p.results[1]));
               for (int i = 0; i < p.blocks(); ++i) {
                 const StationaryBlock mine(p, i);
                 const bool is_last = mine.channel + mine.channels == p.channels();
@@ -154,7 +202,7 @@ TEST_SUITE("unit") {
               }
               CHECK(all_once(last));
               if (p.channel_blocks > 1) CHECK(all_once(tiles));
-              for (int tile = 0; tile < p.tiles; ++tile) CHECK(makes_tile(p, StationaryTile(p, tile), written));
+              for (int tile = 0; tile < p.tiles; ++tile) CHECK(makes_tile(p, c, StationaryTile(p, tile), written));
               CHECK(all_once(written));
             }
   }
@@ -197,7 +245,10 @@ TEST_SUITE("unit") {
     CHECK(!fits_grouped_stationary(image(128, 28, 28, 1, 2, 72), false));
     c = image(128, 28, 28, 1, 2, 64);
     CHECK(fits_grouped_stationary(c, true));
-    CHECK(!fits_grouped_stationary(image(128, 28, 28, 1, 2, 64, 2), true));
+    ConvolutionSizes strided = image(128, 28, 28, 1, 2, 64, 2);
+    CHECK(fits_grouped_stationary(strided, true));
+    strided.pad[1] = 2;
+    CHECK(!fits_grouped_stationary(strided, true));  // pads in front of 1 alone
     CHECK(!fits_grouped_stationary(image(128, 28, 28, 1, 2, 64, 3), false));
     c.dilation[0] = 2;
     CHECK(!fits_grouped_stationary(c, true));

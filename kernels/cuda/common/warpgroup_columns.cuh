@@ -49,7 +49,7 @@ __device__ inline uint64_t shared_rows(uint32_t first_unit) {
 // sum += left * right, right being [16, columns]. In shared memory a row of right lies along a row of a tile, or a
 // column does so; sum is tiles of 64 x 8.
 template <typename T, int columns, bool right_in_rows>
-__device__ void start_columns_product(float (*sum)[4], const LeftFragment& left, uint64_t right) {
+__device__ __forceinline__ void start_columns_product(float (*sum)[4], const LeftFragment& left, uint64_t right) {
   constexpr bool is_bf16 = std::is_same_v<T, bf16>;
   static_assert(columns == 24 || columns == 32 || columns == 48 || columns == 64 || columns == 104 || columns == 120);
   if constexpr (columns == 24 && is_bf16) PLIMSOLL_PRODUCT_24("bf16");
@@ -64,6 +64,15 @@ __device__ void start_columns_product(float (*sum)[4], const LeftFragment& left,
   if constexpr (columns == 104 && !is_bf16) PLIMSOLL_PRODUCT_104("f16");
   if constexpr (columns == 120 && is_bf16) PLIMSOLL_PRODUCT_120("bf16");
   if constexpr (columns == 120 && !is_bf16) PLIMSOLL_PRODUCT_120("f16");
+}
+
+// As settle, where sums must stay in registers although several products in turn have some.
+template <int tiles>
+__device__ __forceinline__ void settle_here(float (&sums)[tiles][4]) {
+#pragma unroll
+  for (int i = 0; i < tiles; ++i)
+#pragma unroll
+    for (int k = 0; k < 4; ++k) asm volatile("" : "+f"(sums[i][k])::"memory");
 }
 
 #undef PLIMSOLL_PRODUCT_120

@@ -6,7 +6,7 @@
 #include "kernels/cuda/conv/unit_tiles.cuh"
 #include "kernels/cuda/matmul/tile_ring.cuh"
 
-// 3 x 3 convolutions of groups, and their input gradients without strides, by products of warpgroups, on Hopper. Reads
+// 3 x 3 convolutions of groups, and their input gradients, by products of warpgroups, on Hopper. Reads
 // lines of the one image once, but for two more at a tile's ends, and writes the other one once. One thread asks for
 // tiles of pixels, two warpgroups multiply the weights in their registers by chunks of them and leave rounded sums in
 // shared memory, and one more thread has these stored. The warpgroups take turns, so that one multiplies while the
@@ -45,7 +45,8 @@ __device__ inline void store_chunks(const uint8_t* staged, StationaryBarriers& b
       for (int line = 0; line < at.lines; line += p.chunk_rows(), ++chunk) {
         const int place = chunk % Sizes::staged_chunks;
         wait_at(&barriers.there[place], static_cast<uint32_t>(chunk / Sizes::staged_chunks % 2));
-        store_box(staged + place * p.chunk_bytes(), to, mine.channel, at.pixel, at.line + line, at.image + image);
+        store_box(staged + place * p.chunk_bytes(), to, mine.channel, at.pixel * p.scale, (at.line + line) * p.scale,
+                  at.image + image);
         commit_boxes();
         wait_for_older_box_reads();
         if (chunk > 0) arrive_at(&barriers.stored[(chunk - 1) % Sizes::staged_chunks]);
@@ -54,21 +55,92 @@ __device__ inline void store_chunks(const uint8_t* staged, StationaryBarriers& b
   wait_for_box_reads();
 }
 
-template <typename T, int stride, int shifts, int steps, int columns>
-__device__ void make_chunks(const StationaryWeights<shifts, steps>& weights,
-                            const ChunkResults<shifts, columns>& results, const float (&bias)[2], const uint8_t* ring,
-                            StationaryBarriers& barriers, const Sizes& p, const StationaryBlock& mine, int part,
-                            int group) {
-  constexpr int pixel_units = Sizes::pixel_bytes / 16, term_units = 2, planes_down = stride > 1 ? stride : shifts;
+// Where products read, in units of 16 bytes.
+struct StationaryUnits {
+  static constexpr uint32_t pixel = Sizes::pixel_bytes / 16, terms = 2;
+  uint32_t plane, line;
+
+  __device__ explicit StationaryUnits(const Sizes& p)
+      : plane(static_cast<uint32_t>(p.plane_bytes() / 16)), line(static_cast<uint32_t>(p.line_pixels) * pixel) {}
+};
+
+// Functions of products are inlined, since their operands must be in registers.
+template <typename T, int steps, int columns>
+__device__ __forceinline__ void start_tap(float (&sums)[columns / 8][4], const LeftFragment (&weights)[steps],
+                                          uint32_t at) {
+#pragma unroll
+  for (int s = 0; s < steps; ++s)
+    start_columns_product<T, columns, false>(sums, weights[s], shared_rows(at + s * StationaryUnits::terms));
+}
+
+// One of the taps of a result of squares, where it has as many.
+template <typename T, typename Form, int piece, int index, int columns>
+__device__ __forceinline__ void start_square_tap(float (&sums)[columns / 8][4], const StationaryWeights<Form>& weights,
+                                                 uint32_t first, const StationaryUnits& units) {
+  constexpr int row = piece / Form::scale, column = piece % Form::scale, taps_across = SquareTap::count(column);
+  if constexpr (index < SquareTap::count(row) * taps_across) {
+    constexpr SquareTap down(row, index / taps_across), across(column, index % taps_across);
+    start_tap<T, Form::steps, columns>(sums, weights.at[down.tap][across.tap],
+                                       first + down.ahead * units.line + across.ahead * StationaryUnits::pixel);
+  }
+}
+
+// Products of all taps, or of those of one result of squares.
+template <typename T, typename Form, int piece, int columns>
+__device__ __forceinline__ void start_products(float (&sums)[columns / 8][4], const StationaryWeights<Form>& weights,
+                                               uint32_t first, const StationaryUnits& units) {
+  if constexpr (Form::scale == 1) {
+#pragma unroll
+    for (int down = 0; down < Form::lines; ++down)
+#pragma unroll
+      for (int across = 0; across < Sizes::kernel; ++across)
+        start_tap<T, Form::steps, columns>(
+            sums, weights.at[down][across],
+            first + (down % Form::planes_down * Form::stride + across % Form::stride) * units.plane +
+                down / Form::planes_down * units.line + across / Form::stride * StationaryUnits::pixel);
+  } else {
+    start_square_tap<T, Form, piece, 0, columns>(sums, weights, first, units);
+    start_square_tap<T, Form, piece, 1, columns>(sums, weights, first, units);
+    start_square_tap<T, Form, piece, 2, columns>(sums, weights, first, units);
+    start_square_tap<T, Form, piece, 3, columns>(sums, weights, first, units);
+  }
+}
+
+// One result of each column of a chunk's products.
+template <typename T, typename Form, int piece, int columns>
+__device__ __forceinline__ void make_piece(const StationaryWeights<Form>& weights,
+                                           const ChunkResults<Form, columns>& results, const float (&bias)[2],
+                                           StationaryBarriers& barriers, const Sizes& p, const StationaryUnits& units,
+                                           uint32_t first, int chunk, int group) {
+  const auto first_value = [&](int half) { return Form::scale > 1 ? 0.0f : bias[half]; };  // gradients have none
+  float sums[columns / 8][4];
+#pragma unroll
+  for (float(&sum)[4] : sums) sum[0] = sum[1] = first_value(0), sum[2] = sum[3] = first_value(1);
+  if (Form::takes_turns) wait_for_turn(group);
+  begin_products();
+  start_products<T, Form, piece, columns>(sums, weights, first, units);
+  commit_products();
+  if (Form::takes_turns) give_turn_to_other(group);
+  wait_for_products<0>();
+  settle_here(sums);
+  const int staged = chunk % Sizes::staged_chunks;
+  if (piece == 0) wait_at(&barriers.stored[staged], static_cast<uint32_t>(chunk / Sizes::staged_chunks + 1) % 2);
+  const int behind = piece / Form::scale * Form::scale * p.tile_pixels + piece % Form::scale;
+  results.template stage<T>(sums, staged * p.chunk_bytes(), behind);
+}
+
+template <typename T, typename Form, int columns>
+__device__ void make_chunks(const StationaryWeights<Form>& weights, const ChunkResults<Form, columns>& results,
+                            const float (&bias)[2], const uint8_t* ring, StationaryBarriers& barriers, const Sizes& p,
+                            const StationaryBlock& mine, int part, int group) {
   const bool announces = threadIdx.x % warpgroup_threads == 0;
+  const StationaryUnits units(p);
   const uint32_t first_unit = shared_address(ring) / 16 + static_cast<uint32_t>(part * p.part_units),
-                 plane_units = static_cast<uint32_t>(p.plane_bytes() / 16),
-                 line_units = static_cast<uint32_t>(p.line_pixels * pixel_units);
-  const uint32_t image_units = static_cast<uint32_t>(p.chunk_images * p.image_pixels() * pixel_units),
-                 chunk_units = static_cast<uint32_t>(p.chunk_lines) * line_units;
+                 image_units = static_cast<uint32_t>(p.chunk_images * p.plane_lines) * units.line,
+                 chunk_units = static_cast<uint32_t>(p.chunk_lines) * units.line;
   RingPlace place;
   int chunk = 0;
-  if (group == 1) give_turn_to_other(group);
+  if (Form::takes_turns && group == 1) give_turn_to_other(group);
   for (int tile = mine.first_tile; tile < p.tiles; tile += mine.step, place.advance(p.stages)) {
     const StationaryTile at(p, tile);
     wait_at(&barriers.full[place.stage], place.parity);
@@ -78,38 +150,25 @@ __device__ void make_chunks(const StationaryWeights<shifts, steps>& weights,
       for (int line = 0; line < at.lines; line += p.chunk_rows(), ++chunk, first += chunk_units) {
         // Both have the same part, and every second chunk.
         if (mine.parts == 1 && chunk % Sizes::warpgroups != group) continue;
-        float sums[columns / 8][4];
-#pragma unroll
-        for (float(&sum)[4] : sums) sum[0] = sum[1] = bias[0], sum[2] = sum[3] = bias[1];
-        wait_for_turn(group);
-        begin_products();
-#pragma unroll
-        for (int down = 0; down < shifts + Sizes::kernel - 1; ++down)
-#pragma unroll
-          for (int across = 0; across < Sizes::kernel; ++across)
-#pragma unroll
-            for (int s = 0; s < steps; ++s) {
-              const int plane = down % planes_down * stride + across % stride;
-              const uint32_t at_tap = first + plane * plane_units + down / planes_down * line_units +
-                                      static_cast<uint32_t>(across / stride * pixel_units + s * term_units);
-              start_columns_product<T, columns, false>(sums, weights.at[down][across][s], shared_rows(at_tap));
-            }
-        commit_products();
-        give_turn_to_other(group);
-        wait_for_products<0>();
-        settle(sums);
-        const int staged = chunk % Sizes::staged_chunks;
-        wait_at(&barriers.stored[staged], static_cast<uint32_t>(chunk / Sizes::staged_chunks + 1) % 2);
-        results.template stage<T>(sums, staged * p.chunk_bytes());
+        const auto make = [&](auto piece) {
+          make_piece<T, Form, decltype(piece)::value, columns>(weights, results, bias, barriers, p, units, first, chunk,
+                                                               group);
+        };
+        make(std::integral_constant<int, 0>());
+        if constexpr (Form::pieces > 1) {
+          make(std::integral_constant<int, 1>());
+          make(std::integral_constant<int, 2>());
+          make(std::integral_constant<int, 3>());
+        }
         show_to_copies();
-        arrive_as_warp_at(&barriers.there[staged]);
+        arrive_as_warp_at(&barriers.there[chunk % Sizes::staged_chunks]);
       }
     }
     if (announces) arrive_at(&barriers.empty[place.stage]);
   }
 }
 
-template <typename T, int stride, int shifts, int steps, int columns>
+template <typename T, typename Form, int columns>
 __global__ void __launch_bounds__(Sizes::threads, 1)
     grouped_stationary_kernel(const __grid_constant__ CUtensorMap from, const __grid_constant__ CUtensorMap to,
                               const T* __restrict__ w, const T* __restrict__ bias, const __grid_constant__ Sizes p) {
@@ -138,19 +197,19 @@ __global__ void __launch_bounds__(Sizes::threads, 1)
     const int group = __shfl_sync(whole_warp, thread / warpgroup_threads, 0),
               warp = __shfl_sync(whole_warp, thread % warpgroup_threads / warp_threads, 0),
               part = mine.parts == 1 ? 0 : group;
-    const ChunkResults<shifts, columns> results(staged, p, part, warp);
+    const ChunkResults<Form, columns> results(staged, p, part, warp);
     float of_rows[2] = {};
     if (bias)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int row = (16 * warp + 8 * half + thread % warp_threads / 4) % (warpgroup_rows / shifts),
+        const int row = (16 * warp + 8 * half + thread % warp_threads / 4) % (warpgroup_rows / Form::shifts),
                   channel = part * p.part_units * unit_channels + row;
         if (row < p.part_units * unit_channels && channel < mine.channels)
           of_rows[half] = static_cast<float>(bias[mine.channel + channel]);
       }
     wait_for_copies<0>();
     wait_for_both();
-    StationaryWeights<shifts, steps> weights;
+    StationaryWeights<Form> weights;
     load_weights(weights, staged_weights, &zeros, p, mine, part, warp);
     arrive_as_warp_at(&barriers.weights_are_read);
     wait_for_both();
@@ -161,7 +220,7 @@ __global__ void __launch_bounds__(Sizes::threads, 1)
     }
     show_to_matrix_units();
     wait_for_both();
-    make_chunks<T, stride>(weights, results, of_rows, ring, barriers, p, mine, part, group);
+    make_chunks<T>(weights, results, of_rows, ring, barriers, p, mine, part, group);
   } else {
     __trap();
   }
@@ -176,8 +235,8 @@ cudaError_t launch(Scalar type, void* out, const void* in, const void* w, const 
                             {p.images, p.plane_lines, p.line_pixels},
                             {p.planes_down, p.planes_across},
                             p.channels_read()};
-  const ImageBoxes out_boxes{{c.batch, p.out[0], p.out[1], channels},
-                             {p.chunk_images, p.chunk_rows(), p.tile_pixels},
+  const ImageBoxes out_boxes{{c.batch, p.results[0], p.results[1], channels},
+                             {p.chunk_images, p.chunk_rows() * p.scale, p.tile_pixels * p.scale},
                              {1, 1},
                              p.channels_of_block()};
   if (const cudaError_t error = map_image(from, in, in_boxes)) return error;
@@ -190,18 +249,19 @@ cudaError_t launch(Scalar type, void* out, const void* in, const void* w, const 
                                                                                    static_cast<const T*>(bias), p);
       return cudaGetLastError();
     };
-    const auto with_columns = [&]<int columns>(std::integral_constant<int, columns>) {
-      constexpr int few_steps = 3, most_steps = 4;
-      const bool few = p.steps() == few_steps;
-      if (p.stride == 2)
-        return few ? run(grouped_stationary_kernel<T, 2, 1, few_steps, columns>)
-                   : run(grouped_stationary_kernel<T, 2, 1, most_steps, columns>);
-      if (p.shifts == 2) return run(grouped_stationary_kernel<T, 1, 2, 2, columns>);
-      return few ? run(grouped_stationary_kernel<T, 1, 1, few_steps, columns>)
-                 : run(grouped_stationary_kernel<T, 1, 1, most_steps, columns>);
+    constexpr int few = 3, most = 4;  // steps
+    const bool has_few = p.steps() == few;
+    const auto with_form = [&]<typename Form>(Form*) {
+      return p.columns == Sizes::narrow ? run(grouped_stationary_kernel<T, Form, Sizes::narrow>)
+                                        : run(grouped_stationary_kernel<T, Form, Sizes::wide>);
     };
-    return p.columns == Sizes::narrow ? with_columns(std::integral_constant<int, Sizes::narrow>())
-                                      : with_columns(std::integral_constant<int, Sizes::wide>());
+    const auto with_steps = [&]<int steps>(std::integral_constant<int, steps>) {
+      if (p.scale > 1) return run(grouped_stationary_kernel<T, StationaryForm<2, 1, 1, steps>, Sizes::narrow>);
+      return p.stride > 1 ? with_form(static_cast<StationaryForm<1, 2, 1, steps>*>(nullptr))
+                          : with_form(static_cast<StationaryForm<1, 1, 1, steps>*>(nullptr));
+    };
+    if (p.shifts > 1) return with_form(static_cast<StationaryForm<1, 1, 2, 2>*>(nullptr));
+    return has_few ? with_steps(std::integral_constant<int, few>()) : with_steps(std::integral_constant<int, most>());
   });
 }
 

@@ -47,13 +47,24 @@ __device__ inline void give_turn_to_other(int group) {
     asm volatile("bar.arrive 2, %0;" ::"n"(GroupedStationary::computing_threads) : "memory");
 }
 
+// What a kernel is made for.
+template <int scale_, int stride_, int shifts_, int steps_>
+struct StationaryForm {
+  static constexpr int scale = scale_, stride = stride_, shifts = shifts_, steps = steps_;
+  static constexpr int planes_down = stride > shifts ? stride : shifts, lines = shifts + GroupedStationary::kernel - 1;
+  static constexpr int pieces = scale * scale;  // results of a column of products, of which each has sums of its own
+  // With squares memory is what takes time, and one warpgroup may have a chunk more than the other, which is four
+  // turns.
+  static constexpr bool takes_turns = pieces == 1;
+};
+
 // ---- Weights ----
 
 // Of a part, by the lines and columns that products read: rows of a second line have the taps that are one
 // line further up there.
-template <int shifts, int steps>
+template <typename Form>
 struct StationaryWeights {
-  LeftFragment at[shifts + GroupedStationary::kernel - 1][GroupedStationary::kernel][steps];
+  LeftFragment at[Form::lines][GroupedStationary::kernel][Form::steps];
 };
 
 // Of all channels of a block, row after row.
@@ -69,15 +80,15 @@ __device__ void copy_weights(uint8_t* to, const T* w, const GroupedStationary& p
   commit_copies();
 }
 
-template <int shifts, int steps>
-__device__ void load_weights(StationaryWeights<shifts, steps>& weights, const uint8_t* staged, const uint4* zeros,
+template <typename Form>
+__device__ void load_weights(StationaryWeights<Form>& weights, const uint8_t* staged, const uint4* zeros,
                              const GroupedStationary& p, const StationaryBlock& mine, int part, int warp) {
-  constexpr int shift_units = GroupedStationary::block_units / shifts;
+  constexpr int shift_units = GroupedStationary::block_units / Form::shifts;
   const int lane = static_cast<int>(threadIdx.x) % warp_threads, matrix = lane / 8;
   const int row_unit = 2 * warp + matrix % 2, shift = row_unit / shift_units, result = row_unit % shift_units;
   const uint32_t base = shared_address(staged), zero = shared_address(zeros);
 #pragma unroll
-  for (int s = 0; s < steps; ++s) {
+  for (int s = 0; s < Form::steps; ++s) {
     const int term = 2 * s + matrix / 2, group = result / p.units;
     // Rows of weights are channels of y, which a gradient sums over.
     const int outer = part * p.part_units + (p.gradient ? term : result),
@@ -85,11 +96,11 @@ __device__ void load_weights(StationaryWeights<shifts, steps>& weights, const ui
     const bool is_own =
         term / p.units == group && max(term, result) < p.part_units && outer * unit_channels < mine.channels;
 #pragma unroll
-    for (int line = 0; line < shifts + GroupedStationary::kernel - 1; ++line)
+    for (int line = 0; line < Form::lines; ++line)
 #pragma unroll
       for (int column = 0; column < GroupedStationary::kernel; ++column) {
         const int down = line - shift, own = down * GroupedStationary::kernel + column,
-                  tap = p.gradient ? stationary_taps - 1 - own : own;
+                  tap = p.gradient && p.scale == 1 ? stationary_taps - 1 - own : own;
         const int unit = (outer * unit_channels + lane % 8) * p.weight_pitch() + tap * p.units + inner;
         const bool is_tap = down >= 0 && down < GroupedStationary::kernel;
         const uint32_t at = is_own && is_tap ? base + static_cast<uint32_t>(unit * 16) : zero;
@@ -105,39 +116,51 @@ __device__ void load_weights(StationaryWeights<shifts, steps>& weights, const ui
 
 // Where a thread leaves rows of 8 x 8 matrices of a chunk's results, a row being 8 channels of a pixel: unit u of pixel
 // p of a box stands at place u ^ (p % 8). Results between lines go where nothing is read.
-template <int shifts, int columns>
-struct ChunkResults {
-  static constexpr int pairs = (columns / 8 + 1) / 2;
-  uint32_t at[pairs];
-
+template <typename Form, int columns>
+class ChunkResults {
+ public:
   __device__ ChunkResults(const uint8_t* staged, const GroupedStationary& p, int part, int warp) {
-    constexpr int shift_units = GroupedStationary::block_units / shifts;
+    constexpr int shift_units = GroupedStationary::block_units / Form::shifts;
     const int lane = static_cast<int>(threadIdx.x) % warp_threads, matrix = lane / 8;
-    const int row_unit = 2 * warp + matrix % 2, shift = row_unit / shift_units, of_part = row_unit % shift_units,
-              unit = part * p.part_units + of_part;
+    const int row_unit = 2 * warp + matrix % 2, shift = row_unit / shift_units, of_part = row_unit % shift_units;
     const uint32_t first = shared_address(staged);
-    const int spare = p.chunk_bytes() - GroupedStationary::spare_bytes + lane * 16;
+    unit_ = static_cast<uint32_t>(part * p.part_units + of_part) * 16;
+    spare_ = first + static_cast<uint32_t>(p.chunk_bytes() - GroupedStationary::spare_bytes + lane * 16);
 #pragma unroll
     for (int k = 0; k < pairs; ++k) {
       const ChunkColumn column(p, 16 * k + matrix / 2 * 8 + lane % 8);
-      const int pixel = column.in_box(p, shift);
-      const int own = pixel * GroupedStationary::pixel_bytes + (unit ^ pixel % 8) * 16;
-      at[k] = first + static_cast<uint32_t>(column.is_there(p) && of_part < p.part_units ? own : spare);
+      const bool is_there = column.is_there(p) && of_part < p.part_units;
+      const uint32_t row = first + static_cast<uint32_t>(column.in_box(p, shift) * GroupedStationary::pixel_bytes);
+      at_[k] = Form::scale > 1 ? (is_there ? row : nowhere) : is_there ? place_of(row) : spare_;
     }
   }
 
+  // Of a square's results those that are so many pixels behind its first one.
   template <typename T>
-  __device__ void stage(const float (&sums)[columns / 8][4], int moved) const {
+  __device__ __forceinline__ void stage(const float (&sums)[columns / 8][4], int moved, int behind) const {
     const auto first = [&](int i) { return packed_pair<T>(sums[i][0], sums[i][1]); };
     const auto second = [&](int i) { return packed_pair<T>(sums[i][2], sums[i][3]); };
+    const auto to = [&](int k) {
+      const uint32_t further = static_cast<uint32_t>(moved + behind * GroupedStationary::pixel_bytes);
+      if (Form::scale > 1) return at_[k] == nowhere ? spare_ : place_of(at_[k] + further);
+      return at_[k] + further;
+    };
 #pragma unroll
-    for (int k = 0; k < pairs; ++k) {
-      const uint32_t to = at[k] + static_cast<uint32_t>(moved);
-      if (2 * k + 1 < columns / 8)
-        store_matrices_transposed_at(to, {first(2 * k), second(2 * k), first(2 * k + 1), second(2 * k + 1)});
-      else
-        store_two_matrices_transposed_at(to, first(2 * k), second(2 * k));
-    }
+    for (int k = 0; k < pairs - 1; ++k)
+      store_matrices_transposed_at(to(k), {first(2 * k), second(2 * k), first(2 * k + 1), second(2 * k + 1)});
+    constexpr int last = columns / 8 - 1;
+    static_assert(last % 2 == 0);
+    store_two_matrices_transposed_at(to(pairs - 1), first(last), second(last));
+  }
+
+ private:
+  static constexpr int pairs = (columns / 8 + 1) / 2;
+  static constexpr uint32_t nowhere = 0;
+  uint32_t unit_, spare_, at_[pairs];  // places, or of squares the rows of their first pixels
+
+  // Of a pixel's row of 128 bytes, whose number in the box is that of its place in memory.
+  __device__ uint32_t place_of(uint32_t row) const {
+    return row + (unit_ ^ row / GroupedStationary::pixel_bytes % GroupedStationary::block_units * 16);
   }
 };
 

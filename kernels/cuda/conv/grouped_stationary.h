@@ -1,7 +1,6 @@
 #pragma once
 
-// How weight-stationary 3 x 3 convolutions of groups, and their input gradients without strides, divide their work on
-// Hopper.
+// How weight-stationary 3 x 3 convolutions of groups, and their input gradients, divide their work on Hopper.
 
 #include "kernels/cuda/conv/stationary_images.h"
 
@@ -12,7 +11,8 @@ namespace plimsoll::cuda {
 struct GroupedStationary : StationaryImages {
   static constexpr int narrow = 104, wide = 120, staged_chunks = 2, spare_bytes = 512;
 
-  bool gradient;
+  bool gradient, middle_first;      // middle_first: of two results of a square, the first one has the middle tap
+  int results[2];                   // pixels of the result
   int tile_pixels = 0, across = 0;  // pixels of a tile's line, and tiles of an image across
   int columns = 0;                  // of a product: narrow or wide
   int chunk_lines = 0, chunk_images = 1;
@@ -20,7 +20,9 @@ struct GroupedStationary : StationaryImages {
   QuickDivisor of_across, of_image, of_line, of_weights, of_splits;
 
   GroupedStationary(const ConvolutionSizes& c, bool of_gradient)
-      : StationaryImages(c, of_gradient), gradient(of_gradient) {
+      : StationaryImages(c, of_gradient),
+        gradient(of_gradient),
+        results{gradient ? c.x[0] : c.y[0], gradient ? c.x[1] : c.y[1]} {
     choose_tile();
     if (stages == 0) return;
     tiles = static_cast<int>(all_tiles());
@@ -45,7 +47,7 @@ struct GroupedStationary : StationaryImages {
   constexpr int chunk_rows() const { return shifts * chunk_lines; }  // lines of an image
   constexpr int chunk_bytes() const {
     return static_cast<int>(
-        round_up(chunk_images * chunk_rows() * tile_pixels * pixel_bytes + spare_bytes, tile_border));
+        round_up(chunk_images * chunk_rows() * tile_pixels * scale * scale * pixel_bytes + spare_bytes, tile_border));
   }
   // Rows of weights lie an odd number of units apart behind the first stage until they are in registers.
   constexpr int weight_pitch() const { return odd_units(kernel * kernel * units); }
@@ -71,14 +73,14 @@ struct GroupedStationary : StationaryImages {
     constexpr int most_across = 8;
     double least = 0;
     GroupedStationary best = *this;
-    const auto fewest = static_cast<int>(divide_up(out[1], wide));
+    const auto fewest = static_cast<int>(divide_up(out[1], scale > 1 ? narrow : wide));
     for (across = fewest; across < fewest + most_across; ++across) {
       tile_pixels = static_cast<int>(divide_up(out[1], across));
       if (divide_up(out[1], tile_pixels) != across) continue;
       line_pixels = tile_pixels + reach_across - (across == 1 ? shared_zeros(1) : 0);
       for (int of_product : {narrow, wide}) {
         columns = of_product;
-        if (!choose_chunk()) continue;
+        if ((scale > 1 && columns == wide) || !choose_chunk()) continue;  // registers have places of squares, too
         const int most_images = down == 1 && across == 1 ? std::min(batch, most_tile_images) : 1;
         for (images = chunk_images; images < most_images + chunk_images; images += chunk_images) {
           set_stages();
@@ -112,13 +114,13 @@ struct GroupedStationary : StationaryImages {
   }
   void set_stages() {
     const int64_t room = max_shared_bytes - tile_border - staged_chunks * chunk_bytes();
-    const bool has_boxes = has_box() && chunk_rows() <= max_box;
+    const bool has_boxes = has_box() && std::max(chunk_rows(), tile_pixels) * scale <= max_box;
     stages = has_boxes ? static_cast<int>(std::clamp<int64_t>(room / stage_bytes(), 0, max_stages)) : 0;
     if (stages > 0 && shared_bytes() > max_shared_bytes) stages = 0;
   }
   double cycles_of_block() const {
     const double lines = double{1} * out[0] / down,
-                 rows = planes() * double{1} * plane_pixels() + images * lines * out[1] / across;
+                 rows = planes() * double{1} * plane_pixels() + images * lines * out[1] / across * scale * scale;
     return cycles_of(products_of_tile() * columns / 2, row_cycles * rows, all_tiles());
   }
   // Of a last block of channels with fewer parts as much less.
@@ -181,15 +183,28 @@ struct ChunkColumn {
   constexpr bool is_there(const GroupedStationary& p) const {
     return pixel < p.tile_pixels && line < p.chunk_lines && image < p.chunk_images;
   }
-  // Among the pixels of the chunk's box, of one of the lines that a product makes.
+  // Among the pixels of the chunk's box, of one of the lines that a product makes, or the first of a square.
   constexpr int in_box(const GroupedStationary& p, int shift) const {
-    return (image * p.chunk_rows() + line * p.shifts + shift) * p.tile_pixels + pixel;
+    const int row = image * p.chunk_rows() + line * p.shifts + shift;
+    return (row * p.scale * p.tile_pixels + pixel) * p.scale;
   }
 };
 
+// A tap of a square's results, one way: which one it is, and how many pixels of dy behind the first one it reads. The
+// first result has the tap in the middle, the second one the two outer taps.
+struct SquareTap {
+  int tap, ahead;
+
+  static constexpr int count(int result) { return result == 0 ? 1 : 2; }
+  constexpr SquareTap(int result, int i) : tap(result == 0 ? 1 : 2 * i), ahead(result == 0 ? 0 : 1 - i) {}
+};
+
+// With strides of dx pads in front are 1.
 inline bool fits_grouped_stationary(const ConvolutionSizes& c, bool gradient) {
-  const int max_stride = gradient ? 1 : 2;
-  return fits_stationary_images(c, max_stride) && GroupedStationary(c, gradient).stages >= StationaryImages::min_stages;
+  constexpr int max_stride = 2;
+  if (!fits_stationary_images(c, max_stride)) return false;
+  if (gradient && c.stride[0] > 1 && (c.pad[0] != 1 || c.pad[1] != 1)) return false;
+  return GroupedStationary(c, gradient).stages >= StationaryImages::min_stages;
 }
 
 }  // namespace plimsoll::cuda

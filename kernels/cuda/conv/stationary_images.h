@@ -15,6 +15,9 @@ namespace plimsoll::cuda {
 // strides. Without these, smaller groups are joined in two parts of up to 32 channels, one for each warpgroup, whose
 // products make two neighbouring lines: the second half of the rows has the same channels of the next line, and a plane
 // has every second line. That leaves a third of the products with zeros away.
+//
+// Of an input gradient with a stride of 2 a column of products makes a square of 2 x 2 results, one after the other:
+// one has the four taps at the corners, its neighbours two each, and the last the one in the middle.
 struct StationaryImages {
   static constexpr int kernel = 3, block_units = 8, warpgroups = 2, pixel_bytes = 128, max_box = 256, max_stages = 8,
                        tile_border = 1024, min_stages = 2;
@@ -25,9 +28,10 @@ struct StationaryImages {
   static constexpr int64_t max_shared_bytes = 230'000,
                            wanted_blocks = 132;  // multiprocessors of an H200
 
-  int batch, in[2], out[2], pad[2];
-  int groups, units;   // units of 8 channels of a group
-  int stride, shifts;  // shifts: neighbouring lines of a product
+  int batch, in[2], out[2], pad[2];  // out: results, or with a scale squares of them
+  int scale, span;                   // results of a column of products each way, and what its taps reach of an image
+  int groups, units;                 // units of 8 channels of a group
+  int stride, shifts;                // shifts: neighbouring lines of a product
   int planes_down, planes_across;
   int reach_down, reach_across;  // lines and pixels of a plane that taps reach beyond the first
   int parts, part_units, block_groups, channel_blocks;
@@ -38,14 +42,17 @@ struct StationaryImages {
 
   StationaryImages(const ConvolutionSizes& c, bool gradient)
       : batch(static_cast<int>(c.batch)), groups(c.groups), units(c.x_channels / unit_channels), stride(c.stride[0]) {
+    const bool makes_squares = gradient && stride > 1;
+    scale = makes_squares ? stride : 1, span = makes_squares ? 2 : kernel;
+    if (makes_squares) stride = 1;
     for (int d = 0; d < 2; ++d) {
       in[d] = gradient ? c.y[d] : c.x[d];
-      out[d] = gradient ? c.x[d] : c.y[d];
-      pad[d] = gradient ? kernel - 1 - c.pad[d] : c.pad[d];
+      out[d] = gradient ? static_cast<int>(divide_up(c.x[d], scale)) : c.y[d];
+      pad[d] = makes_squares ? 0 : gradient ? kernel - 1 - c.pad[d] : c.pad[d];
     }
-    shifts = stride > 1 || units > block_units / 2 ? 1 : 2;
+    shifts = makes_squares || stride > 1 || units > block_units / 2 ? 1 : 2;
     planes_down = std::max(stride, shifts), planes_across = stride;
-    reach_down = (shifts + kernel - 2) / planes_down, reach_across = (kernel - 1) / planes_across;
+    reach_down = (shifts + span - 2) / planes_down, reach_across = (span - 1) / planes_across;
     parts = shifts;
     const int part_groups = block_units / shifts / units;
     part_units = part_groups * units;
@@ -67,7 +74,7 @@ struct StationaryImages {
   // Zeros behind lines or columns that are also those before the next.
   constexpr int shared_zeros(int d) const {
     if (stride > 1) return 0;
-    return std::max(0, std::min(pad[d], out[d] + kernel - 1 - pad[d] - in[d]));
+    return std::max(0, std::min(pad[d], out[d] + span - 1 - pad[d] - in[d]));
   }
   // With so many tiles down an image; whole images share the zeros between them.
   void set_lines(int lines, bool is_whole) {
@@ -75,7 +82,7 @@ struct StationaryImages {
     down = static_cast<int>(divide_up(out[0], tile_lines));
     plane_lines = tile_lines / shifts + reach_down;
     if (stride > 1 || !is_whole || down > 1) return;
-    plane_lines = std::min(plane_lines, static_cast<int>(divide_up(out[0] + kernel - 1 - shared_zeros(0), shifts)));
+    plane_lines = std::min(plane_lines, static_cast<int>(divide_up(out[0] + span - 1 - shared_zeros(0), shifts)));
   }
   constexpr bool has_box() const {
     return line_pixels * planes_across <= max_box && plane_lines * planes_down <= max_box;
