@@ -213,9 +213,10 @@ __global__ void __launch_bounds__(Sizes::threads, 1)
     load_weights(weights, staged_weights, &zeros, p, mine, part, warp);
     arrive_as_warp_at(&barriers.weights_are_read);
     wait_for_both();
-    for (int plane = 0; plane < p.stages * p.planes(); ++plane) {
+    constexpr int warps = Sizes::computing_threads / warp_threads;
+    for (int plane = thread / warp_threads; plane < p.stages * p.planes(); plane += warps) {
       uint8_t* behind = ring + plane * p.plane_bytes() + p.plane_pixels() * Sizes::pixel_bytes;
-      for (int i = thread; i < p.zero_pixels() * Sizes::block_units; i += Sizes::computing_threads)
+      for (int i = thread % warp_threads; i < p.zero_pixels() * Sizes::block_units; i += warp_threads)
         reinterpret_cast<uint4*>(behind)[i] = uint4{};
     }
     show_to_matrix_units();

@@ -40,10 +40,20 @@ struct TapSums {
   float at[count][columns / 8][4] = {}, half[half_tiles > 0 ? half_tiles : 1][4] = {};
 };
 
-__device__ inline void zero_behind(uint8_t* plane, int pixels, int zeros) {
-  auto* units = reinterpret_cast<uint4*>(plane + pixels * Sizes::pixel_bytes);
-  for (int i = static_cast<int>(threadIdx.x); i < zeros * Sizes::block_units; i += Sizes::computing_threads)
-    units[i] = uint4{};
+// Zeros behind all planes of all stages, a plane by each warp.
+__device__ inline void write_zeros(uint8_t* ring, const Sizes& p) {
+  constexpr int warps = Sizes::computing_threads / warp_threads;
+  const int warp = static_cast<int>(threadIdx.x) / warp_threads, lane = static_cast<int>(threadIdx.x) % warp_threads;
+  const int planes = p.planes(), of_stage = planes + p.shifts, x_bytes = p.x_bytes(), dy_bytes = p.dy_bytes();
+  for (int i = warp; i < p.stages * of_stage; i += warps) {
+    const int stage = i / of_stage, plane = i - stage * of_stage;
+    const bool is_x = plane < planes;
+    uint8_t* at =
+        ring + stage * p.stage_bytes() + (is_x ? plane * x_bytes : planes * x_bytes + (plane - planes) * dy_bytes);
+    auto* units = reinterpret_cast<uint4*>(at + (is_x ? p.plane_pixels() : p.dy_pixels()) * Sizes::pixel_bytes);
+    const int count = (is_x ? p.x_zeros() : p.dy_zeros()) * Sizes::block_units;
+    for (int unit = lane; unit < count; unit += warp_threads) units[unit] = uint4{};
+  }
 }
 
 __device__ inline void load_tiles(uint8_t* ring, SumBarriers& barriers, const CUtensorMap& x, const CUtensorMap& dy,
@@ -188,14 +198,6 @@ __global__ void __launch_bounds__(Sizes::threads, 1)
     const int thread = static_cast<int>(threadIdx.x), block = static_cast<int>(blockIdx.x);
     const int split = p.of_blocks.quotient(block), channel = (block - split * p.channel_blocks) * p.channels_of_block();
     if (thread == 0) barriers.set_up(p.stages);
-    if (thread < Sizes::computing_threads) {
-      for (int stage = 0; stage < p.stages; ++stage) {
-        uint8_t* at = ring + stage * p.stage_bytes();
-        for (int i = 0; i < p.planes(); ++i, at += p.x_bytes()) zero_behind(at, p.plane_pixels(), p.x_zeros());
-        for (int i = 0; i < shifts; ++i, at += p.dy_bytes()) zero_behind(at, p.dy_pixels(), p.dy_zeros());
-      }
-      show_to_matrix_units();
-    }
     __syncthreads();
     if (thread >= Sizes::computing_threads) {
       give_registers<Sizes::copying_registers>();
@@ -205,6 +207,9 @@ __global__ void __launch_bounds__(Sizes::threads, 1)
     take_registers<Sizes::computing_registers>();
     const int group = __shfl_sync(whole_warp, thread / warpgroup_threads, 0),
               warp = __shfl_sync(whole_warp, thread % warpgroup_threads / warp_threads, 0);
+    write_zeros(ring, p);
+    show_to_matrix_units();
+    wait_for_both();
     float* part = partial + split * weights;
     TapSums<shifts, columns> sums;
     if constexpr (shifts == 1) {
