@@ -52,6 +52,7 @@ llvm::ArrayRef<CudaCandidate> attention_candidates();
 llvm::ArrayRef<CudaCandidate> collective_candidates();
 llvm::ArrayRef<CudaCandidate> conv_candidates();
 llvm::ArrayRef<CudaCandidate> dense_conv_candidates();
+llvm::ArrayRef<CudaCandidate> depthwise_conv_candidates();
 llvm::ArrayRef<CudaCandidate> elementwise_candidates();
 llvm::ArrayRef<CudaCandidate> grouped_conv_candidates();
 llvm::ArrayRef<CudaCandidate> index_candidates();

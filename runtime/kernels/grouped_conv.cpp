@@ -1,43 +1,18 @@
-#include "kernels/cuda/conv/depthwise_columns.h"
-#include "kernels/cuda/conv/depthwise_pairs.h"
-#include "kernels/cuda/conv/depthwise_sparse.h"
 #include "kernels/cuda/conv/grouped_lines.h"
 #include "kernels/cuda/conv/grouped_runs.h"
 #include "kernels/cuda/conv/grouped_squares.h"
 #include "kernels/cuda/conv/grouped_stationary.h"
 #include "kernels/cuda/conv/grouped_stationary_sums.h"
 #include "kernels/cuda/conv/grouped_weight_runs.h"
-#include "runtime/kernels/own_conv.h"
+#include "runtime/kernels/own_conv_prices.h"
 
 // Our own convolutions of channels in groups, for which cuDNN's kernels take many times what their bytes do: on the
-// matrix units where groups are whole vectors of 16-bit floats, or one channel each without strides; on the others
-// one channel each, with a stride of 2 by windows in registers, and with anything.
+// matrix units, where groups are whole vectors of 16-bit floats.
 
 namespace plimsoll {
 namespace {
 
 using cuda::ConvolutionSizes;
-
-bool has_types(const ConvTypes& types, bool f32_too) {
-  const DType dtype = types.x.dtype;
-  return is_16_bit_float(dtype) || (f32_too && dtype == DType::F32);
-}
-
-// The types but for the result of a weight gradient, which may be f32.
-template <ConvPass pass>
-bool accepts_any(const OpCall& call, llvm::ArrayRef<Type> results, bool f32_too) {
-  const ConvTypes types(pass, call, results);
-  if (!has_types(types, f32_too) || results[0].elements() == 0) return false;
-  const DType dtype = call.operand(0).dtype;
-  if (!all_operands(call, [&](const Type& type) { return type.dtype == dtype && type.elements() != 0; })) return false;
-  const bool is_made = results[0].dtype == dtype || (pass == ConvPass::WeightGradient && is_widened(call, results[0]));
-  return is_made && has_convolution_sizes(call.attrs, types);
-}
-
-template <ConvPass pass>
-ConvolutionSizes sizes_of(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return convolution_sizes(call.attrs, ConvTypes(pass, call, results));
-}
 
 template <ConvPass pass>
 bool accepts_grouped(const OpCall& call, llvm::ArrayRef<Type> results) {
@@ -80,109 +55,20 @@ bool accepts_grouped_stationary(const OpCall& call, llvm::ArrayRef<Type> results
   return fits_grouped_stationary(sizes, pass == ConvPass::InputGradient);
 }
 
-template <ConvPass pass>
-bool accepts_depthwise_bands(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return accepts_any<pass>(call, results, false) && fits_depthwise_bands(sizes_of<pass>(call, results));
-}
-
-template <ConvPass pass>
-bool accepts_depthwise_pairs(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return accepts_any<pass>(call, results, false) && fits_depthwise_pairs(sizes_of<pass>(call, results));
-}
-
-template <ConvPass pass>
-bool accepts_depthwise_sparse(const OpCall& call, llvm::ArrayRef<Type> results) {
-  if (!accepts_any<pass>(call, results, false)) return false;
-  const ConvolutionSizes sizes = sizes_of<pass>(call, results);
-  return pass == ConvPass::WeightGradient ? fits_depthwise_sparse_weights(sizes) : fits_depthwise_sparse(sizes);
-}
-
-bool accepts_depthwise_columns(const OpCall& call, llvm::ArrayRef<Type> results) {
-  constexpr auto pass = ConvPass::WeightGradient;
-  return accepts_any<pass>(call, results, false) && fits_depthwise_columns(sizes_of<pass>(call, results));
-}
-
-template <ConvPass pass>
-bool accepts_depthwise_windows(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return accepts_any<pass>(call, results, false) && fits_depthwise_windows(sizes_of<pass>(call, results));
-}
-
-template <ConvPass pass>
-bool accepts_depthwise(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return accepts_any<pass>(call, results, true) && fits_depthwise(sizes_of<pass>(call, results));
-}
-
-template <typename Tiles>
-int64_t parts_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription&) {
-  const ConvolutionSizes sizes = sizes_of<ConvPass::WeightGradient>(call, results);
-  return Tiles(sizes).workspace_bytes(sizes);
-}
 int64_t lines_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription&) {
   const ConvolutionSizes sizes = sizes_of<ConvPass::WeightGradient>(call, results);
   return cuda::GroupedLines(sizes, cuda::LinesPass::WeightGradient).workspace_bytes(sizes);
 }
-int64_t depthwise_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription&) {
-  const ConvolutionSizes sizes = sizes_of<ConvPass::WeightGradient>(call, results);
-  return cuda::DepthwiseRows(sizes, dtype_bytes(call.operand(0).dtype)).workspace_bytes(sizes);
-}
-
 // ---- Predictions ----
 
-// Shares of a copy's speed and of the speed of products that a kernel's two parts have, by pass, as measured on an H200
-// with the calls of tests/cuda/on_card/speeds/calls.txt. Blocks wait for pixels and multiply by turns, so that both add
-// up; they nearly do where some warps copy while others multiply, since both go through shared memory.
-struct Rates {
-  double of_copy[3], of_products[3];
-  double start_us[3] = {};  // of a block, before its first product and after its last one
-};
-constexpr Rates grouped_rates{{0.6, 0.5, 0.6}, {0.13, 0.13, 0.13}};
-constexpr Rates run_rates{{0.48, 0.46, 0.62}, {1.25, 1.35, 0.82}, {2.5, 2.5, 8}};
+constexpr ConvRates grouped_rates{{0.6, 0.5, 0.6}, {0.13, 0.13, 0.13}};
+constexpr ConvRates run_rates{{0.48, 0.46, 0.62}, {1.25, 1.35, 0.82}, {2.5, 2.5, 8}};
 // Lines come while those before are multiplied, and zeros count as bytes.
-constexpr Rates line_rates{{0.88, 0.88, 0.9}, {0.95, 0.95, 1.0}, {5, 5, 6}};
-constexpr Rates square_rates{{1, 0.9, 1}, {1, 1.5, 1}, {0, 1.8, 0}};
+constexpr ConvRates line_rates{{0.88, 0.88, 0.9}, {0.95, 0.95, 1.0}, {5, 5, 6}};
+constexpr ConvRates square_rates{{1, 0.9, 1}, {1, 1.5, 1}, {0, 1.8, 0}};
 // Copies and products run beside each other.
-constexpr Rates stationary_square_rates{{1, 0.92, 1}, {1, 0.75, 1}, {0, 2, 0}};  // of dx with strides
-constexpr Rates stationary_rates{{1, 1, 0.96}, {1.05, 1.05, 1.18}, {2, 2, 0.3}};
-constexpr Rates band_rates{{0.82, 0.82, 1.29}, {0.39, 0.39, 0.142}, {4, 4, 6}};
-// These copy pixels while they multiply, so that both together take less than their shares alone.
-constexpr Rates pair_rates{{1.03, 1.03, 1}, {0.42, 0.42, 1}, {1, 1, 0}};
-constexpr Rates strided_pair_rates{{0.94, 0.94, 1}, {0.42, 0.42, 1}, {1, 1, 0}};
-// Products are hidden behind copies.
-constexpr Rates sparse_rates{{0.91, 0.91, 0.83}, {1, 1, 1}, {0.2, 0.2, 2}};
-constexpr Rates strided_sparse_rates{{1, 1, 0.9}, {1, 1, 1}, {0, 0, 2}};
-constexpr Rates column_rates{{1, 1, 1.07}, {1, 1, 1}};
-constexpr Rates window_rates{{1.1, 1.0, 0.95}, {0.285, 0.34, 0.3}};
-constexpr Rates depthwise_rates{{0.6, 0.6, 0.6}, {0.045, 0.045, 0.033}};
-
-// The microseconds of a kernel's two parts, and of its launches.
-struct Parts {
-  double copies = 0, products = 0, launches = 0;
-};
-
-Parts parts_of(const DeviceDescription& device, const Rates& rates, ConvPass pass, double tflops, double bytes,
-               double products) {
-  if (device.memory_gb_per_s <= 0 || tflops <= 0) return {};
-  const auto index = static_cast<size_t>(pass);
-  const int launches = pass == ConvPass::WeightGradient ? 2 : 1;
-  return {.copies = bytes / (device.memory_gb_per_s * 1e3 * rates.of_copy[index]),
-          .products = 2 * products / (tflops * 1e6 * rates.of_products[index]),
-          .launches = launches * (device.launch_us + device.kernel_us) + rates.start_us[index]};
-}
-
-// spread: how many times as long bytes take as those that a kernel reads in its widest pieces.
-template <ConvPass pass>
-double predicted(const OpCall& call, const DeviceDescription& device, const Rates& rates, double tflops,
-                 double products, int64_t workspace_bytes, double spread = 1) {
-  const auto results = llvm::cantFail(infer(call));  // outlives what refers to it
-  const ConvTypes types(pass, call, results);
-  const auto tensor_bytes = static_cast<double>(types.x.bytes() + types.w.bytes() + types.y.bytes());
-  const double bytes = tensor_bytes * spread + 2 * static_cast<double>(workspace_bytes);
-  const Parts parts = parts_of(device, rates, pass, tflops, bytes, products);
-  return parts.copies + parts.products + parts.launches;
-}
-
-double pixels_of(const int (&size)[2], int64_t batch) { return static_cast<double>(batch) * size[0] * size[1]; }
-
+constexpr ConvRates stationary_square_rates{{1, 0.92, 1}, {1, 0.75, 1}, {0, 2, 0}};  // of dx with strides
+constexpr ConvRates stationary_rates{{1, 1, 0.96}, {1.05, 1.05, 1.18}, {2, 2, 0.3}};
 // Products of whole tiles: pixels that a tile has in vain, and channels up to a count that kernels exist for.
 template <ConvPass pass>
 double grouped_us(const OpCall& call, const DeviceDescription& device) {
@@ -285,8 +171,8 @@ double grouped_lines_us(const OpCall& call, const DeviceDescription& device) {
   const double units = (lines + p.pixels) * p.groups * p.units;
   const double workspace = pass == ConvPass::WeightGradient ? static_cast<double>(p.workspace_bytes(c)) : 0;
   const double products = p.pixels / 16.0 * p.groups * cuda::GroupedLines::pairs(p.units) * p.units;
-  const Parts parts = parts_of(device, line_rates, pass, device.matmul_tflops_for(DType::BF16),
-                               units * bytes_of_unit + 2 * workspace, products * terms_of_product);
+  const ConvTimes parts = parts_of(device, line_rates, pass, device.matmul_tflops_for(DType::BF16),
+                                   units * bytes_of_unit + 2 * workspace, products * terms_of_product);
   return parts.copies + parts.products + parts.launches;
 }
 
@@ -328,10 +214,10 @@ double grouped_stationary_us(const OpCall& call, const DeviceDescription& device
   const auto predict = [&](const auto& p, double products, int64_t workspace_bytes) {
     const double tflops = device.matmul_tflops_for(DType::BF16);
     const auto parts = [&](double of_bytes, double of_products) {
-      const Rates& rates = p.scale > 1 ? stationary_square_rates : stationary_rates;
+      const ConvRates& rates = p.scale > 1 ? stationary_square_rates : stationary_rates;
       return parts_of(device, rates, pass, tflops, of_bytes, of_products);
     };
-    const Parts both = parts(bytes * spread_of_blocks(p, is_dw), products * terms_of_column);
+    const ConvTimes both = parts(bytes * spread_of_blocks(p, is_dw), products * terms_of_column);
     return std::max(both.copies, both.products) + exposed * std::min(both.copies, both.products) +
            parts(2 * static_cast<double>(workspace_bytes) / of_workspace, 0).copies + both.launches;
   };
@@ -342,100 +228,6 @@ double grouped_stationary_us(const OpCall& call, const DeviceDescription& device
     const cuda::GroupedStationary p(c, pass == ConvPass::InputGradient);
     return predict(p, p.products() * p.columns, 0);
   }
-}
-
-// Whole products of 16 x 8 x 16 terms, of whose terms some count.
-template <ConvPass pass>
-double depthwise_bands_us(const OpCall& call, const DeviceDescription& device) {
-  const Types results = llvm::cantFail(infer(call));
-  const ConvolutionSizes c = sizes_of<pass>(call, results);
-  constexpr double terms_of_product = 16 * 8 * 16;
-  const double tflops = device.matmul_tflops_for(DType::BF16);
-  const auto planes_of = [](const cuda::DepthwisePlanes& p) {
-    return static_cast<double>(p.items) * p.unit_blocks * p.slots;
-  };
-  // Blocks of three units of a pixel read and write pieces of 48 bytes.
-  const auto spread_of = [](const cuda::DepthwisePlanes& p) {
-    return p.unit_blocks > 1 ? static_cast<double>(cuda::depthwise_units) / p.block_units : 1;
-  };
-  if (pass == ConvPass::WeightGradient) {
-    const cuda::DepthwiseWeightBands t(c);
-    const double products = planes_of(t) * (t.rows / t.row_block) * (t.columns / 16) * t.blocks_under(c.kernel[0]);
-    return predicted<pass>(call, device, band_rates, tflops, products * terms_of_product, t.workspace_bytes(c),
-                           spread_of(t));
-  }
-  const cuda::DepthwiseBands t(c, pass == ConvPass::InputGradient);
-  const double products = planes_of(t) * (t.rows / 2) * (c.kernel[0] + 1);
-  return predicted<pass>(call, device, band_rates, tflops, products * terms_of_product, 0, spread_of(t));
-}
-
-// Rows that the busiest multiprocessor goes down, whose products are hidden behind the copies or these behind them.
-template <ConvPass pass>
-double depthwise_pairs_us(const OpCall& call, const DeviceDescription& device) {
-  const Types results = llvm::cantFail(infer(call));
-  const ConvolutionSizes c = sizes_of<pass>(call, results);
-  const cuda::DepthwisePairs p(c, pass == ConvPass::InputGradient);
-  constexpr double terms_of_product = 16 * 8 * 16;
-  const double rows = p.most_rows() * static_cast<double>(p.processors);
-  const Rates& rates = c.stride[0] == 1 ? pair_rates : strided_pair_rates;
-  const Parts parts = parts_of(device, rates, pass, device.matmul_tflops_for(DType::BF16), rows * p.row_bytes(),
-                               rows * p.row_products() * p.warps * terms_of_product);
-  return std::max(parts.copies, parts.products) + parts.launches;
-}
-
-// Bytes of the rows that the busiest multiprocessor goes down. Before the first one y and dx wait for each row of taps,
-// and channels that are no whole boxes leave pixels that lie across more of the memory's lines than others.
-template <ConvPass pass>
-double depthwise_sparse_us(const OpCall& call, const DeviceDescription& device) {
-  const Types results = llvm::cantFail(infer(call));
-  const ConvolutionSizes c = sizes_of<pass>(call, results);
-  const auto parts_of_plan = [&](const auto& p, const Rates& rates) {
-    const double bytes = p.most_bytes() * static_cast<double>(p.processors);
-    return parts_of(device, rates, pass, device.matmul_tflops_for(DType::BF16), bytes, 0);
-  };
-  if constexpr (pass == ConvPass::WeightGradient) {
-    const cuda::DepthwiseSparseWeights p(c);
-    const Parts parts = parts_of_plan(p, p.stride == 1 ? sparse_rates : strided_sparse_rates);
-    return parts.copies + parts.launches;
-  } else {
-    constexpr double us_of_taps = 0.3, across_lines = 1.12;
-    const cuda::DepthwiseSparse p(c, pass == ConvPass::InputGradient);
-    const Parts parts = parts_of_plan(p, sparse_rates);
-    return parts.copies * (p.channels % p.block_channels == 0 ? 1 : across_lines) + us_of_taps * p.kernel +
-           parts.launches;
-  }
-}
-
-// Rows of the run, zeros and all; the products are hidden.
-double depthwise_columns_us(const OpCall& call, const DeviceDescription& device) {
-  constexpr auto pass = ConvPass::WeightGradient;
-  const Types results = llvm::cantFail(infer(call));
-  const ConvolutionSizes c = sizes_of<pass>(call, results);
-  const cuda::DepthwiseColumns p(c);
-  const auto rows = static_cast<double>(p.blocks() * (p.block_rows + c.kernel[0] - 1));
-  const Parts parts =
-      parts_of(device, column_rates, pass, device.vector_tflops, 2 * 2 * rows * p.row_pixels * p.slots, 0);
-  return parts.copies + parts.launches;
-}
-
-template <ConvPass pass>
-double depthwise_windows_us(const OpCall& call, const DeviceDescription& device) {
-  const Types results = llvm::cantFail(infer(call));
-  const ConvolutionSizes c = sizes_of<pass>(call, results);
-  const int64_t workspace = pass == ConvPass::WeightGradient ? cuda::DepthwiseWeightWindows(c).workspace_bytes(c) : 0;
-  const double products = pixels_of(c.y, c.batch) * c.groups * c.taps();
-  return predicted<pass>(call, device, window_rates, device.vector_tflops, products, workspace);
-}
-
-template <ConvPass pass>
-double depthwise_us(const OpCall& call, const DeviceDescription& device) {
-  const Types results = llvm::cantFail(infer(call));
-  const ConvolutionSizes c = sizes_of<pass>(call, results);
-  const int64_t element_bytes = dtype_bytes(call.operand(0).dtype);
-  const int64_t workspace =
-      pass == ConvPass::WeightGradient ? cuda::DepthwiseRows(c, static_cast<int>(element_bytes)).workspace_bytes(c) : 0;
-  const double products = pixels_of(c.y, c.batch) * c.groups * c.taps();
-  return predicted<pass>(call, device, depthwise_rates, device.vector_tflops, products, workspace);
 }
 
 template <ConvPass pass>
@@ -480,56 +272,6 @@ constexpr CudaCandidate grouped_stationary(const OpDef& op) {
           .predicted_us = grouped_stationary_us<pass>,
           .capability = 90};
 }
-template <ConvPass pass>
-constexpr CudaCandidate depthwise_bands(const OpDef& op) {
-  return {.op = op,
-          .name = "depthwise_mma",
-          .accepts = accepts_depthwise_bands<pass>,
-          .workspace_bytes = pass == ConvPass::WeightGradient ? parts_workspace<cuda::DepthwiseWeightBands> : nullptr,
-          .predicted_us = depthwise_bands_us<pass>};
-}
-template <ConvPass pass>
-constexpr CudaCandidate depthwise_pairs(const OpDef& op) {
-  return {.op = op,
-          .name = "depthwise_pairs",
-          .accepts = accepts_depthwise_pairs<pass>,
-          .predicted_us = depthwise_pairs_us<pass>,
-          .capability = 90};
-}
-template <ConvPass pass>
-constexpr CudaCandidate depthwise_sparse(const OpDef& op) {
-  return {.op = op,
-          .name = "depthwise_sparse",
-          .accepts = accepts_depthwise_sparse<pass>,
-          .workspace_bytes = pass == ConvPass::WeightGradient ? parts_workspace<cuda::DepthwiseSparseWeights> : nullptr,
-          .predicted_us = depthwise_sparse_us<pass>,
-          .capability = 90};
-}
-constexpr CudaCandidate depthwise_columns(const OpDef& op) {
-  return {.op = op,
-          .name = "depthwise_columns",
-          .accepts = accepts_depthwise_columns,
-          .workspace_bytes = parts_workspace<cuda::DepthwiseColumns>,
-          .predicted_us = depthwise_columns_us,
-          .capability = 90};
-}
-template <ConvPass pass>
-constexpr CudaCandidate depthwise_windows(const OpDef& op) {
-  return {.op = op,
-          .name = "depthwise_windows",
-          .accepts = accepts_depthwise_windows<pass>,
-          .workspace_bytes = pass == ConvPass::WeightGradient ? parts_workspace<cuda::DepthwiseWeightWindows> : nullptr,
-          .predicted_us = depthwise_windows_us<pass>};
-}
-template <ConvPass pass>
-constexpr CudaCandidate depthwise(const OpDef& op) {
-  return {.op = op,
-          .name = "depthwise",
-          .accepts = accepts_depthwise<pass>,
-          .workspace_bytes = pass == ConvPass::WeightGradient ? depthwise_workspace : nullptr,
-          .predicted_us = depthwise_us<pass>};
-}
-
 constexpr CudaCandidate grouped_conv_table[] = {
     grouped<ConvPass::Forward>(op_conv),
     grouped<ConvPass::InputGradient>(op_conv_dx),
@@ -544,21 +286,6 @@ constexpr CudaCandidate grouped_conv_table[] = {
     grouped_runs<ConvPass::Forward>(op_conv),
     grouped_runs<ConvPass::InputGradient>(op_conv_dx),
     grouped_runs<ConvPass::WeightGradient>(op_conv_dw),
-    depthwise_sparse<ConvPass::Forward>(op_conv),
-    depthwise_sparse<ConvPass::InputGradient>(op_conv_dx),
-    depthwise_sparse<ConvPass::WeightGradient>(op_conv_dw),
-    depthwise_pairs<ConvPass::Forward>(op_conv),
-    depthwise_pairs<ConvPass::InputGradient>(op_conv_dx),
-    depthwise_columns(op_conv_dw),
-    depthwise_bands<ConvPass::Forward>(op_conv),
-    depthwise_bands<ConvPass::InputGradient>(op_conv_dx),
-    depthwise_bands<ConvPass::WeightGradient>(op_conv_dw),
-    depthwise_windows<ConvPass::Forward>(op_conv),
-    depthwise_windows<ConvPass::InputGradient>(op_conv_dx),
-    depthwise_windows<ConvPass::WeightGradient>(op_conv_dw),
-    depthwise<ConvPass::Forward>(op_conv),
-    depthwise<ConvPass::InputGradient>(op_conv_dx),
-    depthwise<ConvPass::WeightGradient>(op_conv_dw),
 };
 
 }  // namespace

@@ -1,0 +1,232 @@
+#include "kernels/cuda/conv/depthwise_columns.h"
+#include "kernels/cuda/conv/depthwise_pairs.h"
+#include "kernels/cuda/conv/depthwise_sparse.h"
+#include "runtime/kernels/own_conv_prices.h"
+
+// Our own convolutions of one channel each: without strides on the matrix units; on the others with a stride of 2 by
+// windows in registers, and with anything.
+
+namespace plimsoll {
+namespace {
+
+using cuda::ConvolutionSizes;
+
+template <ConvPass pass>
+bool accepts_depthwise_bands(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return accepts_any<pass>(call, results, false) && fits_depthwise_bands(sizes_of<pass>(call, results));
+}
+
+template <ConvPass pass>
+bool accepts_depthwise_pairs(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return accepts_any<pass>(call, results, false) && fits_depthwise_pairs(sizes_of<pass>(call, results));
+}
+
+template <ConvPass pass>
+bool accepts_depthwise_sparse(const OpCall& call, llvm::ArrayRef<Type> results) {
+  if (!accepts_any<pass>(call, results, false)) return false;
+  const ConvolutionSizes sizes = sizes_of<pass>(call, results);
+  return pass == ConvPass::WeightGradient ? fits_depthwise_sparse_weights(sizes) : fits_depthwise_sparse(sizes);
+}
+
+bool accepts_depthwise_columns(const OpCall& call, llvm::ArrayRef<Type> results) {
+  constexpr auto pass = ConvPass::WeightGradient;
+  return accepts_any<pass>(call, results, false) && fits_depthwise_columns(sizes_of<pass>(call, results));
+}
+
+template <ConvPass pass>
+bool accepts_depthwise_windows(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return accepts_any<pass>(call, results, false) && fits_depthwise_windows(sizes_of<pass>(call, results));
+}
+
+template <ConvPass pass>
+bool accepts_depthwise(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return accepts_any<pass>(call, results, true) && fits_depthwise(sizes_of<pass>(call, results));
+}
+
+int64_t depthwise_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription&) {
+  const ConvolutionSizes sizes = sizes_of<ConvPass::WeightGradient>(call, results);
+  return cuda::DepthwiseRows(sizes, dtype_bytes(call.operand(0).dtype)).workspace_bytes(sizes);
+}
+
+// ---- Predictions ----
+
+constexpr ConvRates band_rates{{0.82, 0.82, 1.29}, {0.39, 0.39, 0.142}, {4, 4, 6}};
+// These copy pixels while they multiply, so that both together take less than their shares alone.
+constexpr ConvRates pair_rates{{1.03, 1.03, 1}, {0.42, 0.42, 1}, {1, 1, 0}};
+constexpr ConvRates strided_pair_rates{{0.94, 0.94, 1}, {0.42, 0.42, 1}, {1, 1, 0}};
+// Products are hidden behind copies.
+constexpr ConvRates sparse_rates{{0.91, 0.91, 0.83}, {1, 1, 1}, {0.2, 0.2, 2}};
+constexpr ConvRates strided_sparse_rates{{1, 1, 0.9}, {1, 1, 1}, {0, 0, 2}};
+constexpr ConvRates column_rates{{1, 1, 1.07}, {1, 1, 1}};
+constexpr ConvRates window_rates{{1.1, 1.0, 0.95}, {0.285, 0.34, 0.3}};
+constexpr ConvRates depthwise_rates{{0.6, 0.6, 0.6}, {0.045, 0.045, 0.033}};
+
+double pixels_of(const int (&size)[2], int64_t batch) { return static_cast<double>(batch) * size[0] * size[1]; }
+
+// Whole products of 16 x 8 x 16 terms, of whose terms some count.
+template <ConvPass pass>
+double depthwise_bands_us(const OpCall& call, const DeviceDescription& device) {
+  const Types results = llvm::cantFail(infer(call));
+  const ConvolutionSizes c = sizes_of<pass>(call, results);
+  constexpr double terms_of_product = 16 * 8 * 16;
+  const double tflops = device.matmul_tflops_for(DType::BF16);
+  const auto planes_of = [](const cuda::DepthwisePlanes& p) {
+    return static_cast<double>(p.items) * p.unit_blocks * p.slots;
+  };
+  // Blocks of three units of a pixel read and write pieces of 48 bytes.
+  const auto spread_of = [](const cuda::DepthwisePlanes& p) {
+    return p.unit_blocks > 1 ? static_cast<double>(cuda::depthwise_units) / p.block_units : 1;
+  };
+  if (pass == ConvPass::WeightGradient) {
+    const cuda::DepthwiseWeightBands t(c);
+    const double products = planes_of(t) * (t.rows / t.row_block) * (t.columns / 16) * t.blocks_under(c.kernel[0]);
+    return predicted<pass>(call, device, band_rates, tflops, products * terms_of_product, t.workspace_bytes(c),
+                           spread_of(t));
+  }
+  const cuda::DepthwiseBands t(c, pass == ConvPass::InputGradient);
+  const double products = planes_of(t) * (t.rows / 2) * (c.kernel[0] + 1);
+  return predicted<pass>(call, device, band_rates, tflops, products * terms_of_product, 0, spread_of(t));
+}
+
+// Rows that the busiest multiprocessor goes down, whose products are hidden behind the copies or these behind them.
+template <ConvPass pass>
+double depthwise_pairs_us(const OpCall& call, const DeviceDescription& device) {
+  const Types results = llvm::cantFail(infer(call));
+  const ConvolutionSizes c = sizes_of<pass>(call, results);
+  const cuda::DepthwisePairs p(c, pass == ConvPass::InputGradient);
+  constexpr double terms_of_product = 16 * 8 * 16;
+  const double rows = p.most_rows() * static_cast<double>(p.processors);
+  const ConvRates& rates = c.stride[0] == 1 ? pair_rates : strided_pair_rates;
+  const ConvTimes parts = parts_of(device, rates, pass, device.matmul_tflops_for(DType::BF16), rows * p.row_bytes(),
+                                   rows * p.row_products() * p.warps * terms_of_product);
+  return std::max(parts.copies, parts.products) + parts.launches;
+}
+
+// Bytes of the rows that the busiest multiprocessor goes down. Before the first one y and dx wait for each row of taps,
+// and channels that are no whole boxes leave pixels that lie across more of the memory's lines than others.
+template <ConvPass pass>
+double depthwise_sparse_us(const OpCall& call, const DeviceDescription& device) {
+  const Types results = llvm::cantFail(infer(call));
+  const ConvolutionSizes c = sizes_of<pass>(call, results);
+  const auto parts_of_plan = [&](const auto& p, const ConvRates& rates) {
+    const double bytes = p.most_bytes() * static_cast<double>(p.processors);
+    return parts_of(device, rates, pass, device.matmul_tflops_for(DType::BF16), bytes, 0);
+  };
+  if constexpr (pass == ConvPass::WeightGradient) {
+    const cuda::DepthwiseSparseWeights p(c);
+    const ConvTimes parts = parts_of_plan(p, p.stride == 1 ? sparse_rates : strided_sparse_rates);
+    return parts.copies + parts.launches;
+  } else {
+    constexpr double us_of_taps = 0.3, across_lines = 1.12;
+    const cuda::DepthwiseSparse p(c, pass == ConvPass::InputGradient);
+    const ConvTimes parts = parts_of_plan(p, sparse_rates);
+    return parts.copies * (p.channels % p.block_channels == 0 ? 1 : across_lines) + us_of_taps * p.kernel +
+           parts.launches;
+  }
+}
+
+// Rows of the run, zeros and all; the products are hidden.
+double depthwise_columns_us(const OpCall& call, const DeviceDescription& device) {
+  constexpr auto pass = ConvPass::WeightGradient;
+  const Types results = llvm::cantFail(infer(call));
+  const ConvolutionSizes c = sizes_of<pass>(call, results);
+  const cuda::DepthwiseColumns p(c);
+  const auto rows = static_cast<double>(p.blocks() * (p.block_rows + c.kernel[0] - 1));
+  const ConvTimes parts =
+      parts_of(device, column_rates, pass, device.vector_tflops, 2 * 2 * rows * p.row_pixels * p.slots, 0);
+  return parts.copies + parts.launches;
+}
+
+template <ConvPass pass>
+double depthwise_windows_us(const OpCall& call, const DeviceDescription& device) {
+  const Types results = llvm::cantFail(infer(call));
+  const ConvolutionSizes c = sizes_of<pass>(call, results);
+  const int64_t workspace = pass == ConvPass::WeightGradient ? cuda::DepthwiseWeightWindows(c).workspace_bytes(c) : 0;
+  const double products = pixels_of(c.y, c.batch) * c.groups * c.taps();
+  return predicted<pass>(call, device, window_rates, device.vector_tflops, products, workspace);
+}
+
+template <ConvPass pass>
+double depthwise_us(const OpCall& call, const DeviceDescription& device) {
+  const Types results = llvm::cantFail(infer(call));
+  const ConvolutionSizes c = sizes_of<pass>(call, results);
+  const int64_t element_bytes = dtype_bytes(call.operand(0).dtype);
+  const int64_t workspace =
+      pass == ConvPass::WeightGradient ? cuda::DepthwiseRows(c, static_cast<int>(element_bytes)).workspace_bytes(c) : 0;
+  const double products = pixels_of(c.y, c.batch) * c.groups * c.taps();
+  return predicted<pass>(call, device, depthwise_rates, device.vector_tflops, products, workspace);
+}
+
+template <ConvPass pass>
+constexpr CudaCandidate depthwise_bands(const OpDef& op) {
+  return {.op = op,
+          .name = "depthwise_mma",
+          .accepts = accepts_depthwise_bands<pass>,
+          .workspace_bytes = pass == ConvPass::WeightGradient ? parts_workspace<cuda::DepthwiseWeightBands> : nullptr,
+          .predicted_us = depthwise_bands_us<pass>};
+}
+template <ConvPass pass>
+constexpr CudaCandidate depthwise_pairs(const OpDef& op) {
+  return {.op = op,
+          .name = "depthwise_pairs",
+          .accepts = accepts_depthwise_pairs<pass>,
+          .predicted_us = depthwise_pairs_us<pass>,
+          .capability = 90};
+}
+template <ConvPass pass>
+constexpr CudaCandidate depthwise_sparse(const OpDef& op) {
+  return {.op = op,
+          .name = "depthwise_sparse",
+          .accepts = accepts_depthwise_sparse<pass>,
+          .workspace_bytes = pass == ConvPass::WeightGradient ? parts_workspace<cuda::DepthwiseSparseWeights> : nullptr,
+          .predicted_us = depthwise_sparse_us<pass>,
+          .capability = 90};
+}
+constexpr CudaCandidate depthwise_columns(const OpDef& op) {
+  return {.op = op,
+          .name = "depthwise_columns",
+          .accepts = accepts_depthwise_columns,
+          .workspace_bytes = parts_workspace<cuda::DepthwiseColumns>,
+          .predicted_us = depthwise_columns_us,
+          .capability = 90};
+}
+template <ConvPass pass>
+constexpr CudaCandidate depthwise_windows(const OpDef& op) {
+  return {.op = op,
+          .name = "depthwise_windows",
+          .accepts = accepts_depthwise_windows<pass>,
+          .workspace_bytes = pass == ConvPass::WeightGradient ? parts_workspace<cuda::DepthwiseWeightWindows> : nullptr,
+          .predicted_us = depthwise_windows_us<pass>};
+}
+template <ConvPass pass>
+constexpr CudaCandidate depthwise(const OpDef& op) {
+  return {.op = op,
+          .name = "depthwise",
+          .accepts = accepts_depthwise<pass>,
+          .workspace_bytes = pass == ConvPass::WeightGradient ? depthwise_workspace : nullptr,
+          .predicted_us = depthwise_us<pass>};
+}
+
+constexpr CudaCandidate depthwise_conv_table[] = {
+    depthwise_sparse<ConvPass::Forward>(op_conv),
+    depthwise_sparse<ConvPass::InputGradient>(op_conv_dx),
+    depthwise_sparse<ConvPass::WeightGradient>(op_conv_dw),
+    depthwise_pairs<ConvPass::Forward>(op_conv),
+    depthwise_pairs<ConvPass::InputGradient>(op_conv_dx),
+    depthwise_columns(op_conv_dw),
+    depthwise_bands<ConvPass::Forward>(op_conv),
+    depthwise_bands<ConvPass::InputGradient>(op_conv_dx),
+    depthwise_bands<ConvPass::WeightGradient>(op_conv_dw),
+    depthwise_windows<ConvPass::Forward>(op_conv),
+    depthwise_windows<ConvPass::InputGradient>(op_conv_dx),
+    depthwise_windows<ConvPass::WeightGradient>(op_conv_dw),
+    depthwise<ConvPass::Forward>(op_conv),
+    depthwise<ConvPass::InputGradient>(op_conv_dx),
+    depthwise<ConvPass::WeightGradient>(op_conv_dw),
+};
+
+}  // namespace
+
+llvm::ArrayRef<CudaCandidate> depthwise_conv_candidates() { return depthwise_conv_table; }
+
+}  // namespace plimsoll
