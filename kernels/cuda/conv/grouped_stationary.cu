@@ -6,11 +6,10 @@
 #include "kernels/cuda/conv/unit_tiles.cuh"
 #include "kernels/cuda/matmul/tile_ring.cuh"
 
-// 3 x 3 convolutions of groups, and their input gradients, by products of warpgroups, on Hopper. Reads
-// lines of the one image once, but for two more at a tile's ends, and writes the other one once. One thread asks for
-// tiles of pixels, two warpgroups multiply the weights in their registers by chunks of them and leave rounded sums in
-// shared memory, and one more thread has these stored. The warpgroups take turns, so that one multiplies while the
-// other rounds its sums.
+// 3 x 3 convolutions of groups, and their input gradients, by products of warpgroups, on Hopper. Reads lines of the one
+// image once, but for those around a tile, and writes the other one once. One thread asks for tiles of pixels, two
+// warpgroups multiply the weights in their registers by chunks of them and leave rounded sums in shared memory, and one
+// more thread has these stored. The warpgroups take turns, so that one multiplies while the other rounds its sums.
 
 namespace plimsoll::cuda {
 namespace {

@@ -30,7 +30,7 @@ struct StationaryBarriers {
   }
 };
 
-// The two warpgroups that compute, or one of them.
+// The two warpgroups that compute: both together, or one after the other.
 __device__ inline void wait_for_both() {
   asm volatile("bar.sync 1, %0;" ::"n"(GroupedStationary::computing_threads) : "memory");
 }
@@ -60,8 +60,8 @@ struct StationaryForm {
 
 // ---- Weights ----
 
-// Of a part, by the lines and columns that products read: rows of a second line have the taps that are one
-// line further up there.
+// Of a part, by the lines and columns that products read: rows of a second line have the taps that are one line further
+// up there.
 template <typename Form>
 struct StationaryWeights {
   LeftFragment at[Form::lines][GroupedStationary::kernel][Form::steps];
