@@ -11,7 +11,7 @@ namespace plimsoll::cuda {
 struct GroupedStationary : StationaryImages {
   static constexpr int narrow = 104, wide = 120, staged_chunks = 2, spare_bytes = 512;
 
-  bool gradient, middle_first;      // middle_first: of two results of a square, the first one has the middle tap
+  bool gradient;
   int results[2];                   // pixels of the result
   int tile_pixels = 0, across = 0;  // pixels of a tile's line, and tiles of an image across
   int columns = 0;                  // of a product: narrow or wide
@@ -80,7 +80,7 @@ struct GroupedStationary : StationaryImages {
       line_pixels = tile_pixels + reach_across - (across == 1 ? shared_zeros(1) : 0);
       for (int of_product : {narrow, wide}) {
         columns = of_product;
-        if ((scale > 1 && columns == wide) || !choose_chunk()) continue;  // registers have places of squares, too
+        if ((scale > 1 && columns == wide) || !choose_chunk()) continue;  // places of squares need registers
         const int most_images = down == 1 && across == 1 ? std::min(batch, most_tile_images) : 1;
         for (images = chunk_images; images < most_images + chunk_images; images += chunk_images) {
           set_stages();
