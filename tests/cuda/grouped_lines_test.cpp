@@ -1,6 +1,7 @@
 #include "kernels/cuda/conv/grouped_lines.h"
 
 #include "kernels/cuda/conv/grouped_squares.h"
+#include "tests/cuda/square_taps.h"
 
 #include <doctest/doctest.h>
 
@@ -15,21 +16,6 @@ using namespace plimsoll::cuda;
 namespace {
 
 constexpr LinesPass passes[] = {LinesPass::Output, LinesPass::InputGradient, LinesPass::WeightGradient};
-
-ConvolutionSizes image(int64_t batch, int down, int across, int stride, int pad, int groups, int channels) {
-  ConvolutionSizes c;
-  c.batch = batch;
-  c.groups = groups;
-  c.x_channels = c.y_channels = channels;
-  c.x[0] = down, c.x[1] = across;
-  for (int d = 0; d < 2; ++d) {
-    c.kernel[d] = GroupedLines::kernel;
-    c.stride[d] = stride;
-    c.pad[d] = pad;
-    c.y[d] = (c.x[d] + 2 * pad - c.kernel[d]) / stride + 1;
-  }
-  return c;
-}
 
 // The pixel of the ring's line that lies at a place, as the copy engine has brought it: where it is in its image, of
 // which one, or outside of all.

@@ -1,6 +1,7 @@
 #include "kernels/cuda/conv/grouped_stationary.h"
 
 #include "kernels/cuda/conv/grouped_stationary_sums.h"
+#include "tests/cuda/square_taps.h"
 
 #include <doctest/doctest.h>
 
@@ -13,21 +14,6 @@ using namespace plimsoll;
 using namespace plimsoll::cuda;
 
 namespace {
-
-ConvolutionSizes image(int64_t batch, int down, int across, int pad, int groups, int channels, int stride = 1) {
-  ConvolutionSizes c;
-  c.batch = batch;
-  c.groups = groups;
-  c.x_channels = c.y_channels = channels;
-  c.x[0] = down, c.x[1] = across;
-  for (int d = 0; d < 2; ++d) {
-    c.kernel[d] = StationaryImages::kernel;
-    c.pad[d] = pad;
-    c.stride[d] = stride;
-    c.y[d] = (c.x[d] + 2 * pad - c.kernel[d]) / stride + 1;
-  }
-  return c;
-}
 
 // A pixel of an image, or none where zeros are.
 struct Pixel {
@@ -181,7 +167,7 @@ TEST_SUITE("unit") {
         for (int pad : {0, 1, 2})
           for (int channels : {8, 24, 40, 64})
             for (const auto& [stride, gradient] : {std::pair(1, false), {1, true}, {2, false}, {2, true}}) {
-              const ConvolutionSizes c = image(5, down, across, pad, 7, channels, stride);
+              const ConvolutionSizes c = image(5, down, across, stride, pad, 7, channels);
               if (down + 2 * pad < 3 || across + 2 * pad < 3) continue;
               if (gradient && stride == 2 && pad != 1) continue;
               INFO(down, " by ", across, ", pad ", pad, ", ", channels, " channels, stride ", stride, ", ", gradient);
@@ -213,7 +199,7 @@ TEST_SUITE("unit") {
         for (int pad : {0, 1, 2})
           for (int channels : {8, 24, 40, 64})
             for (int stride : {1, 2}) {
-              const ConvolutionSizes c = image(5, down, across, pad, 7, channels, stride);
+              const ConvolutionSizes c = image(5, down, across, stride, pad, 7, channels);
               if (down + 2 * pad < 3 || across + 2 * pad < 3) continue;
               INFO(down, " by ", across, ", pad ", pad, ", ", channels, " channels, stride ", stride);
               REQUIRE(fits_grouped_stationary_sums(c));
@@ -228,30 +214,30 @@ TEST_SUITE("unit") {
   }
 
   TEST_CASE("blocks of groups that share registers have whole groups and as much work each") {
-    const GroupedStationary small(image(128, 56, 56, 1, 9, 24), false);
+    const GroupedStationary small(image(128, 56, 56, 1, 1, 9, 24), false);
     CHECK(small.channels_of_block() == 48);
     CHECK(small.shifts == 2);
     CHECK(small.channel_blocks == 5);
     CHECK(small.last_splits < 0.7 * small.splits);  // one group instead of two
-    const GroupedStationary large(image(128, 28, 28, 1, 5, 48), false);
+    const GroupedStationary large(image(128, 28, 28, 1, 1, 5, 48), false);
     CHECK(large.channels_of_block() == 48);
     CHECK(large.shifts == 1);
     CHECK(large.steps() == 3);
-    CHECK(GroupedStationarySums(image(128, 28, 28, 1, 5, 48)).columns() == 48);
-    CHECK(GroupedStationarySums(image(128, 28, 28, 1, 5, 24)).columns() == 24);
-    ConvolutionSizes c = image(128, 28, 28, 1, 64, 4);
+    CHECK(GroupedStationarySums(image(128, 28, 28, 1, 1, 5, 48)).columns() == 48);
+    CHECK(GroupedStationarySums(image(128, 28, 28, 1, 1, 5, 24)).columns() == 24);
+    ConvolutionSizes c = image(128, 28, 28, 1, 1, 64, 4);
     CHECK(!fits_grouped_stationary(c, false));
-    CHECK(!fits_grouped_stationary(image(128, 28, 28, 1, 1, 64), false));
-    CHECK(!fits_grouped_stationary(image(128, 28, 28, 1, 2, 72), false));
-    c = image(128, 28, 28, 1, 2, 64);
+    CHECK(!fits_grouped_stationary(image(128, 28, 28, 1, 1, 1, 64), false));
+    CHECK(!fits_grouped_stationary(image(128, 28, 28, 1, 1, 2, 72), false));
+    c = image(128, 28, 28, 1, 1, 2, 64);
     CHECK(fits_grouped_stationary(c, true));
-    ConvolutionSizes strided = image(128, 28, 28, 1, 2, 64, 2);
+    ConvolutionSizes strided = image(128, 28, 28, 2, 1, 2, 64);
     CHECK(fits_grouped_stationary(strided, true));
     strided.pad[1] = 2;
     CHECK(!fits_grouped_stationary(strided, true));  // pads in front of 1 alone
-    CHECK(!fits_grouped_stationary(image(128, 28, 28, 1, 2, 64, 3), false));
+    CHECK(!fits_grouped_stationary(image(128, 28, 28, 3, 1, 2, 64), false));
     c.dilation[0] = 2;
     CHECK(!fits_grouped_stationary(c, true));
-    CHECK(!fits_grouped_stationary_sums(image(128, 28, 300, 1, 2, 64)));  // a box has 256 pixels
+    CHECK(!fits_grouped_stationary_sums(image(128, 28, 300, 1, 1, 2, 64)));  // a box has 256 pixels
   }
 }
