@@ -34,9 +34,6 @@ __device__ inline uint64_t shared_rows(uint32_t first_unit) {
 #define PLIMSOLL_PRODUCT_48(type)                                                            \
   PLIMSOLL_PRODUCT(type, 48, PLIMSOLL_FIRST_TEN ", " PLIMSOLL_TEN(1) ", %20, %21, %22, %23", \
                    "{%24, %25, %26, %27}, %28, p, 1, 1, %29", PLIMSOLL_THREE(0), PLIMSOLL_THREE(3))
-#define PLIMSOLL_PRODUCT_64(type)                                                                       \
-  PLIMSOLL_PRODUCT(type, 64, PLIMSOLL_FIRST_TEN ", " PLIMSOLL_TEN(1) ", " PLIMSOLL_TEN(2) ", %30, %31", \
-                   "{%32, %33, %34, %35}, %36, p, 1, 1, %37", PLIMSOLL_FIVE(0), PLIMSOLL_THREE(5))
 #define PLIMSOLL_FIFTY \
   PLIMSOLL_FIRST_TEN ", " PLIMSOLL_TEN(1) ", " PLIMSOLL_TEN(2) ", " PLIMSOLL_TEN(3) ", " PLIMSOLL_TEN(4)
 #define PLIMSOLL_PRODUCT_104(type)                                                                    \
@@ -58,15 +55,18 @@ __device__ __forceinline__ void start_columns_product(float (*sum)[4], const Lef
   if constexpr (columns == 32 && !is_bf16) PLIMSOLL_PRODUCT_32("f16");
   if constexpr (columns == 48 && is_bf16) PLIMSOLL_PRODUCT_48("bf16");
   if constexpr (columns == 48 && !is_bf16) PLIMSOLL_PRODUCT_48("f16");
-  if constexpr (columns == 64 && is_bf16) PLIMSOLL_PRODUCT_64("bf16");
-  if constexpr (columns == 64 && !is_bf16) PLIMSOLL_PRODUCT_64("f16");
+  if constexpr (columns == 64) {
+    static_assert(right_in_rows);
+    start_product<T>(sum, left, right);
+  }
   if constexpr (columns == 104 && is_bf16) PLIMSOLL_PRODUCT_104("bf16");
   if constexpr (columns == 104 && !is_bf16) PLIMSOLL_PRODUCT_104("f16");
   if constexpr (columns == 120 && is_bf16) PLIMSOLL_PRODUCT_120("bf16");
   if constexpr (columns == 120 && !is_bf16) PLIMSOLL_PRODUCT_120("f16");
 }
 
-// As settle, where sums must stay in registers although several products in turn have some.
+// The same as settle, but always inlined: without that, sums that a kernel settles at several places leave the
+// registers.
 template <int tiles>
 __device__ __forceinline__ void settle_here(float (&sums)[tiles][4]) {
 #pragma unroll
@@ -78,7 +78,6 @@ __device__ __forceinline__ void settle_here(float (&sums)[tiles][4]) {
 #undef PLIMSOLL_PRODUCT_120
 #undef PLIMSOLL_PRODUCT_104
 #undef PLIMSOLL_FIFTY
-#undef PLIMSOLL_PRODUCT_64
 #undef PLIMSOLL_PRODUCT_48
 #undef PLIMSOLL_PRODUCT_32
 #undef PLIMSOLL_PRODUCT_24

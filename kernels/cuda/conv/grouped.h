@@ -44,7 +44,8 @@ namespace plimsoll::cuda {
                                              const ConvolutionSizes& sizes, cudaStream_t stream);
 
 // The same on Hopper, where fits_grouped_stationary holds, or for dw fits_grouped_stationary_sums; its workspace:
-// GroupedStationarySums::workspace_bytes. An infinite value of one group can leave NaNs in others.
+// GroupedStationarySums::workspace_bytes. A value that is infinite in one group
+// can turn results of other groups into NaNs, because their weights there are zeros.
 [[nodiscard]] cudaError_t grouped_stationary(Scalar type, void* y, const void* x, const void* w, const void* bias,
                                              const ConvolutionSizes& sizes, cudaStream_t stream);
 [[nodiscard]] cudaError_t grouped_stationary_dx(Scalar type, void* dx, const void* dy, const void* w,

@@ -21,7 +21,7 @@ __device__ inline void load_tiles(uint8_t* ring, StationaryBarriers& barriers, c
   const int bytes = p.planes() * p.plane_pixels() * p.channels_read() * 2;
   RingPlace place;
   for (int tile = mine.first_tile; tile < p.tiles; tile += mine.step, place.advance(p.stages)) {
-    // Weights lie behind the first stage at first.
+    // The stages behind the first one hold the weights until they are in registers.
     if (tile == mine.first_tile + mine.step) wait_at(&barriers.weights_are_read, 0);
     wait_at(&barriers.empty[place.stage], place.parity ^ 1);
     const StationaryTile at(p, tile);
@@ -54,7 +54,7 @@ __device__ inline void store_chunks(const uint8_t* staged, StationaryBarriers& b
   wait_for_box_reads();
 }
 
-// Where products read, in units of 16 bytes.
+// Distances in shared memory, in units of 16 bytes.
 struct StationaryUnits {
   static constexpr uint32_t pixel = Sizes::pixel_bytes / 16, terms = 2;
   uint32_t plane, line;
@@ -63,7 +63,8 @@ struct StationaryUnits {
       : plane(static_cast<uint32_t>(p.plane_bytes() / 16)), line(static_cast<uint32_t>(p.line_pixels) * pixel) {}
 };
 
-// Functions of products are inlined, since their operands must be in registers.
+// The products of one tap. Functions that start products are always inlined, because their sums and weights must stay
+// in registers.
 template <typename T, int steps, int columns>
 __device__ __forceinline__ void start_tap(float (&sums)[columns / 8][4], const LeftFragment (&weights)[steps],
                                           uint32_t at) {
@@ -72,7 +73,7 @@ __device__ __forceinline__ void start_tap(float (&sums)[columns / 8][4], const L
     start_columns_product<T, columns, false>(sums, weights[s], shared_rows(at + s * StationaryUnits::terms));
 }
 
-// One of the taps of a result of squares, where it has as many.
+// The products of tap number `index` of result `piece` of a square, if it has so many taps.
 template <typename T, typename Form, int piece, int index, int columns>
 __device__ __forceinline__ void start_square_tap(float (&sums)[columns / 8][4], const StationaryWeights<Form>& weights,
                                                  uint32_t first, const StationaryUnits& units) {
@@ -84,7 +85,7 @@ __device__ __forceinline__ void start_square_tap(float (&sums)[columns / 8][4], 
   }
 }
 
-// Products of all taps, or of those of one result of squares.
+// The products of all taps, or of the taps of one result of a square.
 template <typename T, typename Form, int piece, int columns>
 __device__ __forceinline__ void start_products(float (&sums)[columns / 8][4], const StationaryWeights<Form>& weights,
                                                uint32_t first, const StationaryUnits& units) {
@@ -105,7 +106,7 @@ __device__ __forceinline__ void start_products(float (&sums)[columns / 8][4], co
   }
 }
 
-// One result of each column of a chunk's products.
+// Computes one result for each column of a chunk.
 template <typename T, typename Form, int piece, int columns>
 __device__ __forceinline__ void make_piece(const StationaryWeights<Form>& weights,
                                            const ChunkResults<Form, columns>& results, const float (&bias)[2],
@@ -147,7 +148,7 @@ __device__ void make_chunks(const StationaryWeights<Form>& weights, const ChunkR
     for (int image = 0; image < at.images; image += p.chunk_images, of_images += image_units) {
       uint32_t first = of_images;
       for (int line = 0; line < at.lines; line += p.chunk_rows(), ++chunk, first += chunk_units) {
-        // Both have the same part, and every second chunk.
+        // Both warpgroups have the same part and take every second chunk.
         if (mine.parts == 1 && chunk % Sizes::warpgroups != group) continue;
         const auto make = [&](auto piece) {
           make_piece<T, Form, decltype(piece)::value, columns>(weights, results, bias, barriers, p, units, first, chunk,
@@ -213,11 +214,8 @@ __global__ void __launch_bounds__(Sizes::threads, 1)
     arrive_as_warp_at(&barriers.weights_are_read);
     wait_for_both();
     constexpr int warps = Sizes::computing_threads / warp_threads;
-    for (int plane = thread / warp_threads; plane < p.stages * p.planes(); plane += warps) {
-      uint8_t* behind = ring + plane * p.plane_bytes() + p.plane_pixels() * Sizes::pixel_bytes;
-      for (int i = thread % warp_threads; i < p.zero_pixels() * Sizes::block_units; i += warp_threads)
-        reinterpret_cast<uint4*>(behind)[i] = uint4{};
-    }
+    for (int plane = thread / warp_threads; plane < p.stages * p.planes(); plane += warps)
+      write_zeros_behind(ring + plane * p.plane_bytes(), p.plane_pixels(), p.zero_pixels());
     show_to_matrix_units();
     wait_for_both();
     make_chunks<T>(weights, results, of_rows, ring, barriers, p, mine, part, group);

@@ -7,10 +7,9 @@
 #include "kernels/cuda/common/warpgroup.cuh"
 #include "kernels/cuda/conv/grouped_lines.cuh"
 #include "kernels/cuda/conv/grouped_stationary.h"
+#include "kernels/cuda/conv/stationary_images.cuh"
 
 namespace plimsoll::cuda {
-
-inline constexpr int stationary_taps = GroupedStationary::kernel * GroupedStationary::kernel;
 
 struct StationaryBarriers {
   Barrier full[GroupedStationary::max_stages], empty[GroupedStationary::max_stages],
@@ -30,10 +29,7 @@ struct StationaryBarriers {
   }
 };
 
-// The two warpgroups that compute: both together, or one after the other.
-__device__ inline void wait_for_both() {
-  asm volatile("bar.sync 1, %0;" ::"n"(GroupedStationary::computing_threads) : "memory");
-}
+// The two computing warpgroups start their products in turn.
 __device__ inline void wait_for_turn(int group) {
   if (group == 0)
     asm volatile("bar.sync 2, %0;" ::"n"(GroupedStationary::computing_threads) : "memory");
@@ -47,30 +43,30 @@ __device__ inline void give_turn_to_other(int group) {
     asm volatile("bar.arrive 2, %0;" ::"n"(GroupedStationary::computing_threads) : "memory");
 }
 
-// What a kernel is made for.
+// The sizes that a kernel is compiled for.
 template <int scale_, int stride_, int shifts_, int steps_>
 struct StationaryForm {
   static constexpr int scale = scale_, stride = stride_, shifts = shifts_, steps = steps_;
   static constexpr int planes_down = stride > shifts ? stride : shifts, lines = shifts + GroupedStationary::kernel - 1;
-  static constexpr int pieces = scale * scale;  // results of a column of products, of which each has sums of its own
-  // With squares memory is what takes time, and one warpgroup may have a chunk more than the other, which is four
-  // turns.
+  static constexpr int pieces = scale * scale;  // results of a column, which are computed one after the other
+  // Kernels of squares wait for memory and need no turns. One warpgroup may have one chunk more than the other: with
+  // several pieces it would wait for turns that nobody gives.
   static constexpr bool takes_turns = pieces == 1;
 };
 
 // ---- Weights ----
 
-// Of a part, by the lines and columns that products read: rows of a second line have the taps that are one line further
-// up there.
+// The left operands of a part, by the line and column of the image that a product reads. In the rows of the second of
+// two lines the taps are shifted by one line.
 template <typename Form>
 struct StationaryWeights {
   LeftFragment at[Form::lines][GroupedStationary::kernel][Form::steps];
 };
 
-// Of all channels of a block, row after row.
+// Starts to copy the weights of a block to shared memory, one row for each channel of y.
 template <typename T>
 __device__ void copy_weights(uint8_t* to, const T* w, const GroupedStationary& p, const StationaryBlock& mine) {
-  const int row_units = stationary_taps * p.units, pitch = p.weight_pitch();
+  const int row_units = GroupedStationary::taps * p.units, pitch = p.weight_pitch();
   const auto* from = reinterpret_cast<const uint4*>(w + int64_t{mine.channel} * row_units * unit_channels);
   for (int i = static_cast<int>(threadIdx.x); i < mine.channels * row_units;
        i += GroupedStationary::computing_threads) {
@@ -90,7 +86,7 @@ __device__ void load_weights(StationaryWeights<Form>& weights, const uint8_t* st
 #pragma unroll
   for (int s = 0; s < Form::steps; ++s) {
     const int term = 2 * s + matrix / 2, group = result / p.units;
-    // Rows of weights are channels of y, which a gradient sums over.
+    // Rows of weights belong to channels of y: a gradient sums over them.
     const int outer = part * p.part_units + (p.gradient ? term : result),
               inner = (p.gradient ? result : term) - group * p.units;
     const bool is_own =
@@ -100,7 +96,7 @@ __device__ void load_weights(StationaryWeights<Form>& weights, const uint8_t* st
 #pragma unroll
       for (int column = 0; column < GroupedStationary::kernel; ++column) {
         const int down = line - shift, own = down * GroupedStationary::kernel + column,
-                  tap = p.gradient && p.scale == 1 ? stationary_taps - 1 - own : own;
+                  tap = p.gradient && p.scale == 1 ? GroupedStationary::taps - 1 - own : own;
         const int unit = (outer * unit_channels + lane % 8) * p.weight_pitch() + tap * p.units + inner;
         const bool is_tap = down >= 0 && down < GroupedStationary::kernel;
         const uint32_t at = is_own && is_tap ? base + static_cast<uint32_t>(unit * 16) : zero;
@@ -114,8 +110,8 @@ __device__ void load_weights(StationaryWeights<Form>& weights, const uint8_t* st
 
 // ---- Results ----
 
-// Where a thread leaves rows of 8 x 8 matrices of a chunk's results, a row being 8 channels of a pixel: unit u of pixel
-// p of a box stands at place u ^ (p % 8). Results between lines go where nothing is read.
+// Writes the results of a chunk to its box in shared memory, in rows of 8 x 8 matrices; a row is 8 channels of a pixel.
+// Unit u of pixel p stands at place u ^ (p % 8). Columns between lines are written to spare bytes that nobody reads.
 template <typename Form, int columns>
 class ChunkResults {
  public:
@@ -135,7 +131,7 @@ class ChunkResults {
     }
   }
 
-  // Of a square's results those that are so many pixels behind its first one.
+  // moved: bytes from the first box to the chunk's one; behind: pixels from a square's first result to this one.
   template <typename T>
   __device__ __forceinline__ void stage(const float (&sums)[columns / 8][4], int moved, int behind) const {
     const auto first = [&](int i) { return packed_pair<T>(sums[i][0], sums[i][1]); };
@@ -156,9 +152,10 @@ class ChunkResults {
  private:
   static constexpr int pairs = (columns / 8 + 1) / 2;
   static constexpr uint32_t nowhere = 0;
-  uint32_t unit_, spare_, at_[pairs];  // places, or of squares the rows of their first pixels
+  uint32_t unit_, spare_, at_[pairs];  // at_: where results go, or for squares the row of their first pixel
 
-  // Of a pixel's row of 128 bytes, whose number in the box is that of its place in memory.
+  // The place of this thread's unit in the row of a pixel. Boxes begin at a border of 1024 bytes, so the address tells
+  // p % 8.
   __device__ uint32_t place_of(uint32_t row) const {
     return row + (unit_ ^ row / GroupedStationary::pixel_bytes % GroupedStationary::block_units * 16);
   }

@@ -6,8 +6,9 @@
 
 namespace plimsoll::cuda {
 
-// A block keeps its weights in registers, as left operands, with zeros between groups. The right operand of a product
-// is a run of pixels of a plane, with those between its lines in vain: a chunk, whose results leave as a box.
+// A block keeps its weights in registers as left operands, with zeros between groups. The right operand of a product is
+// a chunk: a run of pixels of a plane. Columns that lie between two lines are computed in vain. The copy engine stores
+// the results of a chunk as one box.
 struct GroupedStationary : StationaryImages {
   static constexpr int narrow = 104, wide = 120, staged_chunks = 2, spare_bytes = 512;
 
@@ -16,7 +17,7 @@ struct GroupedStationary : StationaryImages {
   int tile_pixels = 0, across = 0;  // pixels of a tile's line, and tiles of an image across
   int columns = 0;                  // of a product: narrow or wide
   int chunk_lines = 0, chunk_images = 1;
-  int last_splits = 0;  // of the last block of channels, which may have a part less
+  int last_splits = 0;  // splits of the last block of channels, which may have one part only
   QuickDivisor of_across, of_image, of_line, of_weights, of_splits;
 
   GroupedStationary(const ConvolutionSizes& c, bool of_gradient)
@@ -29,14 +30,15 @@ struct GroupedStationary : StationaryImages {
     choose_splits();
     of_down = QuickDivisor(down), of_across = QuickDivisor(across), of_splits = QuickDivisor(splits);
     of_image = QuickDivisor(image_pixels()), of_line = QuickDivisor(line_pixels);
-    of_weights = QuickDivisor(kernel * kernel * units);
+    of_weights = QuickDivisor(taps * units);
   }
 
-  // Terms of products by sixteens. The last ones of an odd count of units meet zeros.
+  // Products of 16 channels each. With an odd number of units the last one reads 8 channels too many, whose weights are
+  // zeros.
   constexpr int steps() const { return static_cast<int>(divide_up(part_units, 2)); }
   constexpr int channels_read() const { return ((parts - 1) * part_units + 2 * steps()) * unit_channels; }
   constexpr int taps_down() const { return shifts + kernel - 1; }
-  // Zeros behind the last line of a plane, which its last pixels read.
+  // Pixels of zeros behind the last line of a plane, which taps of its last pixels read.
   constexpr int zero_pixels() const {
     return (tile_lines / shifts + reach_down - plane_lines) * line_pixels + tile_pixels + reach_across - line_pixels;
   }
@@ -49,17 +51,18 @@ struct GroupedStationary : StationaryImages {
     return static_cast<int>(
         round_up(chunk_images * chunk_rows() * tile_pixels * scale * scale * pixel_bytes + spare_bytes, tile_border));
   }
-  // Rows of weights lie an odd number of units apart behind the first stage until they are in registers.
-  constexpr int weight_pitch() const { return odd_units(kernel * kernel * units); }
+  // Weights wait behind the first stage until they are in registers. Their rows lie an odd number of units apart, so
+  // that eight of them are read without bank conflicts.
+  constexpr int weight_pitch() const { return odd_units(taps * units); }
   constexpr int64_t shared_bytes() const {
     const int64_t weights = int64_t{channels_of_block()} * weight_pitch() * 16, ring = stages * int64_t{stage_bytes()};
-    // Columns behind the last line of the last plane are read, too.
+    // Products read columns behind the last line of the last plane, too.
     const int64_t behind = ring - plane_bytes() + int64_t{plane_pixels() + zero_pixels() + columns} * pixel_bytes;
     return tile_border + std::max({ring + staged_chunks * chunk_bytes(), behind, stage_bytes() + weights});
   }
   int64_t blocks() const { return int64_t{splits} * (channel_blocks - 1) + last_splits; }
   int64_t all_tiles() const { return divide_up(batch, images) * down * across; }
-  // Of 64 rows by 16 terms by the columns, of all tiles and blocks.
+  // Products of [64, 16] by [16, columns], of all blocks together.
   double products() const { return products_of_tile() * static_cast<double>(all_tiles()) * channel_blocks; }
 
  private:
@@ -68,7 +71,7 @@ struct GroupedStationary : StationaryImages {
         double{1} * images / chunk_images * static_cast<double>(divide_up(out[0], chunk_rows())) / down;
     return chunks * parts * taps_down() * kernel * steps();
   }
-  // The tile whose products and rows take the least time.
+  // Chooses the tile that takes the fewest cycles.
   void choose_tile() {
     constexpr int most_across = 8;
     double least = 0;
@@ -93,7 +96,7 @@ struct GroupedStationary : StationaryImages {
     }
     *this = best;
   }
-  // The chunk for columns and width, and as many of its lines as two stages have room for.
+  // Chooses the chunk for the given columns and tile width, and the tallest tile of which two stages fit.
   bool choose_chunk() {
     const int all_lines = static_cast<int>(divide_up(out[0], shifts)),
               fitting = (columns + line_pixels - tile_pixels) / line_pixels;
@@ -123,7 +126,7 @@ struct GroupedStationary : StationaryImages {
                  rows = planes() * double{1} * plane_pixels() + images * lines * out[1] / across * scale * scale;
     return cycles_of(products_of_tile() * columns / 2, row_cycles * rows, all_tiles());
   }
-  // Of a last block of channels with fewer parts as much less.
+  // A last block of channels with fewer parts gets proportionally fewer splits.
   void choose_splits() {
     const auto even = [&](int64_t wanted) {
       const int64_t count = std::clamp<int64_t>(wanted, 1, tiles);
@@ -142,7 +145,7 @@ struct GroupedStationary : StationaryImages {
   static constexpr int most_tile_images = 32;
 };
 
-// What a block has to do: every so many-th tile from one on.
+// The work of a block: its channels, and every step-th tile from first_tile on.
 struct StationaryBlock {
   int first_tile, step, channel, channels, parts;
 
@@ -156,7 +159,7 @@ struct StationaryBlock {
   }
 };
 
-// A tile's first image, line and pixel of the result, and how much of it there is.
+// The first image, line and pixel of a tile's results, and how many images and lines of them exist.
 struct StationaryTile {
   int image, line, pixel, images, lines;
 
@@ -170,7 +173,7 @@ struct StationaryTile {
   }
 };
 
-// The image, the line of its plane and the pixel of a column of a chunk's products. Between lines there is none.
+// The image, plane line and pixel that a column of a chunk's products stands for. is_there is false between lines.
 struct ChunkColumn {
   int image, line, pixel;
 
@@ -183,15 +186,16 @@ struct ChunkColumn {
   constexpr bool is_there(const GroupedStationary& p) const {
     return pixel < p.tile_pixels && line < p.chunk_lines && image < p.chunk_images;
   }
-  // Among the pixels of the chunk's box, of one of the lines that a product makes, or the first of a square.
+  // The index of the result among the pixels of the chunk's box: for one of the lines of a product, or for the first
+  // result of a square.
   constexpr int in_box(const GroupedStationary& p, int shift) const {
     const int row = image * p.chunk_rows() + line * p.shifts + shift;
     return (row * p.scale * p.tile_pixels + pixel) * p.scale;
   }
 };
 
-// A tap of a square's results, one way: which one it is, and how many pixels of dy behind the first one it reads. The
-// first result has the tap in the middle, the second one the two outer taps.
+// In one dimension the first result of a square needs the middle tap, and the second one needs the two outer taps.
+// tap: its index; ahead: how many pixels of dy beyond the square's first one it reads.
 struct SquareTap {
   int tap, ahead;
 
@@ -199,7 +203,7 @@ struct SquareTap {
   constexpr SquareTap(int result, int i) : tap(result == 0 ? 1 : 2 * i), ahead(result == 0 ? 0 : 1 - i) {}
 };
 
-// With strides of dx pads in front are 1.
+// Input gradients with a stride need a pad of 1 in front.
 inline bool fits_grouped_stationary(const ConvolutionSizes& c, bool gradient) {
   constexpr int max_stride = 2;
   if (!fits_stationary_images(c, max_stride)) return false;

@@ -2,6 +2,7 @@
 #include "kernels/cuda/conv/grouped.h"
 #include "kernels/cuda/conv/grouped_lines.cuh"
 #include "kernels/cuda/conv/grouped_stationary_sums.h"
+#include "kernels/cuda/conv/stationary_images.cuh"
 #include "kernels/cuda/conv/sum_parts.h"
 #include "kernels/cuda/conv/unit_tiles.cuh"
 #include "kernels/cuda/matmul/tile_ring.cuh"
@@ -15,7 +16,7 @@ namespace plimsoll::cuda {
 namespace {
 
 using Sizes = GroupedStationarySums;
-constexpr int all_taps = Sizes::kernel * Sizes::kernel, middle_tap = all_taps / 2;
+constexpr int middle_tap = Sizes::taps / 2;
 
 struct SumBarriers {
   Barrier full[Sizes::max_stages], empty[Sizes::max_stages];
@@ -29,10 +30,8 @@ struct SumBarriers {
   }
 };
 
-__device__ inline void wait_for_both() { asm volatile("bar.sync 1, %0;" ::"n"(Sizes::computing_threads) : "memory"); }
-
-// The taps that a warpgroup has: of two lines, all that either reads, for a part; or four of nine, and half of the
-// columns of the middle one.
+// The sums of a warpgroup. With two lines it has a part of the channels and every line and column that their taps read.
+// Otherwise it has four of the nine taps, and half of the columns of the middle one.
 template <int shifts, int columns>
 struct TapSums {
   static constexpr int count = shifts == 1 ? middle_tap : (shifts + Sizes::kernel - 1) * Sizes::kernel,
@@ -40,19 +39,17 @@ struct TapSums {
   float at[count][columns / 8][4] = {}, half[half_tiles > 0 ? half_tiles : 1][4] = {};
 };
 
-// Zeros behind all planes of all stages, a plane by each warp.
+// Writes the zeros behind all planes of all stages; each warp takes a plane at a time.
 __device__ inline void write_zeros(uint8_t* ring, const Sizes& p) {
   constexpr int warps = Sizes::computing_threads / warp_threads;
-  const int warp = static_cast<int>(threadIdx.x) / warp_threads, lane = static_cast<int>(threadIdx.x) % warp_threads;
   const int planes = p.planes(), of_stage = planes + p.shifts, x_bytes = p.x_bytes(), dy_bytes = p.dy_bytes();
-  for (int i = warp; i < p.stages * of_stage; i += warps) {
-    const int stage = i / of_stage, plane = i - stage * of_stage;
-    const bool is_x = plane < planes;
-    uint8_t* at =
-        ring + stage * p.stage_bytes() + (is_x ? plane * x_bytes : planes * x_bytes + (plane - planes) * dy_bytes);
-    auto* units = reinterpret_cast<uint4*>(at + (is_x ? p.plane_pixels() : p.dy_pixels()) * Sizes::pixel_bytes);
-    const int count = (is_x ? p.x_zeros() : p.dy_zeros()) * Sizes::block_units;
-    for (int unit = lane; unit < count; unit += warp_threads) units[unit] = uint4{};
+  for (int i = static_cast<int>(threadIdx.x) / warp_threads; i < p.stages * of_stage; i += warps) {
+    const int in_stage = i % of_stage;
+    uint8_t* stage = ring + i / of_stage * p.stage_bytes();
+    if (in_stage < planes)
+      write_zeros_behind(stage + in_stage * x_bytes, p.plane_pixels(), p.x_zeros());
+    else
+      write_zeros_behind(stage + planes * x_bytes + (in_stage - planes) * dy_bytes, p.dy_pixels(), p.dy_zeros());
   }
 }
 
@@ -119,7 +116,7 @@ __device__ void multiply_tiles(TapSums<shifts, columns>& sums, const uint8_t* ri
       if (before >= 0 && announces) arrive_at(&barriers.empty[before]);
       before = -1;
     };
-    // While products of a fragment are under way the other one is loaded.
+    // One fragment is loaded while the products of the other one run.
     int step = 0;
     for (; step + 1 < steps; step += 2, dy += 2 * step_bytes, x += 2 * step_units) {
       LeftFragment left[2];
@@ -143,8 +140,8 @@ __device__ void multiply_tiles(TapSums<shifts, columns>& sums, const uint8_t* ri
   if constexpr (shifts == 1) settle(sums.half);
 }
 
-// Of a tap's sums those whose channels are of the same group; `channel` and `rows`: of the first row, and so many units
-// of them; x_unit: of the first column.
+// Writes the sums of a tap whose two channels belong to one group. channel: of y, in the first row; rows: units of
+// rows; x_unit: the unit of x in the first column.
 template <int tiles>
 __device__ void write_tap(float* part, const float (&sums)[tiles][4], const Sizes& p, int channel, int rows, int x_unit,
                           int tap, int warp) {
@@ -157,23 +154,24 @@ __device__ void write_tap(float* part, const float (&sums)[tiles][4], const Size
     for (int i = 0; i < tiles; ++i) {
       if ((x_unit + i) / p.units != group) continue;
       const int x_channel = (x_unit + i - group * p.units) * unit_channels + lane % 4 * 2;
-      const int64_t at = (int64_t{y_channel} * all_taps + tap) * width + x_channel;
+      const int64_t at = (int64_t{y_channel} * Sizes::taps + tap) * width + x_channel;
       *reinterpret_cast<float2*>(part + at) = make_float2(sums[i][2 * half], sums[i][2 * half + 1]);
     }
   }
 }
 
-// Sums of second lines go to those of first lines, two warps further up, which have the same channels.
+// Adds the sums of second lines, which the last two warps have, to those of first lines, which the first two warps have
+// for the same channels.
 template <int columns>
 __device__ void join_lines(TapSums<2, columns>& sums, uint8_t* memory, int group, int warp) {
   constexpr int half = warpgroup_threads / 2;
   float* mine = reinterpret_cast<float*>(memory) + group * half + static_cast<int>(threadIdx.x) % half;
   const bool is_second = warp >= half / warp_threads;
-  // Both have read all of their boxes, whose place this takes.
+  // Both warpgroups have read all of their boxes, so the sums may take their place.
   wait_for_both();
   const auto each = [&](auto visit) {
 #pragma unroll
-    for (int tap = 0; tap < all_taps; ++tap)
+    for (int tap = 0; tap < Sizes::taps; ++tap)
 #pragma unroll
       for (int tile = 0; tile < columns / 8; ++tile)
 #pragma unroll
@@ -230,7 +228,7 @@ __global__ void __launch_bounds__(Sizes::threads, 1)
       join_lines(sums, ring, group, warp);
       if (warp >= warpgroup_threads / warp_threads / shifts) return;
 #pragma unroll
-      for (int tap = 0; tap < all_taps; ++tap)
+      for (int tap = 0; tap < Sizes::taps; ++tap)
         write_tap(part, sums.at[tap], p, channel + group * p.part_units * unit_channels, p.part_units, 0, tap, warp);
     }
   } else {

@@ -6,11 +6,11 @@
 
 namespace plimsoll::cuda {
 
-// Products have 16 pixels of dy, by its channels, and as many of x under a tap. dy comes with the pitch of x's lines,
-// with zeros where these have pixels around the image, so that both are runs. The sums of all tiles of a block are a
-// part of dw.
+// A product multiplies 16 pixels of dy by the 16 pixels of x that lie under them for one tap. Lines of dy have as many
+// pixels as lines of x, with zeros at their ends, so that both images are runs of pixels. A block adds all its tiles up
+// in registers, which gives a part of dw.
 struct GroupedStationarySums : StationaryImages {
-  static constexpr int step_pixels = 16, joined_taps = kernel * kernel;
+  static constexpr int step_pixels = 16;
 
   int dy_lines = 0;  // of an image in a plane
   QuickDivisor of_blocks;
@@ -25,7 +25,8 @@ struct GroupedStationarySums : StationaryImages {
     of_down = QuickDivisor(down), of_blocks = QuickDivisor(channel_blocks);
   }
 
-  // Channels of x of a product: of a part, or of a whole block, of which the tap in the middle is made in halves.
+  // Channels of x that a product has: those of a part, or of the whole block. In the latter case each warpgroup
+  // computes half of the columns of the middle tap.
   constexpr int columns() const {
     constexpr int few_units = 6, few_columns = 48, many_columns = 64;
     if (shifts > 1) return part_units * unit_channels;
@@ -36,7 +37,7 @@ struct GroupedStationarySums : StationaryImages {
     return static_cast<int>(divide_up(run, step_pixels));
   }
   constexpr int dy_pixels() const { return images * dy_lines * line_pixels; }
-  // Zeros behind planes, which the last step reads.
+  // Pixels of zeros behind planes, which the last step reads.
   constexpr int x_zeros() const {
     return std::max(0, steps() * step_pixels + reach_down * line_pixels + reach_across - plane_pixels());
   }
@@ -44,15 +45,15 @@ struct GroupedStationarySums : StationaryImages {
   constexpr int x_bytes() const { return plane_bytes(plane_pixels() + x_zeros()); }
   constexpr int dy_bytes() const { return plane_bytes(dy_pixels() + dy_zeros()); }
   constexpr int stage_bytes() const { return planes() * x_bytes() + shifts * dy_bytes(); }
-  // Sums of second lines are joined with those of first ones through shared memory at last.
+  // In the end the sums of second lines are added to those of first lines through shared memory.
   constexpr int64_t shared_bytes() const {
-    const int64_t joined = int64_t{4} * warpgroups * joined_taps * part_units * unit_channels * (block_units * 4);
+    const int64_t joined = int64_t{4} * warpgroups * taps * part_units * unit_channels * (block_units * 4);
     return tile_border + std::max(stages * int64_t{stage_bytes()}, shifts > 1 ? joined : 0);
   }
   int64_t blocks() const { return int64_t{splits} * channel_blocks; }
   int64_t all_tiles() const { return divide_up(batch, images) * down; }
   int64_t workspace_bytes(const ConvolutionSizes& c) const { return splits * c.weights() * 4; }
-  // Of 64 rows by 16 terms by the columns, of all tiles and blocks.
+  // Products of [64, 16] by [16, columns], of all blocks together.
   double products() const { return products_of_tile() * static_cast<double>(all_tiles()) * channel_blocks; }
 
  private:
@@ -60,7 +61,7 @@ struct GroupedStationarySums : StationaryImages {
     return static_cast<int>(round_up(int64_t{pixels} * pixel_bytes, tile_border));
   }
   constexpr double products_of_tile() const { return double{1} * steps() * parts * (shifts + kernel - 1) * kernel; }
-  // The tile whose products and rows take the least time.
+  // Chooses the tile that takes the fewest cycles.
   void choose_tile() {
     constexpr int most_images = 16;
     const auto all = static_cast<int>(divide_up(out[0], shifts));

@@ -1,43 +1,46 @@
 #pragma once
 
-// What weight-stationary convolutions of groups, and their weight gradients, have in common on Hopper. No CUDA here:
-// plans are made where there is none.
+// How weight-stationary 3 x 3 convolutions of groups, and their weight gradients, lay images out in shared memory on
+// Hopper. This file has no CUDA: plans are made where there is none.
 
 #include "kernels/cuda/conv/grouped_lines.h"
 
 namespace plimsoll::cuda {
 
-// A block has up to 64 channels, whole groups of them, of all images in turn. Images come to stages of shared memory in
-// planes, one pixel behind the other, so that a tap is a distance. Zeros that the copy engine writes before a line are
-// also those behind the one before it. With a stride of 2 a plane has every second pixel of every second line.
+// A block takes whole groups of up to 64 channels together, and goes through all images. The copy engine brings tiles
+// of images to stages of shared memory. A stage holds planes, in which pixels follow each other without gaps, so that a
+// tap is a fixed distance in pixels. The zeros before a line also serve as the zeros behind the line before it.
 //
-// A product has 64 rows. Groups of more than 32 channels have a row for each channel, and others where there are
-// strides. Without these, smaller groups are joined in two parts of up to 32 channels, one for each warpgroup, whose
-// products make two neighbouring lines: the second half of the rows has the same channels of the next line, and a plane
-// has every second line. That leaves a third of the products with zeros away.
-//
-// Of an input gradient with a stride of 2 a column of products makes a square of 2 x 2 results, one after the other:
-// one has the four taps at the corners, its neighbours two each, and the last the one in the middle.
+// A product has 64 rows.
+// - Groups of 40 to 64 channels use one row for each channel, and so do all groups with a stride of 2. With a stride of
+//   2 there are four planes, each with every second pixel of every second line.
+// - Groups of up to 32 channels without strides are joined into two parts of up to 32 channels, one for each warpgroup.
+//   A product of a part computes two neighbouring lines at once: its second 32 rows are the same channels one line
+//   further down. The even and the odd lines are two planes. This needs a third fewer products.
+// - For an input gradient with a stride of 2 each column of a product stands for a square of 2 x 2 results, which are
+//   computed one after the other. One of them has one tap, two have two taps each, and the last has four.
 struct StationaryImages {
   static constexpr int kernel = 3, block_units = 8, warpgroups = 2, pixel_bytes = 128, max_box = 256, max_stages = 8,
                        tile_border = 1024, min_stages = 2;
-  // Two warpgroups compute, and of a third one single threads copy. Of the 504 registers that three threads, one of
-  // each, have together.
+  static constexpr int taps = kernel * kernel;
+  // Two warpgroups compute; single threads of a third one start copies. The registers are those of a thread; three
+  // threads, one of each warpgroup, may have 504 together.
   static constexpr int computing_threads = warpgroups * 128, threads = computing_threads + 128,
                        computing_registers = 240, copying_registers = 24;
   static constexpr int64_t max_shared_bytes = 230'000,
                            wanted_blocks = 132;  // multiprocessors of an H200
 
-  int batch, in[2], out[2], pad[2];  // out: results, or with a scale squares of them
-  int scale, span;                   // results of a column of products each way, and what its taps reach of an image
-  int groups, units;                 // units of 8 channels of a group
-  int stride, shifts;                // shifts: neighbouring lines of a product
+  int batch, in[2], out[2], pad[2];  // in: pixels of the image that is read; out: pixels of the result, or squares
+  int scale;                         // a column of a product computes scale x scale results
+  int span;                          // pixels of the image, each way, under the taps of a result or of a square
+  int groups, units;                 // units: of 8 channels, in a group
+  int stride, shifts;                // shifts: neighbouring lines that a product computes, 1 or 2
   int planes_down, planes_across;
-  int reach_down, reach_across;  // lines and pixels of a plane that taps reach beyond the first
+  int reach_down, reach_across;  // lines and pixels of a plane that taps read beyond the first one
   int parts, part_units, block_groups, channel_blocks;
-  int tile_lines = 0, down = 0, images = 1;  // lines of a tile, tiles of an image down, and whole images of a tile
-  int line_pixels = 0, plane_lines = 0;      // of an image in a plane, with those around the tile
-  int tiles = 0, splits = 0, stages = 0;
+  int tile_lines = 0, down = 0, images = 1;  // lines of a tile; tiles down an image; images of a tile
+  int line_pixels = 0, plane_lines = 0;      // of one image in a plane, with the pixels around the tile
+  int tiles = 0, splits = 0, stages = 0;     // splits: blocks that share the tiles
   QuickDivisor of_down;
 
   StationaryImages(const ConvolutionSizes& c, bool gradient)
@@ -69,14 +72,15 @@ struct StationaryImages {
   constexpr int plane_pixels() const { return images * image_pixels(); }
 
  protected:
-  static constexpr double row_cycles = 7, tile_cycles = 300;  // of a pixel that the copy engine moves, and of a tile
+  // Cycles that the copy engine needs for the 128 bytes of a pixel, and cycles that each tile costs besides.
+  static constexpr double row_cycles = 7, tile_cycles = 300;
 
-  // Zeros behind lines or columns that are also those before the next.
+  // Pixels of zeros between two lines (d = 1) or two images (d = 0) that serve both.
   constexpr int shared_zeros(int d) const {
     if (stride > 1) return 0;
     return std::max(0, std::min(pad[d], out[d] + span - 1 - pad[d] - in[d]));
   }
-  // With so many tiles down an image; whole images share the zeros between them.
+  // Tiles have so many lines. Images that are whole in a tile share the zeros between them.
   void set_lines(int lines, bool is_whole) {
     tile_lines = lines;
     down = static_cast<int>(divide_up(out[0], tile_lines));
@@ -88,8 +92,8 @@ struct StationaryImages {
     return line_pixels * planes_across <= max_box && plane_lines * planes_down <= max_box;
   }
   constexpr int64_t blocks_of_channels() const { return std::max<int64_t>(1, wanted_blocks / channel_blocks); }
-  // Cycles of the block with the most tiles: products and rows of a tile run beside each other, but for a part of the
-  // shorter ones, and the first rows are waited for.
+  // Cycles of the block with the most tiles. Products and copies of a tile overlap, but for a part of the shorter of
+  // the two; the block waits for its first copies.
   double cycles_of(double products, double rows, int64_t all_tiles) const {
     constexpr double exposed = 0.2;
     const auto of_block = static_cast<double>(divide_up(all_tiles, std::min(all_tiles, blocks_of_channels())));
@@ -97,8 +101,8 @@ struct StationaryImages {
   }
 };
 
-// 16-bit floats in groups of as many channels of both images, 8 to 64 in eights. 3 x 3 taps with strides up to this
-// one, without dilation.
+// 3 x 3 taps without dilation, strides up to max_stride, in groups that have equally many channels in both images: a
+// multiple of 8, up to 64. Tensors are 16-bit floats.
 inline bool fits_stationary_images(const ConvolutionSizes& c, int max_stride) {
   constexpr int most_channels = StationaryImages::block_units * unit_channels, most_pixels = 1 << 14;
   constexpr int64_t most = int64_t{1} << 30;
