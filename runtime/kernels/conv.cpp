@@ -197,6 +197,23 @@ double library_share(ConvPass pass, const OpCall& call, const ConvTypes& types, 
   return llvm::find_if(of_several_taps, [&](const Share& s) { return to <= s.channels; })->share;
 }
 
+// Several taps of no more channels than cuDNN's smallest tiles have, on Hopper.
+bool has_few_channels(const OpCall& call, const ConvTypes& types, const DeviceDescription& device) {
+  const int64_t from = types.x.shape.back(), to = types.y.shape.back();
+  return device.compute_capability == 90 && call.get_int("channels_last") && std::max(from, to) <= tile_channels &&
+         types.w.elements() > from * to;
+}
+// Input gradients with strides take longer then, and weight gradients have their parts added up.
+double few_channels_times(ConvPass pass, const OpCall& call, const ConvTypes& types, const DeviceDescription& device) {
+  constexpr double strided_times = 1.4;
+  const bool has_strides = llvm::any_of(call.attrs.get_ints("strides"), [](int64_t stride) { return stride != 1; });
+  return pass == ConvPass::InputGradient && has_strides && has_few_channels(call, types, device) ? strided_times : 1;
+}
+double few_channels_us(ConvPass pass, const OpCall& call, const ConvTypes& types, const DeviceDescription& device) {
+  constexpr double parts_us = 11;
+  return pass == ConvPass::WeightGradient && has_few_channels(call, types, device) ? parts_us : 0;
+}
+
 double dense_us(ConvPass pass, const OpCall& call, llvm::ArrayRef<Type> results, const ConvTypes& types,
                 const DeviceDescription& device) {
   const bool channels_last = call.get_int("channels_last");
@@ -205,7 +222,8 @@ double dense_us(ConvPass pass, const OpCall& call, llvm::ArrayRef<Type> results,
   const double padding = static_cast<double>(align_up(channels, tile_channels)) / static_cast<double>(channels);
   const double us = device.roofline_us(call.op.flops(call, results) * (channels_last ? padding : 1),
                                        types.x.bytes() + types.w.bytes() + types.y.bytes(), types.x.dtype);
-  return us / library_share(pass, call, types, device) + device.beside_us(us);
+  return us / library_share(pass, call, types, device) * few_channels_times(pass, call, types, device) +
+         few_channels_us(pass, call, types, device) + device.beside_us(us);
 }
 
 // The time of cuDNN 9.19 on an H200 where channels are last but no multiples of 64. Its tiles have the next multiple

@@ -190,6 +190,7 @@ double grouped_squares_us(const OpCall& call, const DeviceDescription& device) {
 // sectors of 32, which are written in pieces. Of many blocks of channels the ones beside each other go on alike, and
 // find such sectors in the second-level cache.
 double spread_of_blocks(const cuda::StationaryImages& p, bool is_dw) {
+  if (p.channel_blocks == 1) return 1;
   constexpr int sector_channels = 16;
   const bool makes_squares = p.scale > 1;
   const auto is_whole = [&](int channels) {
@@ -200,6 +201,18 @@ double spread_of_blocks(const cuda::StationaryImages& p, bool is_dw) {
   if (is_dw) return 1.1 + 1.9 * p.stride / p.channel_blocks;
   return makes_squares ? std::min(1 + 14.0 / p.channel_blocks, 3.4)
                        : std::clamp(0.85 + 7.0 / p.channel_blocks, 1.0, 2.2);
+}
+
+// The time in which the copy engine brings pixels, however short they are: of one block of channels, those that end
+// within a sector take longer.
+double pixels_us(const cuda::StationaryImages& p, double pixels, bool is_dw, const DeviceDescription& device) {
+  constexpr double flops_per_cycle = 4096;  // of a multiprocessor
+  constexpr int sector_channels = 16;
+  const double tflops = device.matmul_tflops_for(DType::BF16);
+  if (tflops <= 0) return 0;
+  const bool is_ragged = p.channel_blocks == 1 && p.channels() % sector_channels != 0;
+  const double cycles = is_dw ? (is_ragged ? 6.1 : 3.6) : (is_ragged ? 10 : 5);
+  return cycles * pixels * flops_per_cycle / (tflops * 1e6);
 }
 
 // Whole products of 64 rows by 16 terms, and parts of weight gradients.
@@ -217,7 +230,8 @@ double grouped_stationary_us(const OpCall& call, const DeviceDescription& device
       const ConvRates& rates = p.scale > 1 ? stationary_square_rates : stationary_rates;
       return parts_of(device, rates, pass, tflops, of_bytes, of_products);
     };
-    const ConvTimes both = parts(bytes * spread_of_blocks(p, is_dw), products * terms_of_column);
+    ConvTimes both = parts(bytes * spread_of_blocks(p, is_dw), products * terms_of_column);
+    both.copies = std::max(both.copies, pixels_us(p, p.pixels_read(), is_dw, device));
     return std::max(both.copies, both.products) + exposed * std::min(both.copies, both.products) +
            parts(2 * static_cast<double>(workspace_bytes) / of_workspace, 0).copies + both.launches;
   };

@@ -209,7 +209,7 @@ TEST_SUITE("unit") {
     struct Shape {
       int64_t batch, size, groups, channels, stride;
       double us[3];      // of y, dx and dw
-      double before[3];  // by the quickest other kernel of our own
+      double before[3];  // by the quickest other kernel
     };
     for (const Shape& s : {Shape{128, 28, 9, 24, 1, {51.4, 52.2, 45.7}, {44.4, 42.5, 47.8}},
                            {128, 14, 24, 24, 1, {25.3, 25.5, 27.5}, {33.5, 32.7, 38.8}},
@@ -239,7 +239,19 @@ TEST_SUITE("unit") {
                            {128, 14, 32, 32, 2, {20.8, 32.2, 31.9}, {56.2, 41, 43.9}},
                            {128, 28, 10, 48, 2, {37.6, 36.6, 50.7}, {106.6, 60.2, 92.1}},
                            {128, 56, 2, 64, 2, {38.3, 44.7, 51.5}, {133.5, 60.1, 99.4}},
-                           {128, 14, 32, 64, 2, {37.4, 60.9, 56.1}, {114.5, 70.7, 118.6}}}) {
+                           {128, 14, 32, 64, 2, {37.4, 60.9, 56.1}, {114.5, 70.7, 118.6}},
+                           {256, 56, 1, 64, 1, {85.6, 86.3, 93.1}, {126.2, 137.2, 103.5}},
+                           {64, 56, 1, 64, 1, {26.9, 26.9, 35.3}, {39.3, 44.7, 41.6}},
+                           {8, 512, 1, 64, 1, {204.7, 206.2, 239.2}, {312.9, 351.6, 239.2}},
+                           {64, 224, 1, 64, 1, {318.1, 325.6, 341.3}, {476.5, 534.8, 341.3}},
+                           {64, 56, 1, 48, 1, {21.6, 21.6, 26.8}, {32.1, 32.1, 42.1}},
+                           {64, 28, 1, 40, 1, {10, 10, 15.1}, {12.7, 13, 19.3}},
+                           {64, 112, 1, 24, 1, {53.1, 52.2, 93.3}, {59.6, 59.5, 64.9}},
+                           {128, 28, 1, 32, 1, {9.2, 9.2, 17}, {14.7, 15.3, 21.8}},
+                           {128, 14, 1, 64, 1, {10, 9.9, 18.5}, {10.1, 9.3, 20.7}},
+                           {128, 112, 1, 16, 1, {59.8, 59.9, 120.6}, {93.2, 93.6, 92.6}},
+                           {128, 56, 1, 64, 2, {22.6, 26.6, 35.1}, {28.1, 36.5, 35.3}},
+                           {64, 112, 1, 32, 2, {30.3, 34.4, 37.2}, {28.7, 36.5, 54.4}}}) {
       const int64_t channels = s.groups * s.channels;
       const Type x(DType::BF16, {s.batch, s.size, s.size, channels}), w(DType::BF16, {channels, 3, 3, s.channels}),
           y(DType::BF16, {s.batch, s.size / s.stride, s.size / s.stride, channels});
@@ -265,7 +277,7 @@ TEST_SUITE("unit") {
         CHECK(chosen < 1.1 * std::min(s.us[pass], s.before[pass]));
         for (const KernelCandidate& kernel : candidates)
           if (kernel.name == "grouped_stationary")
-            CHECK(kernel.predicted_us == doctest::Approx(s.us[pass]).epsilon(tolerance));
+            CHECK(kernel.predicted_us == doctest::Approx(s.us[pass]).epsilon(s.groups > 1 ? tolerance : 0.37));
       }
     }
   }
@@ -400,7 +412,7 @@ TEST_SUITE("unit") {
                            {"conv_dw", 48, 64, 2048, 256, 36, "warpgroup_taps", 1221},
                            {"conv_dw", 48, 64, 512, 512, 4, "warpgroup_taps", 1198},
                            {"conv_dw", 8, 512, 64, 64, 1, "warpgroup_taps", 232},
-                           {"conv_dw", 256, 56, 64, 64, 1, "warpgroup_taps", 100},
+                           {"conv_dw", 256, 56, 64, 64, 1, "grouped_stationary", 93.1},
                            {"conv", 48, 64, 256, 256, 2, "cudnn", 295},
                            {"conv_dx", 48, 64, 256, 256, 1, "cudnn", 345},
                            {"conv_dw", 48, 64, 256, 256, 2, "cudnn", 297},
@@ -475,7 +487,7 @@ TEST_SUITE("unit") {
       llvm::StringRef op;
       int64_t size, from, to, taps, stride;
       llvm::StringRef first;
-      double library_us, own_us;  // as measured
+      double library_us, own_us;  // as measured, of cuDNN and grouped_runs
     };
     for (const Shape& s : {Shape{"conv", 56, 18, 18, 3, 1, "grouped_runs", 60.2, 25.3},
                            {"conv_dx", 56, 18, 18, 3, 1, "grouped_runs", 59.9, 25.0},
@@ -490,14 +502,14 @@ TEST_SUITE("unit") {
                            {"conv", 28, 100, 100, 3, 1, "grouped_runs", 70.8, 65.4},
                            {"conv_dw", 28, 100, 100, 3, 1, "grouped_runs", 98.1, 49.2},
                            {"conv", 28, 27, 27, 3, 1, "grouped_runs", 25.0, 20.0},
-                           {"conv", 56, 48, 48, 3, 1, "grouped_runs", 43.9, 31.6},
-                           {"conv", 112, 24, 24, 3, 1, "grouped_runs", 118.2, 59.3},
+                           {"conv", 56, 48, 48, 3, 1, "grouped_stationary", 43.9, 31.6},
+                           {"conv", 112, 24, 24, 3, 1, "grouped_stationary", 118.2, 59.3},
                            {"conv_dw", 112, 24, 24, 3, 1, "grouped_runs", 126.7, 63.0},
                            {"conv", 28, 36, 72, 3, 2, "grouped_runs", 22.0, 15.8},
                            {"conv_dx", 28, 36, 72, 3, 2, "grouped_runs", 28.2, 13.4},
                            {"conv_dw", 28, 36, 72, 3, 2, "grouped_runs", 52.5, 18.4},
                            {"conv", 14, 72, 36, 1, 1, "cudnn", 5.8, 5.8},
-                           {"conv", 56, 64, 64, 3, 1, "cudnn", 39.2, 46.8}}) {
+                           {"conv", 56, 64, 64, 3, 1, "grouped_stationary", 39.2, 46.8}}) {
       const int64_t pad = s.taps / 2, made = s.size / s.stride;
       const Type x(DType::BF16, {64, s.size, s.size, s.from}), w(DType::BF16, {s.to, s.taps, s.taps, s.from}),
           y(DType::BF16, {64, made, made, s.to});

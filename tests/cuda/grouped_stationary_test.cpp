@@ -165,12 +165,13 @@ TEST_SUITE("unit") {
     for (int down : {1, 2, 7, 14, 29})
       for (int across : {1, 3, 7, 15, 28, 57, 130})
         for (int pad : {0, 1, 2})
-          for (int channels : {8, 24, 40, 64})
+          for (const auto& [groups, channels] : {std::pair(7, 8), {7, 24}, {7, 40}, {7, 64}, {1, 24}, {1, 48}})
             for (const auto& [stride, gradient] : {std::pair(1, false), {1, true}, {2, false}, {2, true}}) {
-              const ConvolutionSizes c = image(5, down, across, stride, pad, 7, channels);
+              const ConvolutionSizes c = image(5, down, across, stride, pad, groups, channels);
               if (down + 2 * pad < 3 || across + 2 * pad < 3) continue;
               if (gradient && stride == 2 && pad != 1) continue;
-              INFO(down, " by ", across, ", pad ", pad, ", ", channels, " channels, stride ", stride, ", ", gradient);
+              INFO(down, " by ", across, ", pad ", pad, ", ", groups, " groups of ", channels, " channels, stride ",
+                   stride, ", ", gradient);
               REQUIRE(fits_grouped_stationary(c, gradient));
               const GroupedStationary p(c, gradient);
               CHECK(p.shared_bytes() <= StationaryImages::max_shared_bytes);
@@ -197,11 +198,12 @@ TEST_SUITE("unit") {
     for (int down : {1, 2, 7, 14, 29})
       for (int across : {1, 3, 7, 15, 28, 57, 130})
         for (int pad : {0, 1, 2})
-          for (int channels : {8, 24, 40, 64})
+          for (const auto& [groups, channels] : {std::pair(7, 8), {7, 24}, {7, 40}, {7, 64}, {1, 24}, {1, 48}})
             for (int stride : {1, 2}) {
-              const ConvolutionSizes c = image(5, down, across, stride, pad, 7, channels);
+              const ConvolutionSizes c = image(5, down, across, stride, pad, groups, channels);
               if (down + 2 * pad < 3 || across + 2 * pad < 3) continue;
-              INFO(down, " by ", across, ", pad ", pad, ", ", channels, " channels, stride ", stride);
+              INFO(down, " by ", across, ", pad ", pad, ", ", groups, " groups of ", channels, " channels, stride ",
+                   stride);
               REQUIRE(fits_grouped_stationary_sums(c));
               const GroupedStationarySums p(c);
               CHECK(p.shared_bytes() <= StationaryImages::max_shared_bytes);
@@ -227,7 +229,13 @@ TEST_SUITE("unit") {
     CHECK(GroupedStationarySums(image(128, 28, 28, 1, 1, 5, 24)).columns() == 24);
     ConvolutionSizes c = image(128, 28, 28, 1, 1, 64, 4);
     CHECK(!fits_grouped_stationary(c, false));
-    CHECK(!fits_grouped_stationary(image(128, 28, 28, 1, 1, 1, 64), false));
+    CHECK(fits_grouped_stationary(image(128, 28, 28, 1, 1, 1, 64), false));
+    const GroupedStationary few(image(128, 28, 28, 1, 1, 4, 8), false), many(image(128, 28, 28, 1, 1, 5, 8), false);
+    CHECK(few.parts_there() == 1);
+    CHECK(few.channels_read() == 64);  // as rows of 128 bytes have
+    CHECK(many.parts_there() == 2);
+    CHECK(StationaryBlock(few, 0).parts == 1);
+    CHECK(StationaryBlock(many, 0).parts == 2);
     CHECK(!fits_grouped_stationary(image(128, 28, 28, 1, 1, 2, 72), false));
     c = image(128, 28, 28, 1, 1, 2, 64);
     CHECK(fits_grouped_stationary(c, true));

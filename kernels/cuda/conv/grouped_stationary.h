@@ -62,14 +62,17 @@ struct GroupedStationary : StationaryImages {
   }
   int64_t blocks() const { return int64_t{splits} * (channel_blocks - 1) + last_splits; }
   int64_t all_tiles() const { return divide_up(batch, images) * down * across; }
-  // Products of [64, 16] by [16, columns], of all blocks together.
+  // Products of [64, 16] by [16, columns], of all blocks together, and pixels that the copy engine brings them.
   double products() const { return products_of_tile() * static_cast<double>(all_tiles()) * channel_blocks; }
+  double pixels_read() const {
+    return double{1} * planes() * plane_pixels() * static_cast<double>(all_tiles()) * channel_blocks;
+  }
 
  private:
   double products_of_tile() const {
     const double chunks =
         double{1} * images / chunk_images * static_cast<double>(divide_up(out[0], chunk_rows())) / down;
-    return chunks * parts * taps_down() * kernel * steps();
+    return chunks * parts_there() * taps_down() * kernel * steps();
   }
   // Chooses the tile that takes the fewest cycles.
   void choose_tile() {

@@ -53,8 +53,12 @@ struct GroupedStationarySums : StationaryImages {
   int64_t blocks() const { return int64_t{splits} * channel_blocks; }
   int64_t all_tiles() const { return divide_up(batch, images) * down; }
   int64_t workspace_bytes(const ConvolutionSizes& c) const { return splits * c.weights() * 4; }
-  // Products of [64, 16] by [16, columns], of all blocks together.
+  // Products of [64, 16] by [16, columns], of all blocks together, and pixels that the copy engine brings them.
   double products() const { return products_of_tile() * static_cast<double>(all_tiles()) * channel_blocks; }
+  double pixels_read() const {
+    return (double{1} * planes() * plane_pixels() + shifts * dy_pixels()) * static_cast<double>(all_tiles()) *
+           channel_blocks;
+  }
 
  private:
   static constexpr int plane_bytes(int pixels) {

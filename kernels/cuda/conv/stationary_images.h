@@ -1,7 +1,7 @@
 #pragma once
 
-// How weight-stationary 3 x 3 convolutions of groups, and their weight gradients, lay images out in shared memory on
-// Hopper. This file has no CUDA: plans are made where there is none.
+// How weight-stationary 3 x 3 convolutions of one or more groups, and their weight gradients, lay images out in shared
+// memory on Hopper. This file has no CUDA: plans are made where there is none.
 
 #include "kernels/cuda/conv/grouped_lines.h"
 
@@ -16,7 +16,8 @@ namespace plimsoll::cuda {
 //   2 there are four planes, each with every second pixel of every second line.
 // - Groups of up to 32 channels without strides are joined into two parts of up to 32 channels, one for each warpgroup.
 //   A product of a part computes two neighbouring lines at once: its second 32 rows are the same channels one line
-//   further down. The even and the odd lines are two planes. This needs a third fewer products.
+//   further down. The even and the odd lines are two planes. This needs a third fewer products. Boxes of both parts
+//   have rows of 128 bytes, even where the groups fill one part and the other one lies outside the image.
 // - For an input gradient with a stride of 2 each column of a product stands for a square of 2 x 2 results, which are
 //   computed one after the other. One of them has one tap, two have two taps each, and the last has four.
 struct StationaryImages {
@@ -66,6 +67,8 @@ struct StationaryImages {
   constexpr int units_of_block() const { return block_groups * units; }
   constexpr int channels_of_block() const { return units_of_block() * unit_channels; }
   constexpr int channels() const { return groups * units * unit_channels; }
+  // Parts of a block that have channels.
+  constexpr int parts_there() const { return channels() > part_units * unit_channels ? parts : 1; }
   constexpr int planes() const { return planes_down * planes_across; }
   // Pixels of a plane of all images of a stage, and of one image.
   constexpr int image_pixels() const { return plane_lines * line_pixels; }
@@ -106,7 +109,7 @@ struct StationaryImages {
 inline bool fits_stationary_images(const ConvolutionSizes& c, int max_stride) {
   constexpr int most_channels = StationaryImages::block_units * unit_channels, most_pixels = 1 << 14;
   constexpr int64_t most = int64_t{1} << 30;
-  if (c.groups < 2 || c.x_channels != c.y_channels || c.x_channels % unit_channels != 0) return false;
+  if (c.groups < 1 || c.x_channels != c.y_channels || c.x_channels % unit_channels != 0) return false;
   if (c.x_channels > most_channels || c.weights() >= most) return false;
   for (int d = 0; d < 2; ++d) {
     if (c.kernel[d] != StationaryImages::kernel || c.dilation[d] != 1) return false;
