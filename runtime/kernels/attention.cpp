@@ -61,13 +61,18 @@ int64_t mma_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>, const Devic
          column_tiles_bytes(call, attention_grad_mask);
 }
 
-// Without slopes, segments and masks with rows, on rows of whole 16-byte words.
+// Slopes are parts of rows and of columns where columns beyond the row are closed.
+bool has_one_pass_slopes(const OpCall& call, const AttentionSizes& n) {
+  return !call.has(attention_grad_mask + attention_slopes) || (call.attrs.get_int("causal") && n.heads == n.kv_heads);
+}
+
+// Without segments and masks with rows, on rows of whole 16-byte words.
 bool accepts_one_pass(const OpCall& call, llvm::ArrayRef<Type> results) {
   const AttentionSizes n(call);
   const int64_t widest = std::max(n.depth, n.value_depth);
   constexpr size_t mask = attention_grad_mask;
   return accepts_mma<mask>(call, results) && widest > 32 && widest <= cuda::max_one_pass_depth && n.depth % 8 == 0 &&
-         n.value_depth % 8 == 0 && !call.has(mask + attention_slopes) && !call.has(mask + attention_segments) &&
+         n.value_depth % 8 == 0 && has_one_pass_slopes(call, n) && !call.has(mask + attention_segments) &&
          (!call.has(mask) || mask_steps(call.operand(mask), n)[2] == 0);
 }
 

@@ -255,6 +255,7 @@ double one_pass_us(const OpCall& grad, const DeviceDescription& device) {
   double ps = times.pair_ps;
   if (grad.attrs.get_float("dropout") > 0) ps += times.dropout_ps;
   if (grad.has(mask)) ps += mask_steps(grad.operand(mask), n)[2] == 0 ? times.columns_ps : times.mask_ps;
+  if (grad.has(mask + attention_slopes) && !grad.has(mask)) ps += times.columns_ps;
   if (is_capped) ps += times.cap_ps;
 
   const int64_t own = cuda::one_pass_columns(std::max(n.depth, n.value_depth)), key_heads = n.batch * n.kv_heads;

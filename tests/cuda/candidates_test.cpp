@@ -82,6 +82,16 @@ TEST_SUITE("unit") {
     CHECK(names(256, {open}, 50) == "one_pass mma flash reference ");
     CHECK(names(256, {bias}) == "mma flash reference ");
     CHECK(names(32, {open}) == "mma flash reference ");
+    auto with_slopes = [&](int64_t causal, int64_t kv_heads) {
+      const Type x(DType::BF16, {64, 512, 128}), k(DType::BF16, {64, 512, 64 * kv_heads}), slopes(DType::F32, {2});
+      const Attrs attrs{{"heads", int64_t{2}}, {"kv_heads", kv_heads}, {"scale", 0.125}, {"causal", causal}};
+      const std::vector<const Type*> types{&x, &k, &k, &x, &lse, &x, nullptr, nullptr, &slopes};
+      const OpCall call(get_op("attention_grad"), attrs, types);
+      return CudaCatalog(device).candidates(call.op, call, llvm::cantFail(infer(call)))[0].name;
+    };
+    CHECK(with_slopes(1, 2) == "one_pass");
+    CHECK(with_slopes(0, 2) == "mma");  // distances to both sides
+    CHECK(with_slopes(1, 1) == "mma");  // two slopes for a key head
     auto with_mask = [&](int64_t depth) {
       const Type x(DType::BF16, {64, 512, 2 * depth});
       return names_of(CudaCatalog(device), "attention_grad_with_mask",

@@ -58,7 +58,13 @@ __device__ void add_products(float (&sums)[ahead], const T* y, const T* dy, cons
   }
 }
 
-// For one pass it also notes each row's lse and begins the turns and the number of the next block, which follows them.
+// What slopes take off a row's scores from column 0 on, in units of log 2.
+__device__ inline float slopes_part(const AttentionShape& n, int head, int row) {
+  return n.slopes ? n.slopes[head] * static_cast<float>(row) * log2_e : 0.0f;
+}
+
+// For one pass it also notes each row's lse, with its part of slopes, and begins the turns and the number of the next
+// block, which follows them.
 template <typename T, bool aligned>
 __global__ void __launch_bounds__(threads) delta_kernel(AttentionShape n, AttentionGradCall grads, DeltaTile tile) {
   extern __shared__ float deltas[];  // [heads, pitch]
@@ -104,7 +110,8 @@ __global__ void __launch_bounds__(threads) delta_kernel(AttentionShape n, Attent
     if (row >= rows) continue;
     const int64_t at = Head{b, first_head + head}.lse(n, first_row + row);
     grads.delta[at] = deltas[head * tile.pitch() + row] * n.dropout.kept_share;
-    if (grads.one_pass.log2_lse) grads.one_pass.log2_lse[at] = in_log2(grads.lse[at]);
+    if (grads.one_pass.log2_lse)
+      grads.one_pass.log2_lse[at] = in_log2(grads.lse[at]) + slopes_part(n, first_head + head, first_row + row);
   }
 }
 

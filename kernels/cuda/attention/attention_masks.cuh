@@ -131,6 +131,11 @@ __device__ void add_mask(Sums<Tile::m_tiles, Tile::n_tiles>& sums, const Attenti
   }
 }
 
+// What each step between a row and a column takes off a sum of products.
+__device__ inline float slope_of(const AttentionShape& n, const Head& head) {
+  return n.slopes[made_here(head.h)] / n.scale;
+}
+
 // What a mask of columns adds to the columns that a thread owns.
 template <typename Tile>
 struct OwnAdditions {
@@ -147,6 +152,18 @@ struct OwnAdditions {
           at[m][half] = column < n.columns ? Addition(n)(mask[column * n.mask_strides[3]]) : 0.0f;
         }
     });
+  }
+  // The same with slopes, where `at` is 0 before. Up to the diagonal the distance of row r and column c is r - c: the
+  // column adds its part of it, and the row's part is in its lse.
+  template <typename T>
+  __device__ void load_with_slopes(const AttentionShape& n, const Head& head, const Place<Owner::Columns>& place) {
+    if (is_mask_of_columns(n)) load<T>(n, head, place);
+    if (!n.slopes) return;
+    const float slope = slope_of(n, head);
+#pragma unroll
+    for (int m = 0; m < Tile::m_tiles; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) at[m][half] += slope * static_cast<float>(place.own_row(m, 2 * half));
   }
   __device__ void add_to(Sums<Tile::m_tiles, Tile::n_tiles>& sums) const {
 #pragma unroll
@@ -242,12 +259,7 @@ __device__ void close_other_segments(Sums<Tile::m_tiles, Tile::n_tiles>& sums, c
     }
 }
 
-// ---- Slopes of distances, and capped scores ----
-
-// What each step between a row and a column takes off a sum of products.
-__device__ inline float slope_of(const AttentionShape& n, const Head& head) {
-  return n.slopes[made_here(head.h)] / n.scale;
-}
+// ---- Distances, and capped scores ----
 
 // How far element (m, t, e) lies from its row, or its column, times -1 or not.
 template <Owner owner>

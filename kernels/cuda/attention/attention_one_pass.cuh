@@ -161,6 +161,11 @@ struct Block {
   }
 };
 
+// Do a mask or slopes add anything to the scores of 64 columns from `first` on?
+__device__ inline bool adds_to_columns(const AttentionShape& n, const ColumnTile* mask_tiles, int first) {
+  return n.slopes || (is_mask_of_columns(n) && noted_tile(n, mask_tiles, first) != ColumnTile::Open);
+}
+
 // ---- Sums in memory ----
 
 __device__ inline int turns_taken(const int* turn) {

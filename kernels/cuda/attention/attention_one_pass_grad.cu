@@ -26,10 +26,10 @@ __device__ void compute(const Block<Tile, OnePassMemory<Tile, T>>& block, const 
   const int group_first = block.first + group * warpgroup_rows, warp_first = block.first + warp * Tile::warp_rows;
   const int columns = static_cast<int>(n.columns);
   const Range open = open_others<Owner::Columns>(n, group_first, warpgroup_rows);
-  const bool adds = is_mask_of_columns(n) && noted_tile(n, block.mask_tiles, group_first) != ColumnTile::Open;
+  const bool adds = adds_to_columns(n, block.mask_tiles, group_first);
   const float to_log2 = n.scale * log2_e;
   OwnAdditions<Tile> of_own{};
-  if (adds) of_own.template load<T>(n, any, Place<Owner::Columns>{warp_first + lane / 4, 0});
+  if (adds) of_own.template load_with_slopes<T>(n, any, Place<Owner::Columns>{warp_first + lane / 4, 0});
   Sums<1, Tile::d_tiles> dk = {}, dv = {};
   Sums<1, Tile::share_tiles> dq;
   Sums<1, Tile::n_tiles> scores, dp;
@@ -160,9 +160,11 @@ bool takes_one_pass(const AttentionShape& n, bool aligned, const AttentionGradCa
   const bool has_copied_mask = depth <= 64 && grads.scores.at && !grads.scores.is_wide && n.softcap == 0.0f &&
                                n.mask_type != Scalar::Bool && n.mask_strides[3] == 1 &&
                                is_aligned(n.mask, n.mask_strides[2] * (n.mask_type == Scalar::F32 ? 2 : 1));
-  const bool is_plain = !n.slopes && !n.segments && (has_row_mask ? has_copied_mask : !grads.scores.at);
+  const bool is_plain = !n.segments && (has_row_mask ? has_copied_mask : !grads.scores.at);
+  // Columns add what slopes give to them, of one head and where rows have no columns behind them.
+  const bool takes_slopes = !n.slopes || (n.causal && n.heads == n.kv_heads && !has_row_mask);
   return grads.one_pass.sums && takes_warpgroups(depth) && depth <= max_one_pass_depth && aligned && is_plain &&
-         n.rows > 0 && n.columns > 0;
+         takes_slopes && n.rows > 0 && n.columns > 0;
 }
 
 cudaError_t attention_grad_one_pass(const AttentionShape& shape, const AttentionGradCall& grads, cudaStream_t stream) {

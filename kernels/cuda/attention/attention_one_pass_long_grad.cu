@@ -254,10 +254,10 @@ __device__ void compute(const LongBlock<T>& block, const AttentionShape& n, cons
   const int group = __shfl_sync(whole_warp, static_cast<int>(threadIdx.x) / warpgroup_threads, 0);
   const int warp_first = block.first + warp * LongTile::warp_rows, columns = static_cast<int>(n.columns);
   const Range open = open_others<Owner::Columns>(n, block.first, LongTile::own);
-  const bool adds = is_mask_of_columns(n) && noted_tile(n, block.mask_tiles, block.first) != ColumnTile::Open;
+  const bool adds = adds_to_columns(n, block.mask_tiles, block.first);
   const float to_log2 = n.scale * log2_e;
   OwnAdditions<HalfTile> of_own{};
-  if (adds) of_own.template load<T>(n, any, Place<Owner::Columns>{warp_first + lane / 4, 0});
+  if (adds) of_own.template load_with_slopes<T>(n, any, Place<Owner::Columns>{warp_first + lane / 4, 0});
   Sums<1, LongTile::share_tiles> dk = {}, dv = {}, dq;
   Sums<1, HalfTile::n_tiles> scores, dp;
   Weights<HalfTile> half;

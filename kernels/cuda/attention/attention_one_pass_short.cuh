@@ -45,7 +45,7 @@ struct OwnedColumns {
   int first_tile, end_tile;  // the tiles of rows that they meet,
   int shared_by;             // of so many heads, or of none
   int first_open, end_open;  // the head's tiles of columns, from the first open one to the last
-  bool adds[2];              // has the mask something to add, by computing warpgroup?
+  bool adds[2];              // is something added to scores of columns, by computing warpgroup?
 
   __device__ Walk walk() const { return {Tiles::between(first_tile, end_tile), shared_by}; }
 };
@@ -380,8 +380,7 @@ using ShortBlock = Block<Tile, NoMemory>;
 template <typename Tile>
 __device__ OwnedColumns owned_columns(const ShortBlock<Tile>& block, const AttentionShape& n, int number) {
   const auto adds = [&](int group) {
-    const int first = block.first + group * warpgroup_rows;
-    return is_mask_of_columns(n) && noted_tile(n, block.mask_tiles, first) != ColumnTile::Open;
+    return adds_to_columns(n, block.mask_tiles, block.first + group * warpgroup_rows);
   };
   const Tiles& rows = block.walk.rows;
   return {number,

@@ -91,7 +91,8 @@ __device__ void compute(const OwnedColumns& own, int slot, ShortPlaces<Tile>& pl
   const float to_log2 = n.scale * log2_e;
   OwnAdditions<Tile> of_own{};
   if (adds) [[unlikely]]
-    of_own.template load<T>(n, Head{own.batch, own.first_head}, Place<Owner::Columns>{warp_first + lane / 4, 0});
+    of_own.template load_with_slopes<T>(n, Head{own.batch, own.first_head},
+                                        Place<Owner::Columns>{warp_first + lane / 4, 0});
   Sums<1, Tile::d_tiles> dk = {}, dv = {};
   Weights<Tile> ds;
   T *const k_tile = memory.own_k(slot), *const v_tile = memory.own_v(slot);

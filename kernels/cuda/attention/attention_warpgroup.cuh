@@ -234,8 +234,8 @@ inline constexpr int min_warpgroup_depth = 33;
 [[nodiscard]] cudaError_t attention_grad_warpgroup(const AttentionShape& shape, bool aligned,
                                                    const AttentionGradCall& grads, cudaStream_t stream);
 
-// In one pass: without slopes, segments and masks with rows. Reads delta and
-// lse of each row, and turns that are 0.
+// In one pass: without segments and masks with rows, and with slopes only where columns beyond the row are closed and
+// each head has its own key head. Reads delta and lse of each row, and turns that are 0.
 [[nodiscard]] bool takes_one_pass(const AttentionShape& shape, bool aligned, const AttentionGradCall& grads);
 [[nodiscard]] cudaError_t attention_grad_one_pass(const AttentionShape& shape, const AttentionGradCall& grads,
                                                   cudaStream_t stream);

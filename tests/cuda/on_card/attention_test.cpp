@@ -64,29 +64,28 @@ std::vector<bool> zeros_of(const Tensor& tensor) {
 }  // namespace
 
 TEST_CASE("attention's kernels agree with the reference where rows and columns cross tiles") {
-  for (const AttentionCase& c : attention_cases()) {
-    INFO(c.name);
-    std::vector<SampleOperand> operands = inputs_of(c);
-    llvm::append_range(operands, masks_of(c));
-    operands.push_back(sinks_of(c));
-    const KernelCase forward("attention", attrs_of(c), operands, 3);
-    check_all_kernels(forward);
-    const KernelCase grad = gradient_of(forward, c);
-    check_all_kernels(grad);
-    if (c.sinks) {
-      KernelCase sinks_grad("attention_sinks_grad", {}, {}, 1);
-      sinks_grad.tensors = {grad.tensors[3], grad.tensors[4], grad.tensors[5], forward.tensors.back()};
-      sinks_grad.present.assign(4, true);
-      check_all_kernels(sinks_grad);
+  for (const AttentionCase& c : attention_cases()) SUBCASE(c.name) {
+      std::vector<SampleOperand> operands = inputs_of(c);
+      llvm::append_range(operands, masks_of(c));
+      operands.push_back(sinks_of(c));
+      const KernelCase forward("attention", attrs_of(c), operands, 3);
+      check_all_kernels(forward);
+      const KernelCase grad = gradient_of(forward, c);
+      check_all_kernels(grad);
+      if (c.sinks) {
+        KernelCase sinks_grad("attention_sinks_grad", {}, {}, 1);
+        sinks_grad.tensors = {grad.tensors[3], grad.tensors[4], grad.tensors[5], forward.tensors.back()};
+        sinks_grad.present.assign(4, true);
+        check_all_kernels(sinks_grad);
+      }
+      if (!is_whole_float(c.mask, c)) continue;
+      for (const char* op : {"attention_mask_grad", "attention_grad_with_mask"}) {
+        KernelCase mask_grad(op, attrs_of(c), {}, 1);
+        mask_grad.tensors = grad.tensors;
+        mask_grad.present = grad.present;
+        check_all_kernels(mask_grad);
+      }
     }
-    if (!is_whole_float(c.mask, c)) continue;
-    for (const char* op : {"attention_mask_grad", "attention_grad_with_mask"}) {
-      KernelCase mask_grad(op, attrs_of(c), {}, 1);
-      mask_grad.tensors = grad.tensors;
-      mask_grad.present = grad.present;
-      check_all_kernels(mask_grad);
-    }
-  }
 }
 
 // Such a row is uniform: beside the mask its scores are below rounding. It passes no gradient.
