@@ -16,12 +16,6 @@ bool has_fitting_slopes(const OpCall& call) {
   return !call.has(slopes) || call.operand(slopes).dtype == DType::F32;
 }
 
-bool has_float_row_mask(const OpCall& call, size_t mask) {
-  if (!call.has(mask)) return false;
-  const Type& type = call.operand(mask);
-  return type.dtype != DType::Bool && type.shape[type.rank() - 2] != 1;
-}
-
 template <size_t mask>
 bool accepts_flash(const OpCall& call, llvm::ArrayRef<Type>) {
   const AttentionSizes n(call);
@@ -45,9 +39,6 @@ bool accepts_mma(const OpCall& call, llvm::ArrayRef<Type>) {
     const DType type = call.operand(mask).dtype;
     if (type != DType::Bool && type != DType::F32 && type != dtype) return false;
   }
-  // Backward adds masks to capped scores only where it differentiates the cap, column by column.
-  if (mask == attention_grad_mask && call.attrs.get_float("softcap") > 0 && has_float_row_mask(call, mask))
-    return false;
   return is_16_bit_float(dtype) && n.depth <= max_flash_depth && n.value_depth <= max_flash_depth &&
          call.attrs.get_float("scale") > 0 && has_fitting_slopes<mask>(call);
 }
@@ -80,14 +71,14 @@ int64_t one_pass_workspace(const OpCall& call, llvm::ArrayRef<Type>, const Devic
   return OnePassBytes(call).all + column_tiles_bytes(call, attention_grad_mask);
 }
 
-// The copy engine brings the mask and takes dS.
+// The copy engine brings the mask, which is added to sums at once, and takes dS: without caps.
 bool accepts_one_pass_with_mask(const OpCall& call, llvm::ArrayRef<Type> results) {
   constexpr size_t mask = attention_grad_mask;
   const AttentionSizes n(call);
   const int64_t widest = std::max(n.depth, n.value_depth);
   return accepts_mma<mask>(call, results) && widest > 32 && widest <= 64 && n.depth % 8 == 0 &&
          n.value_depth % 8 == 0 && !call.has(mask + attention_slopes) && !call.has(mask + attention_segments) &&
-         has_mask_tiles(call, mask) && !ScoreGradSizes(call).is_wide;
+         has_mask_tiles(call, mask) && !ScoreGradSizes(call).is_wide && call.attrs.get_float("softcap") == 0;
 }
 
 int64_t one_pass_with_mask_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
@@ -98,10 +89,11 @@ int64_t mma_mask_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>, const 
   return row_products_bytes(call) + mask_grad_partials_bytes(call) + segment_tiles_bytes(call, attention_grad_mask);
 }
 
-// As kernels for warpgroups write dS.
+// As kernels for warpgroups write dS: without caps, whose slope is in dq's dS and not in the mask's.
 bool accepts_stored_scores(const OpCall& call, llvm::ArrayRef<Type> results) {
   const AttentionSizes n(call);
-  return accepts_mma<attention_grad_mask>(call, results) && std::max(n.depth, n.value_depth) > 32;
+  return accepts_mma<attention_grad_mask>(call, results) && std::max(n.depth, n.value_depth) > 32 &&
+         call.attrs.get_float("softcap") == 0;
 }
 
 int64_t stored_scores_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {

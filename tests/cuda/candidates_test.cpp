@@ -47,10 +47,9 @@ TEST_SUITE("unit") {
     capped.set("softcap", 50.0);
     CHECK(names_of(catalog, "attention", capped, {x, x, x}) == "mma flash reference ");
     CHECK(names_of(catalog, "attention", capped, {x, x, x, bias}) == "mma flash reference ");
-    // Backward adds masks to capped scores column by column.
     const Type lse(DType::F32, {64, 2, 512}), columns(DType::F32, {64, 1, 1, 512});
     CHECK(names_of(catalog, "attention_grad", capped, {x, x, x, x, lse, x, columns}) == "mma flash reference ");
-    CHECK(names_of(catalog, "attention_grad", capped, {x, x, x, x, lse, x, bias}) == "flash reference ");
+    CHECK(names_of(catalog, "attention_grad", capped, {x, x, x, x, lse, x, bias}) == "mma flash reference ");
     const Type f32(DType::F32, {64, 512, 128}), other(DType::F16, {64, 1, 1, 512});
     CHECK(names_of(catalog, "attention", attrs, {f32, f32, f32}) == "flash reference ");
     CHECK(names_of(catalog, "attention", attrs, {x, x, x, other}) == "flash reference ");
@@ -76,6 +75,7 @@ TEST_SUITE("unit") {
     CHECK(names(64, {open}) == "one_pass mma flash reference ");
     CHECK(names(40, {open}) == "one_pass mma flash reference ");
     CHECK(names(64, {bias}) == "mma flash reference ");
+    CHECK(names(64, {bias}, 50) == "mma flash reference ");
     CHECK(names(96, {}) == "one_pass cudnn_ordered mma flash reference ");
     CHECK(names(128, {open}) == "one_pass mma flash reference ");
     CHECK(names(128, {open}, 50) == "one_pass mma flash reference ");
@@ -92,11 +92,13 @@ TEST_SUITE("unit") {
     CHECK(with_slopes(1, 2) == "one_pass");
     CHECK(with_slopes(0, 2) == "mma");  // distances to both sides
     CHECK(with_slopes(1, 1) == "mma");  // two slopes for a key head
-    auto with_mask = [&](int64_t depth) {
+    auto with_mask = [&](int64_t depth, double softcap = 0) {
       const Type x(DType::BF16, {64, 512, 2 * depth});
       return names_of(CudaCatalog(device), "attention_grad_with_mask",
-                      {{"heads", int64_t{2}}, {"kv_heads", int64_t{2}}, {"scale", 0.125}}, {x, x, x, x, lse, x, bias});
+                      {{"heads", int64_t{2}}, {"kv_heads", int64_t{2}}, {"scale", 0.125}, {"softcap", softcap}},
+                      {x, x, x, x, lse, x, bias});
     };
+    CHECK(with_mask(64, 50) == "mma flash reference ");
     CHECK(with_mask(64) == "one_pass stored_scores mma flash stored_scores_lean reference ");
     CHECK(with_mask(96) == "stored_scores mma flash stored_scores_lean reference ");
     CHECK(with_mask(32) == "mma flash reference ");
@@ -104,6 +106,31 @@ TEST_SUITE("unit") {
     CHECK(with_mask(64) == "mma flash reference ");
     CHECK(names(64, {}) == "cudnn_ordered mma flash reference ");
     CHECK(names(64, {open}) == "mma flash reference ");
+  }
+
+  TEST_CASE("a cap and a bias with rows both count where the gradient of attention is predicted") {
+    const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
+    const Type bias(DType::F32, {1, 12, 1024, 1024}), lse(DType::F32, {16, 12, 1024});
+    for (const char* name : {"attention_grad", "attention_mask_grad", "attention_grad_with_mask"})
+      for (int64_t depth : {32, 64, 128, 256}) {
+        CAPTURE(name);
+        CAPTURE(depth);
+        const OpDef& op = get_op(name);
+        const Type x(DType::BF16, {16, 1024, 12 * depth});
+        auto predicted_us = [&](llvm::StringRef kernel, bool has_bias, double softcap) {
+          const Attrs attrs{{"heads", int64_t{12}}, {"kv_heads", int64_t{12}}, {"scale", 0.125}, {"softcap", softcap}};
+          const std::vector<const Type*> types{&x, &x, &x, &x, &lse, &x, has_bias ? &bias : nullptr};
+          const OpCall call(op, attrs, types);
+          for (const KernelCandidate& candidate : CudaCatalog(h200).candidates(op, call, llvm::cantFail(infer(call))))
+            if (candidate.name == kernel) return candidate.predicted_us;
+          return 0.0;
+        };
+        const double us = predicted_us("mma", true, 50), biased_us = predicted_us("mma", true, 0);
+        CHECK(us > biased_us);
+        CHECK(us < 2 * biased_us);
+        if (op.name != "attention_mask_grad") CHECK(predicted_us("flash", true, 50) > 4 * us);
+        if (op.name == "attention_grad") CHECK(us > predicted_us("mma", false, 50));
+      }
   }
 
   TEST_CASE("attention's gradients in one pass are predicted as an H200 measured them") {

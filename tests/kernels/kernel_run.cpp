@@ -24,8 +24,9 @@ double tolerance_for(const KernelCase& c, const OpCall& call, const Type& result
   if (c.op.flops)
     terms = std::max(terms, c.op.flops(call, results) / static_cast<double>(std::max<int64_t>(result.elements(), 1)));
   // A convolution's weight gradient may be made in its operands' dtype and widened, and a mask's gradient may be summed
-  // from dS in that of q.
-  const bool is_widened = c.op.name == "conv_dw" || c.op.name == "attention_grad_with_mask";
+  // from dS in that of q. Behind capped scores dS has 11 bits at most: those of the matrix units' kernels' tanh.
+  const bool is_widened = c.op.name == "conv_dw" || c.op.name == "attention_grad_with_mask" ||
+                          (c.op.name == "attention_mask_grad" && call.attrs.get_float("softcap") > 0);
   const DType made = is_widened ? call.operand(0).dtype : result.dtype;
   // Kernels for the matrix units take approximate exponentials, of capped scores two each.
   const bool approximates = c.op.name == "attention" && call.operand(0).dtype != DType::F32;

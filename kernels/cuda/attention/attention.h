@@ -92,7 +92,7 @@ struct AttentionGradCall {
   const float* lse;
   float* delta;  // workspace [batch, heads, rows]
   OnePass one_pass = {};
-  ScoreGrads scores = {};  // written where it is there, by kernels for warpgroups
+  ScoreGrads scores = {};  // written where it is there, by kernels for warpgroups without a cap
 };
 
 // In f32, on the vector units. Any type.
@@ -110,17 +110,16 @@ struct MaskGradCall {
 [[nodiscard]] cudaError_t attention_mask_grad(const AttentionShape& shape, const AttentionGradCall& call,
                                               const MaskGradCall& mask, cudaStream_t stream);
 
-// ---- On the matrix units: 16-bit floats; a float mask is of the same type or f32. Gradients of capped scores take no
-// float mask with rows ----
+// ---- On the matrix units: 16-bit floats; a float mask is of the same type or f32 ----
 
 [[nodiscard]] cudaError_t attention_mma(const AttentionShape& shape, const AttentionCall& call, cudaStream_t stream);
 [[nodiscard]] cudaError_t attention_grad_mma(const AttentionShape& shape, const AttentionGradCall& call,
                                              cudaStream_t stream);
 [[nodiscard]] cudaError_t attention_mask_grad_mma(const AttentionShape& shape, const AttentionGradCall& call,
                                                   const MaskGradCall& mask, cudaStream_t stream);
-// Both. Where call.scores is there, on Hopper and for heads of more than 32 elements, the gradient of the mask is
-// summed from it, in the type of q, and needs no other workspace; or it is mask.dmask itself, where nothing is to be
-// summed.
+// Both. Where call.scores is there, on Hopper, for heads of more than 32 elements and without a cap, the gradient of
+// the mask is summed from it, in the type of q, and needs no other workspace; or it is mask.dmask itself, where nothing
+// is to be summed.
 [[nodiscard]] cudaError_t attention_grad_with_mask_mma(const AttentionShape& shape, const AttentionGradCall& call,
                                                        const MaskGradCall& mask, cudaStream_t stream);
 

@@ -303,20 +303,6 @@ __device__ void cap_sums(Sums<Tile::m_tiles, Tile::n_tiles>& sums, const Attenti
       for (int e = 0; e < 4; ++e) sums[m][t][e] = cap.tangent(sums[m][t][e]) * cap.to_sum;
 }
 
-// Closes what the mask with rows, segments, the diagonal, the window and the borders close, and adds a float mask with
-// rows.
-template <typename Tile, Owner owner, typename T>
-__device__ void apply_row_masks(Sums<Tile::m_tiles, Tile::n_tiles>& sums, const AttentionShape& n, const Head& head,
-                                const Place<owner>& place, int first_own, int first_other) {
-  if (n.mask && !is_mask_of_columns(n)) add_row_mask<Tile, owner, T>(sums, n, head, place, first_own, first_other);
-  if (n.segments) close_other_segments<Tile, owner>(sums, n, head, place, first_own, first_other);
-  const Range open = open_others<owner>(n, first_own, Tile::own);
-  const bool is_whole = owner == Owner::Columns || first_own + Tile::own <= n.rows;
-  const bool has_rows = owner == Owner::Rows || first_other + Tile::others <= n.rows;
-  if (first_other < open.first || first_other + Tile::others > open.end || !is_whole || !has_rows)
-    close_outside<Tile, owner>(sums, n, place);
-}
-
 // Applies the masks to sums q . k, capped or not, and to what lies outside -inf. `additions` are the columns' where
 // rows are owned and the mask is one of columns.
 template <typename Tile, Owner owner, typename T>
@@ -333,26 +319,13 @@ __device__ void apply_masks(Sums<Tile::m_tiles, Tile::n_tiles>& sums, const Atte
     }
   }
   if (n.slopes) subtract_distances<Tile, owner>(sums, slope_of(n, head), place);
-  apply_row_masks<Tile, owner, T>(sums, n, head, place, first_own, first_other);
+  if (n.mask && !is_mask_of_columns(n)) add_row_mask<Tile, owner, T>(sums, n, head, place, first_own, first_other);
+  if (n.segments) close_other_segments<Tile, owner>(sums, n, head, place, first_own, first_other);
+  const Range open = open_others<owner>(n, first_own, Tile::own);
+  const bool is_whole = owner == Owner::Columns || first_own + Tile::own <= n.rows;
+  const bool has_rows = owner == Owner::Rows || first_other + Tile::others <= n.rows;
+  if (first_other < open.first || first_other + Tile::others > open.end || !is_whole || !has_rows)
+    close_outside<Tile, owner>(sums, n, place);
 }
-
-// What is added to a capped sum: by a mask of columns, and for its distance.
-template <typename Tile, Owner owner>
-struct CappedAdditions {
-  Place<owner> place;
-  const float* of_others;  // where rows are owned: of the thread's columns, or null
-  OwnAdditions<Tile> of_own;
-  float slope;
-
-  __device__ CappedAdditions(const AttentionShape& n, const Head& head, const Place<owner>& place)
-      : place(made_here(place)), of_others(nullptr), of_own{}, slope(n.slopes ? slope_of(n, head) : 0.0f) {}
-
-  // Of the tile's columns, where rows are owned and the mask is one of columns.
-  __device__ void set_others(const float* additions) { of_others = additions + threadIdx.x % 4 * 2; }
-  __device__ float operator()(int m, int t, int e) const {
-    const float by_column = owner == Owner::Columns ? of_own.at[m][e / 2] : of_others ? of_others[8 * t + e % 2] : 0.0f;
-    return by_column - slope * fabsf(distance_of(place, m, t, e));
-  }
-};
 
 }  // namespace plimsoll::cuda

@@ -100,15 +100,16 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     multiply_rows<Tile>(dp, tiles.b(stage), [&](int m, int k) { return left_fragment<Tile>(dy_rows, m, 16 * k); });
     auto of_row = [&](int m, int, int e) -> const RowConstants& { return constants[m][e / 2]; };
     const auto* const drawn = drops ? &bits : nullptr;
-    if (n.softcap > 0.0f) {
-      CappedAdditions<Tile, Owner::Rows> added(n, head, place);
-      if (is_mask_of_columns(n)) added.set_others(tiles.of_others(stage));
-      apply_row_masks<Tile, Owner::Rows, T>(scores, n, head, place, first, column);
-      differentiate_capped<Tile>(scores, dp, Cap(n), to_log2, drawn, of_row, added);
-    } else {
-      apply_masks<Tile, Owner::Rows, T>(scores, n, head, place, first, column, tiles.of_others(stage));
-      differentiate<Tile>(scores, dp, to_log2, drawn, of_row);
+    const bool is_capped = n.softcap > 0.0f;
+    if (is_capped) {
+      subtract_deltas<Tile>(dp, drawn, of_row);
+      cap_with_slopes<Tile>(scores, dp, Cap(n));
     }
+    apply_masks<Tile, Owner::Rows, T>(scores, n, head, place, first, column, tiles.of_others(stage));
+    if (is_capped)
+      differentiate<Tile, true>(scores, dp, to_log2, drawn, of_row);
+    else
+      differentiate<Tile>(scores, dp, to_log2, drawn, of_row);
     add_weighted_rows<Tile>(dq, dp, tiles.a(stage));
   }
   wait_for_copies<0>();
@@ -190,15 +191,16 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     }
     auto of_row = [&](int, int t, int e) -> const RowConstants& { return constants[t][e % 2]; };
     const auto* const drawn = drops ? &bits : nullptr;
-    if (n.softcap > 0.0f) {
-      CappedAdditions<Tile, Owner::Columns> added(n, head, place);
-      if (is_mask_of_columns(n)) added.of_own.template load<T>(n, head, place);
-      apply_row_masks<Tile, Owner::Columns, T>(scores, n, head, place, first, row);
-      differentiate_capped<Tile>(scores, dp, Cap(n), to_log2, drawn, of_row, added);
-    } else {
-      apply_masks<Tile, Owner::Columns, T>(scores, n, head, place, first, row, nullptr);
-      differentiate<Tile>(scores, dp, to_log2, drawn, of_row);
+    const bool is_capped = n.softcap > 0.0f;
+    if (is_capped) {
+      subtract_deltas<Tile>(dp, drawn, of_row);
+      cap_with_slopes<Tile>(scores, dp, Cap(n));
     }
+    apply_masks<Tile, Owner::Columns, T>(scores, n, head, place, first, row, nullptr);
+    if (is_capped)
+      differentiate<Tile, true>(scores, dp, to_log2, drawn, of_row);
+    else
+      differentiate<Tile>(scores, dp, to_log2, drawn, of_row);
     if constexpr (writes_dv) add_weighted_rows<Tile>(dv, scores, tiles.b(stage));
     if constexpr (writes_dk) add_weighted_rows<Tile>(dk, dp, tiles.a(stage));
     stage ^= 1;

@@ -33,16 +33,43 @@ struct RowConstants {
 // From a score and its row's lse, both in units of log 2. Rounding may leave a score above its lse.
 __device__ inline float probability(float score, float lse) { return exp2_approx(fminf(score - lse, 0.0f)); }
 
-// A score in units of log 2, and its derivative by what is capped.
-struct Scored {
-  float log2, slope;
-};
+// Sums dy . v less delta, without what dropout drops: probabilities times these differences are dS. constants(m, t, e)
+// are those of an element's row.
+template <typename Tile, typename Bits, typename Constants>
+__device__ void subtract_deltas(Sums<Tile::m_tiles, Tile::n_tiles>& dp, const Bits* bits, Constants constants) {
+#pragma unroll
+  for (int m = 0; m < Tile::m_tiles; ++m)
+#pragma unroll
+    for (int t = 0; t < Tile::n_tiles; ++t)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const bool kept = !bits || bits->kept(m, t, e);
+        dp[m][t][e] = (kept ? dp[m][t][e] : 0.0f) - constants(m, t, e).delta;
+      }
+}
 
-// From sums q . k and dy . v of a tile to what dropout left of the probabilities and to dS, both without the factor of
-// the kept ones. scored(m, t, e, sum) makes a score of a sum, and constants(m, t, e) are those of an element's row.
-template <typename Tile, typename Bits, typename Constants, typename ScoredOf>
-__device__ void differentiate_scored(Sums<Tile::m_tiles, Tile::n_tiles>& scores, Sums<Tile::m_tiles, Tile::n_tiles>& dp,
-                                     const Bits* bits, Constants constants, ScoredOf scored) {
+// Caps sums q . k that no mask has changed yet, and multiplies the differences with the cap's slope: no registers hold
+// slopes until masks have been added.
+template <typename Tile>
+__device__ void cap_with_slopes(Sums<Tile::m_tiles, Tile::n_tiles>& scores,
+                                Sums<Tile::m_tiles, Tile::n_tiles>& differences, const Cap& cap) {
+#pragma unroll
+  for (int m = 0; m < Tile::m_tiles; ++m)
+#pragma unroll
+    for (int t = 0; t < Tile::n_tiles; ++t)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const float tangent = cap.tangent(scores[m][t][e]);
+        scores[m][t][e] = tangent * cap.to_sum;
+        differences[m][t][e] *= 1.0f - tangent * tangent;
+      }
+}
+
+// Masked sums q . k become what dropout left of the probabilities, and sums dy . v, or differences already, dS: both
+// without the factor of the kept ones.
+template <typename Tile, bool has_differences = false, typename Bits, typename Constants>
+__device__ void differentiate(Sums<Tile::m_tiles, Tile::n_tiles>& scores, Sums<Tile::m_tiles, Tile::n_tiles>& dp,
+                              float to_log2, const Bits* bits, Constants constants) {
 #pragma unroll
   for (int m = 0; m < Tile::m_tiles; ++m)
 #pragma unroll
@@ -50,33 +77,11 @@ __device__ void differentiate_scored(Sums<Tile::m_tiles, Tile::n_tiles>& scores,
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const RowConstants& row = constants(m, t, e);
-        const Scored score = scored(m, t, e, scores[m][t][e]);
-        const float p = probability(score.log2, row.lse);
+        const float p = probability(scores[m][t][e] * to_log2, row.lse);
         const bool kept = !bits || bits->kept(m, t, e);
         scores[m][t][e] = kept ? p : 0.0f;
-        dp[m][t][e] = p * score.slope * ((kept ? dp[m][t][e] : 0.0f) - row.delta);
+        dp[m][t][e] = p * (has_differences ? dp[m][t][e] : (kept ? dp[m][t][e] : 0.0f) - row.delta);
       }
-}
-
-// Of sums that are masked already.
-template <typename Tile, typename Bits, typename Constants>
-__device__ void differentiate(Sums<Tile::m_tiles, Tile::n_tiles>& scores, Sums<Tile::m_tiles, Tile::n_tiles>& dp,
-                              float to_log2, const Bits* bits, Constants constants) {
-  differentiate_scored<Tile>(scores, dp, bits, constants, [&](int, int, int, float sum) {
-    return Scored{sum * to_log2, 1.0f};
-  });
-}
-
-// Of capped scores: a sum is q . k where no mask closes it, and `added` what is added to it once it is capped. dS
-// becomes the gradient of what is capped.
-template <typename Tile, typename Bits, typename Constants, typename Added>
-__device__ void differentiate_capped(Sums<Tile::m_tiles, Tile::n_tiles>& scores, Sums<Tile::m_tiles, Tile::n_tiles>& dp,
-                                     const Cap& cap, float to_log2, const Bits* bits, Constants constants,
-                                     const Added& added) {
-  differentiate_scored<Tile>(scores, dp, bits, constants, [&](int m, int t, int e, float sum) {
-    const float tangent = cap.tangent(sum);
-    return Scored{(cap(sum, tangent) + added(m, t, e)) * to_log2, 1.0f - tangent * tangent};
-  });
 }
 
 // Writes delta of each row, and for one pass its lse and the turns' beginning.

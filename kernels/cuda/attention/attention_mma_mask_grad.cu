@@ -85,6 +85,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     Sums<Tile::m_tiles, Tile::n_tiles> scores, dp;
     multiply_rows<Tile>(scores, k, [&](int m, int i) { return left_fragment<Tile>(q, m, 16 * i); });
     multiply_rows<Tile>(dp, v, [&](int m, int i) { return left_fragment<Tile>(dy, m, 16 * i); });
+    if (n.softcap > 0.0f) cap_sums<Tile>(scores, n);  // dS of a mask, which is added behind, has no slope
     apply_masks<Tile, Owner::Rows, T>(scores, n, head, place, first_row, first_column, floats(stage) + 2 * Tile::own);
     RowConstants constants[Tile::m_tiles][2];
 #pragma unroll

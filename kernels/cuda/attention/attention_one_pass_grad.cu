@@ -58,7 +58,7 @@ __device__ void compute(const Block<Tile, OnePassMemory<Tile, T>>& block, const 
       return e % 2 == 0 ? lse.x : lse.y;
     };
     if constexpr (caps) {
-      capped_probabilities<Tile, T>(scores, &weights, Cap(n), to_log2, lse_of_row,
+      capped_probabilities<Tile, T>(scores, weights, Cap(n), to_log2, lse_of_row,
                                     [&](int, int, int e) { return of_own.at[0][e / 2]; });
     } else {
       if (adds) of_own.add_to(scores);

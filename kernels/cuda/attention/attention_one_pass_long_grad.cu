@@ -280,7 +280,7 @@ __device__ void compute(const LongBlock<T>& block, const AttentionShape& n, cons
     const KeptColumns bits{memory.words + warp / 2 * one_pass_rows + of_half, 7 - place.own % 32};
     auto lse_of_row = [&](int t, int e) { return memory.lse[of_half + 8 * t + e % 2]; };
     if constexpr (caps) {
-      capped_probabilities<HalfTile, T>(scores, &half, Cap(n), to_log2, lse_of_row,
+      capped_probabilities<HalfTile, T>(scores, half, Cap(n), to_log2, lse_of_row,
                                         [&](int, int, int e) { return of_own.at[0][e / 2]; });
     } else {
       if (adds) of_own.add_to(scores);

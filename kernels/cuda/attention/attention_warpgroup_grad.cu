@@ -1,7 +1,9 @@
 #include "kernels/cuda/attention/attention_warpgroup_grad.cuh"
 
 // Serves attention_grad ("mma") on Hopper, with the launches and sums of attention_mma_grad.cu. Scores become
-// probabilities while dP is computed, and dS comes while dv is.
+// probabilities while dP is computed, and dS comes while dv is. Calls with a cap have kernels of their own, which wait
+// for dP first: the cap's slope is multiplied into it before masks are added, so that no registers hold slopes. dS
+// without the slope, which masks have as their gradient, they do not write.
 
 namespace plimsoll::cuda {
 namespace {
@@ -103,7 +105,7 @@ struct ScoreGradRows {
   }
 };
 
-template <typename Tile, bool drops, Stores stores, typename T>
+template <typename Tile, bool drops, bool caps, Stores stores, typename T>
 __device__ void grad_of_rows(const AttentionShape& n, bool aligned, const AttentionGradCall& grads, int row_tiles) {
   constexpr int ahead = Tile::stages - 1;
   const GradMemory<Tile, T> tiles(tile_memory());
@@ -161,33 +163,31 @@ __device__ void grad_of_rows(const AttentionShape& n, bool aligned, const Attent
     start_scores<Tile>(scores, own_q, tiles.a(stage));
     start_scores<Tile>(dp, own_dy, tiles.b(stage));
     if (drops) kept.draw(draws, warp_first, column);
-    wait_for_products<1>();
-    settle(scores[0]);
-    if (has_row_mask) add_row_mask<Tile, Owner::Rows, T>(scores, n, head, place, first, column);
-    if (n.segments) close_other_segments<Tile, Owner::Rows>(scores, n, head, place, first, column);
-    if (column < open.first || column + Tile::others > open.end) close_outside<Tile, Owner::Rows>(scores, n, place);
-    auto lse_of_row = [&](int, int e) { return constants[e / 2].lse; };
-    if (n.softcap > 0.0f) {
-      CappedAdditions<Tile, Owner::Rows> all_added(n, head, place);
-      if (adds) all_added.set_others(tiles.constants(stage));
-      capped_probabilities<Tile, T>(scores, nullptr, Cap(n), to_log2, lse_of_row, all_added);
-    } else {
-      if (adds && noted != ColumnTile::Open) add_additions<Tile>(scores, tiles.constants(stage));
-      if (n.slopes) subtract_distances<Tile, Owner::Rows>(scores, slope_of(n, head), place);
-      probabilities<Tile>(scores, to_log2, lse_of_row);
-    }
-    wait_for_products<0>();
-    settle(dp[0]);
-    if (drops) {
+    auto make_differences = [&] {
+      settle(dp[0]);
 #pragma unroll
       for (int t = 0; t < Tile::n_tiles; ++t)
 #pragma unroll
-        for (int e = 0; e < 4; ++e) dp[0][t][e] = kept.kept(dp[0][t][e], t, e);
+        for (int e = 0; e < 4; ++e)
+          dp[0][t][e] = (drops ? kept.kept(dp[0][t][e], t, e) : dp[0][t][e]) - constants[e / 2].delta;
+    };
+    wait_for_products<caps ? 0 : 1>();
+    settle(scores[0]);
+    if constexpr (caps) {
+      make_differences();
+      cap_with_slopes<Tile>(scores, dp, Cap(n));
     }
-#pragma unroll
-    for (int t = 0; t < Tile::n_tiles; ++t)
-#pragma unroll
-      for (int e = 0; e < 4; ++e) dp[0][t][e] = scores[0][t][e] * (dp[0][t][e] - constants[e / 2].delta);
+    if (has_row_mask) add_row_mask<Tile, Owner::Rows, T>(scores, n, head, place, first, column);
+    if (n.segments) close_other_segments<Tile, Owner::Rows>(scores, n, head, place, first, column);
+    if (column < open.first || column + Tile::others > open.end) close_outside<Tile, Owner::Rows>(scores, n, place);
+    if (adds && noted != ColumnTile::Open) add_additions<Tile>(scores, tiles.constants(stage));
+    if (n.slopes) subtract_distances<Tile, Owner::Rows>(scores, slope_of(n, head), place);
+    probabilities<Tile>(scores, to_log2, [&](int, int e) { return constants[e / 2].lse; });
+    if constexpr (!caps) {
+      wait_for_products<0>();
+      make_differences();
+    }
+    multiply_differences<Tile>(dp, scores);
     weights.template round<T>(dp);
     start_weighted_rows<Tile>(dq, weights, tiles.a(stage));
     if constexpr (stores == Stores::Wide) score_grads.store(dp[0], n.dropout.factor, column);
@@ -226,7 +226,7 @@ __device__ void load_constants(float* constants, const AttentionShape& n, const 
 
 enum class Writes { Both, Dk, Dv };  // heads so long that the sums of both do not fit into registers take two launches
 
-template <typename Tile, Writes writes, bool drops, typename T>
+template <typename Tile, Writes writes, bool drops, bool caps, typename T>
 __device__ void grad_of_columns(const AttentionShape& n, bool aligned, const AttentionGradCall& grads,
                                 int column_tiles) {
   constexpr bool writes_dk = writes != Writes::Dv, writes_dv = writes != Writes::Dk;
@@ -284,38 +284,43 @@ __device__ void grad_of_columns(const AttentionShape& n, bool aligned, const Att
     if constexpr (writes_dk) start_scores<Tile>(dp, own_v, tiles.b(stage));
     OwnAdditions<Tile> of_own{};
     if (adds) of_own.template load<T>(n, head, place);
-    wait_for_products<writes_dk ? 1 : 0>();
+    wait_for_products<writes_dk && !caps ? 1 : 0>();
     settle(scores[0]);
-    if (has_row_mask) add_row_mask<Tile, Owner::Columns, T>(scores, n, head, place, first, row);
-    if (n.segments) close_other_segments<Tile, Owner::Columns>(scores, n, head, place, first, row);
-    if (row < open.first || row + Tile::others > open.end) close_outside<Tile, Owner::Columns>(scores, n, place);
     const float* constants = tiles.constants(stage) + lane % 4 * 2;
     const KeptColumns bits = KeptColumns::of<Tile>(tiles.words(stage), first, place);
     auto of_row = [&](int kind, int t) {
       return *reinterpret_cast<const float2*>(constants + kind * Tile::others + 8 * t);
     };
-    auto lse_of_row = [&](int t, int e) {
+    auto make_differences = [&] {
+      settle(dp[0]);
+      subtract_deltas_of_rows<Tile, drops>(dp, bits, [&](int t) { return of_row(1, t); });
+    };
+    if constexpr (caps && writes_dk) {
+      make_differences();
+      cap_with_slopes<Tile>(scores, dp, Cap(n));
+    } else if constexpr (caps) {
+      cap_sums<Tile>(scores, n);
+    }
+    if (has_row_mask) add_row_mask<Tile, Owner::Columns, T>(scores, n, head, place, first, row);
+    if (n.segments) close_other_segments<Tile, Owner::Columns>(scores, n, head, place, first, row);
+    if (row < open.first || row + Tile::others > open.end) close_outside<Tile, Owner::Columns>(scores, n, place);
+    if (adds) of_own.add_to(scores);
+    if (n.slopes) subtract_distances<Tile, Owner::Columns>(scores, slope_of(n, head), place);
+    probabilities<Tile>(scores, to_log2, [&](int t, int e) {
       const float2 lse = of_row(0, t);
       return in_log2(e % 2 == 0 ? lse.x : lse.y);
-    };
-    if (n.softcap > 0.0f) {
-      CappedAdditions<Tile, Owner::Columns> added(n, head, place);
-      added.of_own = of_own;
-      capped_probabilities<Tile, T>(scores, writes_dv ? &weights : nullptr, Cap(n), to_log2, lse_of_row, added);
-    } else {
-      if (adds) of_own.add_to(scores);
-      if (n.slopes) subtract_distances<Tile, Owner::Columns>(scores, slope_of(n, head), place);
-      probabilities<Tile>(scores, to_log2, lse_of_row);
-      if constexpr (writes_dv) weights.template round<T>(scores);
-    }
+    });
     if constexpr (writes_dv) {
+      weights.template round<T>(scores);
       if (drops) weights.keep([&](int t, int half) { return KeptColumns::pair(bits.of_rows(t), half); });
       start_weighted_rows<Tile>(dv, weights, tiles.b(stage));
     }
     if constexpr (writes_dk) {
-      wait_for_products<writes_dv ? 1 : 0>();
-      settle(dp[0]);
-      differentiate_columns<Tile, drops>(dp, scores, bits, [&](int t) { return of_row(1, t); });
+      if constexpr (!caps) {
+        wait_for_products<writes_dv ? 1 : 0>();
+        make_differences();
+      }
+      multiply_differences<Tile>(dp, scores);
       if constexpr (writes_dv) wait_for_products<0>();  // dv's weights are read no more
       weights.template round<T>(dp);
       start_weighted_rows<Tile>(dk, weights, tiles.a(stage));
@@ -335,25 +340,25 @@ __device__ void grad_of_columns(const AttentionShape& n, bool aligned, const Att
                      tiles.own_b, dv, [&](int, int) { return n.dropout.factor; });
 }
 
-template <typename Tile, bool drops, Stores stores, typename T>
+template <typename Tile, bool drops, bool caps, Stores stores, typename T>
 __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     dq_warpgroup_kernel(AttentionShape n, bool aligned, AttentionGradCall grads, int row_tiles) {
   if constexpr (has_warpgroups)
-    grad_of_rows<Tile, drops, stores, T>(n, aligned, grads, row_tiles);
+    grad_of_rows<Tile, drops, caps, stores, T>(n, aligned, grads, row_tiles);
   else
     __trap();
 }
 
-template <typename Tile, Writes writes, bool drops, typename T>
+template <typename Tile, Writes writes, bool drops, bool caps, typename T>
 __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     dk_dv_warpgroup_kernel(AttentionShape n, bool aligned, AttentionGradCall grads, int column_tiles) {
   if constexpr (has_warpgroups)
-    grad_of_columns<Tile, writes, drops, T>(n, aligned, grads, column_tiles);
+    grad_of_columns<Tile, writes, drops, caps, T>(n, aligned, grads, column_tiles);
   else
     __trap();
 }
 
-template <typename Rows, typename Columns, bool drops, typename T>
+template <typename Rows, typename Columns, bool drops, bool caps, typename T>
 cudaError_t launch_grads(const AttentionShape& shape, bool aligned, const AttentionGradCall& grads,
                          cudaStream_t stream) {
   const int64_t heads = shape.batch * shape.heads;
@@ -364,10 +369,12 @@ cudaError_t launch_grads(const AttentionShape& shape, bool aligned, const Attent
                       grads, static_cast<int>(row_tiles));
   };
   if (row_tiles > 0) {
-    const cudaError_t error = !grads.scores.at ? launch_rows(dq_warpgroup_kernel<Rows, drops, Stores::Nothing, T>)
-                              : grads.scores.is_wide
-                                  ? launch_rows(dq_warpgroup_kernel<Rows, drops, Stores::Wide, T>)
-                                  : launch_rows(dq_warpgroup_kernel<Rows, drops, Stores::Rounded, T>);
+    cudaError_t error = cudaErrorInvalidValue;
+    if (!grads.scores.at) error = launch_rows(dq_warpgroup_kernel<Rows, drops, caps, Stores::Nothing, T>);
+    if constexpr (!caps)
+      if (grads.scores.at)
+        error = grads.scores.is_wide ? launch_rows(dq_warpgroup_kernel<Rows, drops, caps, Stores::Wide, T>)
+                                     : launch_rows(dq_warpgroup_kernel<Rows, drops, caps, Stores::Rounded, T>);
     if (error != cudaSuccess) return error;
   }
   if (column_tiles == 0) return cudaSuccess;
@@ -376,18 +383,23 @@ cudaError_t launch_grads(const AttentionShape& shape, bool aligned, const Attent
                       GradMemory<Columns, T>::bytes, stream, shape, aligned, grads, static_cast<int>(column_tiles));
   };
   if constexpr (Columns::depth <= 128) {
-    return launch_columns(dk_dv_warpgroup_kernel<Columns, Writes::Both, drops, T>);
+    return launch_columns(dk_dv_warpgroup_kernel<Columns, Writes::Both, drops, caps, T>);
   } else {
-    if (cudaError_t error = launch_columns(dk_dv_warpgroup_kernel<Columns, Writes::Dk, drops, T>); error != cudaSuccess)
+    if (cudaError_t error = launch_columns(dk_dv_warpgroup_kernel<Columns, Writes::Dk, drops, caps, T>);
+        error != cudaSuccess)
       return error;
-    return launch_columns(dk_dv_warpgroup_kernel<Columns, Writes::Dv, drops, T>);
+    return launch_columns(dk_dv_warpgroup_kernel<Columns, Writes::Dv, drops, caps, T>);
   }
 }
 
 template <typename Rows, typename Columns, typename T>
 cudaError_t launch(const AttentionShape& shape, bool aligned, const AttentionGradCall& grads, cudaStream_t stream) {
-  return shape.dropout.blocks > 0 ? launch_grads<Rows, Columns, true, T>(shape, aligned, grads, stream)
-                                  : launch_grads<Rows, Columns, false, T>(shape, aligned, grads, stream);
+  const bool drops = shape.dropout.blocks > 0;
+  if (shape.softcap > 0.0f)
+    return drops ? launch_grads<Rows, Columns, true, true, T>(shape, aligned, grads, stream)
+                 : launch_grads<Rows, Columns, false, true, T>(shape, aligned, grads, stream);
+  return drops ? launch_grads<Rows, Columns, true, false, T>(shape, aligned, grads, stream)
+               : launch_grads<Rows, Columns, false, false, T>(shape, aligned, grads, stream);
 }
 
 }  // namespace

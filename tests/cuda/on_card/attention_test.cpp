@@ -93,27 +93,27 @@ TEST_CASE("rows that a mask of large finite numbers closes are the mean of their
   constexpr double closed = -0x1p99;
   for (int64_t depth : {32, 64, 96, 128})
     for (int64_t rows : {49, 150})
-      for (bool has_rows : {false, true}) {
+      for (const auto& [has_rows, softcap] : {std::pair(false, 0.0), std::pair(true, 0.0), std::pair(true, 2.0)}) {
         CAPTURE(depth);
         CAPTURE(rows);
         CAPTURE(has_rows);
+        CAPTURE(softcap);
         const int64_t mask_rows = has_rows ? rows : 1;
         std::vector<double> mask;
         for (int64_t i = 0; i < 2 * mask_rows * rows; ++i) {
           const bool is_whole = has_rows ? i / rows % 7 == 3 : i / rows == 1;
           mask.push_back(is_whole || i % rows > rows / 2 ? closed : 0);
         }
-        const AttentionCase c{"closed by large numbers",
-                              2,
-                              rows,
-                              rows,
-                              2,
-                              2,
-                              depth,
-                              depth,
-                              false,
-                              0,
-                              values({2, 1, mask_rows, rows}, mask)};
+        const AttentionCase c{.name = "closed by large numbers",
+                              .batch = 2,
+                              .rows = rows,
+                              .columns = rows,
+                              .heads = 2,
+                              .kv_heads = 2,
+                              .depth = depth,
+                              .value_depth = depth,
+                              .mask = values({2, 1, mask_rows, rows}, mask),
+                              .softcap = softcap};
         std::vector<SampleOperand> operands = inputs_of(c);
         llvm::append_range(operands, masks_of(c));
         operands.push_back(absent());
