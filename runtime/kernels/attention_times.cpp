@@ -54,8 +54,7 @@ constexpr AttentionTimes short_forward_times{
 constexpr AttentionTimes backward_times{{5, 0.2, 0.0556, 1.1, 0.38, 3, 1, 3, 128, 1},
                                         {5, 1.55, 0.0194, 1.1, 0.44, 1.7, 0.8, 3, 64, 1, 2.35},
                                         {0.63, 0.92, 4, 4}};
-// Caps were not measured: they take what they take forward.
-constexpr MmaTimes mask_grad_mma_times{5, 0.3, 0.025, 0.6, 0.16, 1.5, 0.4, 3, 64, 0};
+constexpr MmaTimes mask_grad_mma_times{5, 0.3, 0.025, 0.6, 0.16, 1.5, 0.15, 3, 64, 0};
 constexpr AttentionTimes mask_grad_times{mask_grad_mma_times, mask_grad_mma_times, {0.57, 0.57, 3, 2}};
 constexpr double measured_tflops = 790, measured_multiprocessors = 132;
 

@@ -21,6 +21,7 @@ STACK = {
     # Heads of 256 elements and their sums fill the registers; shorter heads spill 56 bytes at most, and only beside the
     # branches for caps, slopes, segments and masks with rows.
     r"\d+attention_warpgroup_kernelI": 128,
+    r"\d+ring_dx_kernelI": 8,  # 17 warps have 96 registers a thread
     # 32 registers of a loading thread, or 128 of a computing one, are a few less than dropout takes.
     r"\d+attention_short_forward_kernelI": 24,
     r"\d+dk_dv_warpgroup_kernelI": 80,

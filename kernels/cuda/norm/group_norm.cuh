@@ -70,8 +70,10 @@ struct GroupAverages {
   }
 };
 
-// For x [batch, inner, channels] in slabs of samples; cudaErrorNotSupported, and nothing is launched, where
-// these are too few.
+// For x [batch, inner, channels] in slabs of samples. On Hopper these go through rings where they fit.
+// cudaErrorNotSupported, and nothing is launched, where they do not, or where slabs are too few.
+[[nodiscard]] cudaError_t group_norm_in_rings(const GroupNormCall& call, cudaStream_t stream);
+[[nodiscard]] cudaError_t group_dx_in_rings(const GroupNormGradCall& call, GradSums* planes, cudaStream_t stream);
 [[nodiscard]] cudaError_t group_norm_in_slabs(const GroupNormCall& call, cudaStream_t stream);
 [[nodiscard]] cudaError_t group_dx_in_slabs(const GroupNormGradCall& call, GradSums* planes, cudaStream_t stream);
 

@@ -132,6 +132,7 @@ void with_access(const GroupShape& shape, Body body) {
 }  // namespace
 
 cudaError_t group_norm_channels_last(const GroupNormCall& call, cudaStream_t stream) {
+  if (cudaError_t error = group_norm_in_rings(call, stream); error != cudaErrorNotSupported) return error;
   if (cudaError_t error = group_norm_in_slabs(call, stream); error != cudaErrorNotSupported) return error;
   return with_f32_math(call.x_type, [&]<typename T>(T*) {
     with_access<T>(call.shape, [&](auto n) {
@@ -144,6 +145,7 @@ cudaError_t group_norm_channels_last(const GroupNormCall& call, cudaStream_t str
 
 cudaError_t group_dx_channels_last(const GroupNormGradCall& call, GradSums* planes, cudaStream_t stream) {
   const GroupShape& shape = call.shape;
+  if (cudaError_t error = group_dx_in_rings(call, planes, stream); error != cudaErrorNotSupported) return error;
   if (cudaError_t error = group_dx_in_slabs(call, planes, stream); error != cudaErrorNotSupported) return error;
   return with_f32_math(call.x_type, [&]<typename T>(T*) {
     const auto tiles = static_cast<unsigned>(shape.batch * divide_up(shape.channels, warp_threads));

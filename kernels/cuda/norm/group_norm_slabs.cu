@@ -8,8 +8,8 @@
 // is a run of neighbouring channels at every position, and a block makes a slab of a sample: some whole groups, whose
 // rows are wide enough for whole sectors of memory. Its elements wait in shared memory, if they fit, from the
 // statistics until they are normalised, and are read again otherwise. Backward does the same with x and dy, in one
-// launch. On Hopper a cluster of blocks shares a slab that is too large for one block's memory, or one of too few: each
-// has some of the positions, and reads the others' sums.
+// launch. On Hopper these are slabs that group_norm_rings.cu does not take, and a cluster of blocks shares one that is
+// too large for one block's memory, or one of too few: each has some of the positions, and reads the others' sums.
 
 namespace plimsoll::cuda {
 namespace {
