@@ -197,6 +197,10 @@ double library_share(ConvPass pass, const OpCall& call, const ConvTypes& types, 
   return llvm::find_if(of_several_taps, [&](const Share& s) { return to <= s.channels; })->share;
 }
 
+bool has_strides(const OpCall& call) {
+  return llvm::any_of(call.attrs.get_ints("strides"), [](int64_t stride) { return stride != 1; });
+}
+
 // Several taps of no more channels than cuDNN's smallest tiles have, on Hopper.
 bool has_few_channels(const OpCall& call, const ConvTypes& types, const DeviceDescription& device) {
   const int64_t from = types.x.shape.back(), to = types.y.shape.back();
@@ -206,8 +210,8 @@ bool has_few_channels(const OpCall& call, const ConvTypes& types, const DeviceDe
 // Input gradients with strides take longer then, and weight gradients have their parts added up.
 double few_channels_times(ConvPass pass, const OpCall& call, const ConvTypes& types, const DeviceDescription& device) {
   constexpr double strided_times = 1.4;
-  const bool has_strides = llvm::any_of(call.attrs.get_ints("strides"), [](int64_t stride) { return stride != 1; });
-  return pass == ConvPass::InputGradient && has_strides && has_few_channels(call, types, device) ? strided_times : 1;
+  return pass == ConvPass::InputGradient && has_strides(call) && has_few_channels(call, types, device) ? strided_times
+                                                                                                       : 1;
 }
 double few_channels_us(ConvPass pass, const OpCall& call, const ConvTypes& types, const DeviceDescription& device) {
   constexpr double parts_us = 11;
@@ -254,8 +258,7 @@ double odd_channels_us(ConvPass pass, const OpCall& call, llvm::ArrayRef<Type> r
   double share = library_share(pass, call, types, device);
   if (!is_dw && columns <= tile_channels) share = std::min(share, narrow_share);
   double us = device.roofline_us(flops * tiles, bytes, types.x.dtype) / share + start_us;
-  if (is_dx && llvm::any_of(call.attrs.get_ints("strides"), [](int64_t stride) { return stride != 1; }))
-    us *= strided_dx_times;
+  if (is_dx && has_strides(call)) us *= strided_dx_times;
   const bool are_both_odd = from % tile_channels != 0 && to % tile_channels != 0;
   if (is_dw && are_both_odd && std::min(from, to) < many_channels) us = std::min(us * few_dw_times, us + few_dw_us);
   if (ragged_bytes > 0) us = std::max(us, (ragged_start_us + ragged_times * ragged_us) * (is_dw ? ragged_dw_times : 1));

@@ -278,7 +278,6 @@ __global__ void __launch_bounds__(most_threads, 1)
 // ring holds a block's part.
 bool set_ring(GroupRing& p, int blocks_together) {
   constexpr int64_t shared_bytes = 227 << 10, of_block = 1 << 10;
-  p.together = blocks_together;
   p.warps = GroupRing::most_warps / blocks_together;
   p.rows = warp_threads / p.across;
   p.stage_rows = GroupRing::rounds * p.round_rows();

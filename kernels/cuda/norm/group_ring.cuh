@@ -22,7 +22,6 @@ struct GroupRing {
   int warps, across, rows;        // warps that compute; words of a row; rows that a warp reads together
   int part_positions, stage_rows, stages = 0;
   int slabs, slabs_of_sample, slabs_at_once = 1;  // slabs_at_once: the others follow them
-  int together = 1;                               // blocks that a multiprocessor has room for
   Divider32 of_samples;
 
   constexpr int round_rows() const { return warps * rows; }
@@ -232,9 +231,7 @@ __device__ inline const GradSums* told_by_parts(const RingMemory& memory, const 
 
 template <typename T>
 __device__ Packed<T, vector_length<T>> packed_word(const uint4* word) {
-  Packed<T, vector_length<T>> packed;
-  memcpy(&packed, word, sizeof packed);
-  return packed;
+  return load_packed<vector_length<T>>(reinterpret_cast<const T*>(word));
 }
 
 template <typename T>
