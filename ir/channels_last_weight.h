@@ -1,8 +1,10 @@
 #pragma once
 
+#include "ir/attrs.h"
 #include "ir/type.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace plimsoll {
 
@@ -13,20 +15,25 @@ inline Shape with_channels_last(llvm::ArrayRef<int64_t> shape) {
   if (last.size() > 2) std::rotate(last.begin() + 1, last.begin() + 2, last.end());
   return last;
 }
+// The other way round.
+inline Shape with_channels_second(llvm::ArrayRef<int64_t> shape) {
+  Shape second(shape.begin(), shape.end());
+  if (second.size() > 2) std::rotate(second.begin() + 1, second.end() - 1, second.end());
+  return second;
+}
 
-// Where elements of a weight are in a tensor that has it in its own order or with channels last.
-class WeightOrder {
- public:
-  WeightOrder(llvm::ArrayRef<int64_t> weight, bool channels_last)
-      : channels_(channels_last ? weight[1] : 1), taps_(channels_last ? element_count(weight.drop_front(2)) : 1) {}
-
-  int64_t place_of(int64_t element) const {
-    const int64_t size = channels_ * taps_, in_row = element % size;
-    return element - in_row + in_row % taps_ * channels_ + in_row / taps_;
-  }
-
- private:
-  int64_t channels_, taps_;
-};
+// What transposes a weight of that many dimensions so, and back.
+inline Ints to_channels_last(size_t rank) {
+  Ints perm(rank);
+  std::iota(perm.begin(), perm.end(), 0);
+  std::rotate(perm.begin() + 1, perm.begin() + 2, perm.end());
+  return perm;
+}
+inline Ints to_channels_second(size_t rank) {
+  Ints perm(rank);
+  std::iota(perm.begin(), perm.end(), 0);
+  std::rotate(perm.begin() + 1, perm.end() - 1, perm.end());
+  return perm;
+}
 
 }  // namespace plimsoll

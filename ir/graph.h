@@ -94,6 +94,8 @@ struct State {
   StateInit init;
   MemorySpace space = MemorySpace::Device;  // where it lives between its uses
   Divisions divisions;                      // not empty: it is the rank's own piece
+  // It is [rows, kernel..., channels], and the model has it as [rows, channels, kernel...].
+  bool channels_last = false;
   OriginId origin = OriginId::None;
 };
 

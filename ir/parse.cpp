@@ -78,6 +78,7 @@ class Parser : private TextReader {
     if (!role) fail_expected("the role of a state");
     advance();
     bool trained = accept_word("trained");
+    const bool channels_last = accept_word("channels_last");
     MemorySpace space = accept_word("host") ? MemorySpace::Host : MemorySpace::Device;
     StateInit init;
     init.source = state_name;
@@ -101,6 +102,7 @@ class Parser : private TextReader {
     graph_->add_state(state_name, state_type, *role, std::move(init), trained);
     graph_->states.back().space = space;
     graph_->states.back().divisions = std::move(divisions);
+    graph_->states.back().channels_last = channels_last;
     graph_->states.back().origin = origin;
   }
 

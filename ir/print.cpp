@@ -135,6 +135,7 @@ void print_state(llvm::raw_ostream& out, const Graph& graph, const State& state,
   print_value_name(out, graph, state.value);
   out << ": " << to_string(graph.type(state.value)) << ' ' << role_name(state.role);
   if (state.trained) out << " trained";
+  if (state.channels_last) out << " channels_last";
   if (state.space == MemorySpace::Host) out << " host";
   switch (state.init.kind) {
     case StateInit::Kind::Weights:

@@ -3,8 +3,6 @@
 // Counts everything again from the nodes' operands and compares with what the graph keeps. Trusts no index
 // before it has been checked.
 
-#include "ir/channels_last_weight.h"
-#include "ir/kept_copies.h"
 #include "ir/op_def.h"
 
 #include "llvm/ADT/StringSet.h"
@@ -136,6 +134,10 @@ class Verifier {
       bool learns = state.role == StateRole::Parameter || state.role == StateRole::Buffer;
       if (state.trained && (!learns || !is_float(value.type.dtype)))
         return wrong(value.name, "a " + role_name(state.role) + " of " + to_string(value.type) + " cannot be trained");
+      if (state.channels_last && (value.type.rank() < 3 || !state.divisions.empty()))
+        return wrong(value.name, to_string(value.type) +
+                                     (state.divisions.empty() ? " has no channels and kernel" : " is a piece") +
+                                     ", and has channels last");
       if (!state.init.is_derived()) continue;
       ValueId source = graph_.find_value(state.init.source);
       // A function need not hold the source; then another one of its program does. The copy may be a rank's piece of
@@ -145,7 +147,10 @@ class Verifier {
         if (Status s = check_transpose(state, *original)) return s;
         continue;
       }
-      if (original && !is_copy_with_channels_last(state, *original) &&
+      if (original && original->channels_last != state.channels_last)
+        return wrong(value.name, "has channels " + order_name(state) + ", and " + state.init.source + " has them " +
+                                     order_name(*original));
+      if (original &&
           whole_shape(original->divisions, graph_.type(source).shape) != whole_shape(state.divisions, value.type.shape))
         return wrong(value.name,
                      "is " + to_string(value.type) + " but starts as a copy of " + to_string(graph_.type(source)));
@@ -153,11 +158,7 @@ class Verifier {
     return Status::success();
   }
 
-  // A copy that updates write in the order of convolutions.
-  bool is_copy_with_channels_last(const State& copy, const State& original) const {
-    return is_kept_copy(copy.role, copy.init) && copy.divisions.empty() && original.divisions.empty() &&
-           graph_.type(copy.value).shape == with_channels_last(graph_.type(original.value).shape);
-  }
+  static std::string order_name(const State& state) { return state.channels_last ? "last" : "in the model's place"; }
 
   // A transpose is made once, so neither of the two may change.
   Status check_transpose(const State& state, const State& original) const {

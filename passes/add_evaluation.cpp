@@ -3,6 +3,7 @@
 #include "ir/support/units.h"
 #include "passes/compile.h"
 #include "passes/evaluate/metrics.h"
+#include "passes/evaluate/stored_states.h"
 #include "passes/lower_to_plan.h"
 #include "passes/offload/offload_rewrite.h"
 #include "passes/partition/divide_as_planned.h"
@@ -45,23 +46,15 @@ llvm::StringSet<> states_on_host(const Plan& plan) {
   return states;
 }
 
-// The type of a state of any stage; null where there is none of that name.
-const Type* find_state(const Plan& plan, llvm::StringRef name) {
-  for (const Plan* stage : plan.stages())
-    for (const PlanState& state : stage->states)
-      if (const Slot& slot = stage->slots[static_cast<size_t>(state.slot)]; slot.name == name) return &slot.type;
-  return nullptr;
-}
-
 // The graph reads the running mean of each weight that has one in the place of the weight. Returns whether there are
 // any. A rank's piece of a divided mean is not the whole that the graph reads.
 bool read_means(Graph& graph, const Plan& plan) {
   bool has_means = false;
   for (const State& state : graph.states) {
     const std::string name = graph.value(state.value).name + ema_suffix.str();
-    const Type* mean = find_state(plan, name);
+    const std::optional<StoredState> mean = find_stored_state(plan, name);
     if (!mean || state.role != StateRole::Parameter) continue;
-    const Type own = graph.type(state.value), &kept = *mean;
+    const Type own = graph.type(state.value), &kept = mean->model_type;
     if (kept.shape != own.shape) continue;
     graph.rename(state.value, name);
     has_means = true;
@@ -126,6 +119,9 @@ Result<const EvaluationPlanner::Variant*> EvaluationPlanner::variant(int64_t bat
       return changed.takeError();
   }
   const bool of_mean = read_means(forward->graph, plan);
+  if (read_as_stored(forward->graph, plan))
+    if (Result<bool> changed = forward->passes.run(forward->graph, "simplify, cse, dce"); !changed)
+      return changed.takeError();
   std::vector<Graph> graphs;
   if (stages > 1) {
     Result<std::vector<Graph>> made = graphs_of_stages(forward->graph, owners, stages);

@@ -47,7 +47,7 @@ Status check_states(const PlanDraft& draft, const Plan& plan) {
     if (planned == plan.states.end())
       return model_error("--lengths: " + step.name + " has states that depend on the length, " + value.name);
     const Type& type = plan.slots[static_cast<size_t>(planned->slot)].type;
-    if (type != value.type || planned->divisions != state.divisions)
+    if (type != value.type || planned->divisions != state.divisions || planned->channels_last != state.channels_last)
       return model_error("--lengths: " + step.name + " has " + to_string(value.type) + " of " + value.name +
                          ", the longest step has " + to_string(type));
   }

@@ -162,7 +162,7 @@ Result<Derived> schedule_program(Program program, const TrainingRequest& request
     if (!changed) return changed.takeError();
   }
   if (form.keeps_copies)
-    if (Result<bool> changed = run_steps(derived.passes, derived.draft, "keep-copies, order-updates, dce"); !changed)
+    if (Result<bool> changed = run_steps(derived.passes, derived.draft, "keep-copies, order-weights, dce"); !changed)
       return changed.takeError();
   if (form.joins_launches)
     if (Result<bool> changed = run_steps(derived.passes, derived.draft, "join-gelus"); !changed)

@@ -170,7 +170,7 @@ class Lowering {
       SlotId slot =
           add_persistent(name, function.type(state.value), category_of(state.role), state.origin, state.space);
       state_slots_[name] = slot;
-      plan_.states.push_back({slot, state.role, state.trained, state.init, state.divisions});
+      plan_.states.push_back({slot, state.role, state.trained, state.init, state.divisions, state.channels_last});
     }
   }
 

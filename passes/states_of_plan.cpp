@@ -11,7 +11,7 @@ llvm::StringMap<OwnState> states_of_rank(const Plan& plan) {
   for (const Plan* stage : plan.stages())
     for (const PlanState& state : stage->states) {
       const Slot& slot = stage->slots[static_cast<size_t>(state.slot)];
-      states.try_emplace(slot.name, OwnState{slot.type.shape, state.divisions});
+      states.try_emplace(slot.name, OwnState{stage->model_type(state).shape, state.divisions});
     }
   return states;
 }

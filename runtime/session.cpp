@@ -1,10 +1,8 @@
 #include "runtime/session.h"
 
-#include "ir/channels_last_weight.h"
 #include "ir/evaluate.h"
 #include "ir/plan/lengths.h"
 #include "ir/plan/serialize.h"
-#include "ir/plan/update_orders.h"
 #include "ir/support/build_id.h"
 #include "ir/support/philox.h"
 #include "ir/support/strings.h"
@@ -265,13 +263,10 @@ Result<int64_t> Session::run_function(size_t index, const GradientSink* gradient
   ++progress_.runs;
   if (!gradients) return executor_->run(index);
   auto hand_out = [&](const PlanGradient& gradient) -> Status {
-    const Type& parameter = plan_.slots[static_cast<size_t>(find_state(gradient.parameter)->slot)].type;
-    const bool channels_last = update_orders_of(plan_, gradient.parameter).grad_channels_last;
-    const WeightOrder order(parameter.shape, channels_last);
-    return executor_->read(gradient.slot, [&](const TensorView& view) -> Status {
-      if (divisor == 1 && !channels_last) return (*gradients)(gradient.parameter, Tensor(view.type, view.data));
-      Tensor copy(Type(view.type.dtype, channels_last ? parameter.shape : view.type.shape));
-      for (int64_t i = 0; i < view.elements(); ++i) copy.view().set(i, view.get(order.place_of(i)) / divisor);
+    const PlanState& parameter = *find_state(gradient.parameter);
+    return executor_->read(gradient.slot, [&](const TensorView& view) {
+      Tensor copy = copy_as_model(parameter, view);
+      for (int64_t i = 0; divisor != 1 && i < view.elements(); ++i) copy.view().set(i, copy.get(i) / divisor);
       return (*gradients)(gradient.parameter, copy);
     });
   };

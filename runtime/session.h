@@ -119,8 +119,8 @@ class Session {
   Status start(BatchSource& data, const GradientSink* gradients = nullptr);
   Result<StepMetrics> finish();
 
-  // The bytes of a state, by its name, as they are after the steps that were started. Of a divided state they are the
-  // rank's own piece.
+  // A state, by its name, as it is after the steps that were started, with dimensions in the model's order. Of a
+  // divided state it is the rank's own piece.
   Status read_state(llvm::StringRef name, Executor::Visit use);
 
   // The states of all stages, the same list on every rank.
@@ -189,6 +189,10 @@ class Session {
   Result<std::vector<int64_t>> numbers_of_ranks(int64_t number);
   Result<Tensor> whole_of(const WholeState& state);
   Result<Tensor> copy_of(const PlanState& state);
+  // Of the bytes of a state, or of its gradient, with dimensions in the model's order.
+  Tensor copy_as_model(const PlanState& state, const TensorView& stored) const;
+  // Writes a state that `fill` gives so.
+  Status write_state(const PlanState& state, Executor::Visit fill);
   Result<Tensor> gather_pieces_of(const PlanState& state);
   bool has_output(size_t function, llvm::StringRef name) const;
   Result<double> read_output(size_t function, int64_t run, llvm::StringRef name, double otherwise);

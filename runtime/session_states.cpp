@@ -1,7 +1,5 @@
 #include "ir/adapter_names.h"
-#include "ir/channels_last_weight.h"
 #include "ir/kept_copies.h"
-#include "ir/plan/update_orders.h"
 #include "ir/support/philox.h"
 #include "ir/support/strings.h"
 #include "runtime/cpu/transpose.h"
@@ -104,7 +102,7 @@ void parts_together(std::vector<const PlanState*>& states, const WeightPacker& p
 
 WholeState whole_state_of(const Plan& stage, const PlanState& state) {
   const Slot& slot = stage.slots[static_cast<size_t>(state.slot)];
-  const Type type(slot.type.dtype, whole_shape(state.divisions, slot.type.shape));
+  const Type type(slot.type.dtype, whole_shape(state.divisions, stage.model_type(state).shape));
   return {slot.name, state.init, type, stage.stage, state.role, state.trained};
 }
 
@@ -117,17 +115,36 @@ const PlanState* Session::find_state(llvm::StringRef name) const {
 Status Session::read_state(llvm::StringRef name, Executor::Visit use) {
   const PlanState* found = find_state(name);
   if (!found) return model_error("the plan has no state '" + name + "'");
-  return executor_->read(found->slot, use);
+  return executor_->read(found->slot, [&](const TensorView& view) {
+    return found->channels_last ? use(copy_as_model(*found, view).view()) : use(view);
+  });
+}
+
+Tensor Session::copy_as_model(const PlanState& state, const TensorView& stored) const {
+  if (!state.channels_last) return Tensor(stored.type, stored.data);
+  Tensor copy(Type(stored.type.dtype, plan_.model_type(state).shape));
+  put_channels_second(copy.view(), stored);
+  return copy;
 }
 
 Result<Tensor> Session::copy_of(const PlanState& state) {
   Tensor copy;
   if (Status s = executor_->read(state.slot, [&](const TensorView& view) {
-        copy = Tensor(view.type, view.data);
+        copy = copy_as_model(state, view);
         return Status::success();
       }))
     return s;
   return copy;
+}
+
+Status Session::write_state(const PlanState& state, Executor::Visit fill) {
+  if (!state.channels_last) return executor_->write(state.slot, fill);
+  Tensor given(plan_.model_type(state));
+  if (Status s = fill(given.view())) return s;
+  return executor_->write(state.slot, [&](const TensorView& view) {
+    put_channels_last(view, given.view());
+    return Status::success();
+  });
 }
 
 // The last division is undone first.
@@ -176,7 +193,9 @@ Status Session::read_whole_state(const WholeState& state, Executor::Visit use) {
 }
 
 Status Session::copy_whole_state(const WholeState& state, const TensorView& to) {
-  if (!ranks_ || ranks_->ranks() == 1) return executor_->read_into(find_state(state.name)->slot, to);
+  const bool is_alone = !ranks_ || ranks_->ranks() == 1;
+  if (const PlanState* own = is_alone ? find_state(state.name) : nullptr; own && !own->channels_last)
+    return executor_->read_into(own->slot, to);
   return read_whole_state(state, [&](const TensorView& bytes) {
     std::memcpy(to.data, bytes.data, static_cast<size_t>(to.type.bytes()));
     return Status::success();
@@ -202,7 +221,7 @@ Status Session::fill_state(const PlanState& state, const WeightLoader& load, con
     return load_state(state, [&](int64_t first, const TensorView& into) {
       return load_range(state.init.source, whole_state_of(plan_, state).type, first, into);
     });
-  return executor_->write(state.slot, [&](const TensorView& view) -> Status {
+  return write_state(state, [&](const TensorView& view) -> Status {
     if (state.init.kind == StateInit::Kind::Weights) return load(state.init.source, view);
     for_each_element(view.elements(), [&](int64_t i) { view.set(i, state.init.fill); });
     return Status::success();
@@ -210,7 +229,7 @@ Status Session::fill_state(const PlanState& state, const WeightLoader& load, con
 }
 
 Status Session::load_state(const PlanState& state, RangeLoader load_range) {
-  return executor_->write(state.slot, [&](const TensorView& view) {
+  return write_state(state, [&](const TensorView& view) {
     return state.divisions.empty() ? load_range(0, view) : load_piece(state, load_range, view);
   });
 }
@@ -255,11 +274,8 @@ Status Session::copy_derived_state(const PlanState& state) {
   const llvm::ArrayRef<Division> divisions = state.divisions;
   source = piece_of(std::move(source), divisions.drop_front(original.divisions.size()), plan_.mesh, rank_,
                     plan_.slots[static_cast<size_t>(state.slot)].type.shape);
-  const bool channels_last =
-      is_kept_copy(state.role, state.init) && update_orders_of(plan_, state.init.source).copy_channels_last;
-  const WeightOrder order(source.type().shape, channels_last);
-  return executor_->write(state.slot, [&](const TensorView& view) {
-    for_each_element(view.elements(), [&](int64_t i) { view.set(order.place_of(i), source.get(i)); });
+  return write_state(state, [&](const TensorView& view) {
+    for_each_element(view.elements(), [&](int64_t i) { view.set(i, source.get(i)); });
     return Status::success();
   });
 }

@@ -105,7 +105,7 @@ std::vector<StateSpec> Plan::states() const noexcept {
   std::vector<StateSpec> specs;
   for (const PlanState& state : impl_->plan.states) {
     const Slot& slot = impl_->plan.slots[state.slot];
-    specs.push_back({to_public(slot.name, slot.type), state.trained});
+    specs.push_back({to_public(slot.name, impl_->plan.model_type(state)), state.trained});
   }
   return specs;
 }

@@ -71,7 +71,8 @@ class TextForm {
   void print_state(const PlanState& state) {
     out_ << "state ";
     print_slot(state.slot);
-    out_ << " " << role_name(state.role) << (state.trained ? " trained" : "");
+    out_ << " " << role_name(state.role) << (state.trained ? " trained" : "")
+         << (state.channels_last ? " channels last" : "");
     switch (state.init.kind) {
       case StateInit::Kind::Weights: out_ << " from \"" << state.init.source << "\""; break;
       case StateInit::Kind::Fill: out_ << " filled with " << llvm::format("%g", state.init.fill); break;

@@ -1,5 +1,7 @@
 #include "ir/plan/plan.h"
 
+#include "ir/channels_last_weight.h"
+
 #include "ir/plan/lengths.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -53,6 +55,11 @@ std::optional<size_t> Plan::find_function(llvm::StringRef name) const {
 int64_t Plan::calls_per_step(size_t function) const {
   if (function == 0) return training.accumulate;
   return functions[function].name == update_function ? 1 : 0;
+}
+
+Type Plan::model_type(const PlanState& state) const {
+  const Type& type = slots[static_cast<size_t>(state.slot)].type;
+  return state.channels_last ? Type(type.dtype, with_channels_second(type.shape)) : type;
 }
 
 SlotId Plan::storage_of(SlotId slot) const {

@@ -25,7 +25,7 @@
 
 namespace plimsoll {
 
-inline constexpr int plan_format_version = 2;
+inline constexpr int plan_format_version = 3;
 
 // The use of bytes, in the words of docs/map.md.
 enum class Category : uint8_t {
@@ -140,7 +140,8 @@ struct PlanState {
   StateRole role = StateRole::Parameter;
   bool trained = false;
   StateInit init;
-  Divisions divisions;  // not empty: it is the rank's own piece
+  Divisions divisions;         // not empty: it is the rank's own piece
+  bool channels_last = false;  // as State's (ir/graph.h)
 };
 
 struct PlanConstant {
@@ -294,6 +295,8 @@ struct Plan {
   std::optional<size_t> find_function(llvm::StringRef name) const;
   // A step is one update: the first function runs for every micro-batch, "update" once and "evaluate" not at all.
   int64_t calls_per_step(size_t function) const;
+  // Of a state, or a rank's piece of it, with dimensions in the model's order.
+  Type model_type(const PlanState& state) const;
   // Follows view_of to the slot that owns the bytes' content.
   SlotId storage_of(SlotId slot) const;
   // What a rank of this plan or of a later stage runs on.

@@ -221,6 +221,7 @@ PlanState PlanReader::read_state(const proto::State& from) {
     refuse("no state starts from \"" + from.init() + "\"");
   state.init.fill = from.fill();
   state.init.source = from.source();
+  state.channels_last = from.channels_last();
   for (const proto::Division& each : from.divisions()) {
     Division division;
     if (auto axis = parse_axis(each.axis()))

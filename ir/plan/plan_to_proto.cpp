@@ -189,6 +189,7 @@ void set_state(const PlanState& state, proto::State& to) {
   to.set_init(kinds[static_cast<size_t>(state.init.kind)].str());
   to.set_fill(state.init.fill);
   to.set_source(state.init.source);
+  to.set_channels_last(state.channels_last);
   for (const Division& each : state.divisions) {
     proto::Division& division = *to.add_divisions();
     division.set_axis(axis_name(each.axis).str());

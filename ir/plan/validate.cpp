@@ -1,8 +1,6 @@
 #include "ir/plan/validate.h"
 
-#include "ir/channels_last_weight.h"
 #include "ir/kept_copies.h"
-#include "ir/plan/update_orders.h"
 #include "ir/plan/windows.h"
 #include "ir/verify.h"
 
@@ -203,6 +201,10 @@ Status Validator::states() {
   llvm::StringMap<const PlanState*> by_name;
   for (const PlanState& state : plan_.states) {
     if (!is_slot(state.slot)) return broken("a state has no slot");
+    const Slot& slot = plan_.slots[state.slot];
+    if (state.channels_last && (slot.type.rank() < 3 || !state.divisions.empty()))
+      return broken(slot.name + " is " + (state.divisions.empty() ? to_string(slot.type) : std::string("a piece")) +
+                    ", and has channels last");
     by_name[plan_.slots[state.slot].name] = &state;
   }
   for (const PlanState& state : plan_.states) {
@@ -223,11 +225,11 @@ Status Validator::states() {
 // What changes one of the two changes the other.
 Status Validator::copy(const PlanState& state, const PlanState& source) {
   const Slot &own = plan_.slots[state.slot], &other = plan_.slots[source.slot];
-  const bool channels_last = update_orders_of(plan_, other.name).copy_channels_last;
-  if (own.type.shape != (channels_last ? with_channels_last(other.type.shape) : other.type.shape) ||
-      !is_16_bit_float(own.type.dtype))
+  if (own.type.shape != other.type.shape || !is_16_bit_float(own.type.dtype))
     return broken(own.name + " is " + to_string(own.type) + " but a 16-bit copy of " + other.name + ", " +
-                  to_string(other.type) + (channels_last ? ", with channels last" : ""));
+                  to_string(other.type));
+  if (state.channels_last != source.channels_last)
+    return broken(own.name + " and " + other.name + ", of which it is a copy, have channels in different places");
   for (const PlanFunction& function : plan_.functions) {
     const auto changes = [&](const PlanState& each) {
       return llvm::any_of(function.updates, [&](const PlanUpdate& update) { return update.state == each.slot; });

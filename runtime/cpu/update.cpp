@@ -22,50 +22,15 @@ void keep(const CpuCall& k, llvm::StringRef name) {
 
 static_assert(cpu::norm_block == update_block);
 
-bool is_turned(const OpCall& call, llvm::StringRef attr) { return call.attrs.get_int(attr) != 0; }
-
-// From a weight with channels last to one in the parameter's order, or the other way round.
-enum class Turn : uint8_t { ToParameter, FromParameter };
-void turn(const CpuCall& k, Turn way, void* to, const void* from, int element_bytes) {
-  const llvm::ArrayRef<int64_t> shape = k.in_shape("param");
-  const int64_t channels = shape[1], taps = element_count(shape.drop_front(2));
-  const auto steps = [&](int64_t own, int64_t turned) {
-    return way == Turn::ToParameter ? std::array{own, turned} : std::array{turned, own};
-  };
-  LoopNest<2> nest;
-  nest.add_dimension(shape[0], steps(channels * taps, channels * taps));
-  nest.add_dimension(channels, steps(taps, 1));
-  nest.add_dimension(taps, steps(1, channels));
-  cpu::copy_strided(nest, to, from, element_bytes);
-}
-
-// A gradient or a copy in the other order; those of 16 bits may be widened.
-int64_t turned_bytes(const OpCall& call, llvm::ArrayRef<Type>) {
-  const bool turns_copy = call.gives("copy") && is_turned(call, "copy_channels_last");
-  const bool turns = turns_copy || is_turned(call, "grad_channels_last");
-  return turns ? call["param"].elements() * static_cast<int64_t>(sizeof(float)) : 0;
-}
-
-// The gradient in the parameter's order.
-const float* gradient_of(const CpuCall& k) {
-  if (!is_turned(k.call, "grad_channels_last")) return k.in<float>("grad");
-  turn(k, Turn::ToParameter, k.workspace, k.in("grad"), sizeof(float));
-  return k.scratch<float>();
-}
-
 // The norms of a gradient that is not applied.
 void give_norms(const CpuCall& k) {
-  if (auto* norms = k.out_if_given<float>("norms")) cpu::gradient_norms(norms, gradient_of(k), k.elements());
+  if (auto* norms = k.out_if_given<float>("norms")) cpu::gradient_norms(norms, k.in<float>("grad"), k.elements());
 }
 
-// The 16-bit copy of the new parameter, where the call gives one. The gradient is not read any more.
+// The 16-bit copy of the new parameter, where the call gives one.
 void give_copy(const CpuCall& k) {
-  if (!k.call.gives("copy")) return;
-  const bool turns = is_turned(k.call, "copy_channels_last");
-  void* const copy = turns ? k.workspace : k.out("copy");
-  cpu::cast_elements(copy, k.out_scalar("copy"), k.out("param"), Scalar::F32, k.elements());
-  if (turns)
-    turn(k, Turn::FromParameter, k.out("copy"), copy, static_cast<int>(dtype_bytes(k.result("copy").type.dtype)));
+  if (k.call.gives("copy"))
+    cpu::cast_elements(k.out("copy"), k.out_scalar("copy"), k.out("param"), Scalar::F32, k.elements());
 }
 
 bool accepts_with_copy(const OpCall& call, llvm::ArrayRef<Type> results) {
@@ -92,9 +57,9 @@ Status launch_adamw(const CpuCall& k) {
     give_copy(k);
     return Status::success();
   }
-  cpu::adam(options, k.out<float>("param"), k.out<float>("m"), k.out<float>("v"), k.in<float>("param"), gradient_of(k),
-            k.in<float>("m"), k.in<float>("v"), *k.in<int64_t>("step"), *k.in<float>("lr"), gradient_scale(k),
-            k.elements(), k.out_if_given<float>("norms"));
+  cpu::adam(options, k.out<float>("param"), k.out<float>("m"), k.out<float>("v"), k.in<float>("param"),
+            k.in<float>("grad"), k.in<float>("m"), k.in<float>("v"), *k.in<int64_t>("step"), *k.in<float>("lr"),
+            gradient_scale(k), k.elements(), k.out_if_given<float>("norms"));
   give_copy(k);
   return Status::success();
 }
@@ -133,7 +98,7 @@ Status launch_sgd(const CpuCall& k) {
     give_copy(k);
     return Status::success();
   }
-  cpu::sgd(options, k.out<float>("param"), k.out_if_given<float>("momentum"), k.in<float>("param"), gradient_of(k),
+  cpu::sgd(options, k.out<float>("param"), k.out_if_given<float>("momentum"), k.in<float>("param"), k.in<float>("grad"),
            k.in<float>("momentum"), *k.in<float>("lr"), gradient_scale(k), k.elements(),
            k.out_if_given<float>("norms"));
   give_copy(k);
@@ -147,9 +112,9 @@ Status launch_running_update(const CpuCall& k) {
 }
 
 constexpr CpuKernel update_table[] = {
-    {op_adamw, "fused", accepts_with_copy, launch_adamw, turned_bytes},
+    {op_adamw, "fused", accepts_with_copy, launch_adamw},
     {op_adamw_8bit, "fused", floats_are_f32, launch_adamw_8bit},
-    {op_sgd, "fused", accepts_with_copy, launch_sgd, turned_bytes},
+    {op_sgd, "fused", accepts_with_copy, launch_sgd},
     {op_running_update, "channels", all_f32, launch_running_update},
 };
 

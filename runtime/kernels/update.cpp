@@ -20,19 +20,10 @@ bool accepts_adam_parameter(const OpCall& call) {
   return accepts_parameter(call) || (call["param"].dtype == DType::BF16 && call["grad"].dtype == DType::F32);
 }
 
-// Places in a gradient or a copy with channels last are counted in 32 bits, taps in 16.
-bool accepts_orders(const OpCall& call) {
-  if (!call.get_int("grad_channels_last") && !call.get_int("copy_channels_last")) return true;
-  const Type& param = call["param"];
-  return param.elements() <= INT32_MAX &&
-         element_count(llvm::ArrayRef<int64_t>(param.shape).drop_front(2)) <= UINT16_MAX;
-}
-
 bool accepts_adamw(const OpCall& call, llvm::ArrayRef<Type>) {
   const DType param = call["param"].dtype, moment = call["m"].dtype;
-  return accepts_orders(call) && accepts_adam_parameter(call) &&
-         (moment == param || moment == DType::F32 || moment == DType::BF16) && call["v"].dtype == moment &&
-         is_absent_or(call, "lr", DType::F32) && is_absent_or(call, "scale", DType::F32);
+  return accepts_adam_parameter(call) && (moment == param || moment == DType::F32 || moment == DType::BF16) &&
+         call["v"].dtype == moment && is_absent_or(call, "lr", DType::F32) && is_absent_or(call, "scale", DType::F32);
 }
 
 bool accepts_adamw_8bit(const OpCall& call, llvm::ArrayRef<Type>) {
@@ -41,7 +32,7 @@ bool accepts_adamw_8bit(const OpCall& call, llvm::ArrayRef<Type>) {
 }
 
 bool accepts_sgd(const OpCall& call, llvm::ArrayRef<Type>) {
-  return accepts_orders(call) && accepts_parameter(call) && is_absent_or(call, "momentum", call["param"].dtype) &&
+  return accepts_parameter(call) && is_absent_or(call, "momentum", call["param"].dtype) &&
          is_absent_or(call, "lr", DType::F32) && is_absent_or(call, "scale", DType::F32);
 }
 

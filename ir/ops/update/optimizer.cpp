@@ -23,9 +23,8 @@ std::optional<ChunkCall> adamw_chunk(const OpCall& call, Chunk chunk) {
 }
 
 Result<Types> infer_sgd(const OpCall& call) {
-  for (llvm::StringRef i : {"param", "momentum"})
+  for (llvm::StringRef i : {"param", "grad", "momentum"})
     if (Status s = need_like_parameter(call, i)) return s;
-  if (Status s = need_gradient(call)) return s;
   for (llvm::StringRef i : {"lr", "scale"})
     if (Status s = need_float_scalar(call, i)) return s;
   if (Status s = need_type(call, "skip", Type(DType::Bool, {}))) return s;
@@ -40,7 +39,7 @@ Result<Types> infer_sgd(const OpCall& call) {
 void update_by_sgd(const ReferenceCall& call) {
   if (skips(call, {"param", "momentum"})) return;
   const TensorView &param = call.in("param"), &moment = call.in("momentum");
-  const std::vector<double> grad = gradient_of(call);
+  const std::vector<double> grad = call.load("grad");
   double lr = call.in("lr").get(0), scale = scale_of(call), decay = call.get_float("weight_decay");
   double momentum = call.get_float("momentum"), dampening = call.get_float("dampening");
   bool nesterov = call.get_int("nesterov") != 0;
@@ -75,18 +74,13 @@ std::vector<Sample> sgd_samples() {
       {{normal({3, 700}), normal({3, 700}, DType::BF16), lr, normal({3, 700})},
        {{"momentum", 0.9}, {"norms", 1}, {"copy_dtype", DType::BF16}}},
       {{normal({5}), normal({5}), lr, absent(), absent(), yes}, {{"copy_dtype", DType::F16}}},
-      {{normal({4, 40, 3, 3}), normal({4, 3, 3, 40}), lr, normal({4, 40, 3, 3})},
-       {{"momentum", 0.9}, {"norms", 1}, {"copy_dtype", DType::BF16}, {"grad_channels_last", 1}}},
-      {{normal({5, 4, 7}), normal({5, 4, 7}, DType::BF16), lr, absent(), absent(), yes},
-       {{"norms", 1}, {"copy_dtype", DType::F16}, {"copy_channels_last", 1}}},
       {{normal({1024}), normal({1024}, DType::F16), lr, normal({1024}), absent(), yes},
        {{"momentum", 0.9}, {"norms", 1}}}};
 }
 
 Result<Types> infer_adamw(const OpCall& call) {
-  for (llvm::StringRef i : {"param", "m", "v"})
+  for (llvm::StringRef i : {"param", "grad", "m", "v"})
     if (Status s = need_like_parameter(call, i)) return s;
-  if (Status s = need_gradient(call)) return s;
   if (Status s = need_type(call, "step", Type(DType::I64, {}))) return s;
   for (llvm::StringRef i : {"lr", "scale"})
     if (Status s = need_float_scalar(call, i)) return s;
@@ -102,7 +96,7 @@ Result<Types> infer_adamw(const OpCall& call) {
 // Decay is decoupled (Loshchilov and Hutter 2019) or part of the gradient (Kingma and Ba 2015).
 void update_by_adamw(const ReferenceCall& call) {
   if (skips(call, {"param", "m", "v"})) return;
-  const std::vector<double> param = call.load("param"), grad = gradient_of(call);
+  const std::vector<double> param = call.load("param"), grad = call.load("grad");
   std::vector<double> m = call.load("m"), v = call.load("v"), updated(param.size());
   double beta1 = call.get_float("beta1"), beta2 = call.get_float("beta2");
   double eps = call.get_float("eps"), decay = call.get_float("weight_decay");
@@ -144,9 +138,6 @@ std::vector<Sample> adamw_samples() {
   Attrs copied = with_norms, copied_f16 = attrs;
   copied.set("copy_dtype", DType::BF16);
   copied_f16.set("copy_dtype", DType::F16);
-  Attrs both_last = copied, copy_last = copied_f16;
-  both_last.set("grad_channels_last", 1), both_last.set("copy_channels_last", 1);
-  copy_last.set("copy_channels_last", 1);
   return {
       {{normal({2, 3}), normal({2, 3}), normal({2, 3}), positive({2, 3}), step, lr}, attrs},
       {{normal({4}), normal({4}, DType::BF16), normal({4}), positive({4}), step, lr, values({}, {0.25})}, coupled},
@@ -163,14 +154,7 @@ std::vector<Sample> adamw_samples() {
       {{normal({500}, DType::BF16), normal({500}, DType::BF16), normal({500}), positive({500}), step, lr}, rounded},
       {{normal({3, 999}), normal({3, 999}, DType::BF16), normal({3, 999}), positive({3, 999}), step, lr}, copied},
       {{normal({6}), normal({6}), normal({6}), positive({6}), step, lr, absent(), values({}, {1}, DType::Bool)},
-       copied_f16},
-      {{normal({5, 60, 3, 3}), normal({5, 3, 3, 60}), normal({5, 60, 3, 3}), positive({5, 60, 3, 3}), step, lr},
-       both_last},
-      {{normal({3, 700, 2}), normal({3, 2, 700}, DType::BF16), normal({3, 700, 2}), positive({3, 700, 2}), step, lr,
-        absent(), values({}, {1}, DType::Bool)},
-       both_last},
-      {{normal({4, 5, 2, 3}), normal({4, 5, 2, 3}), normal({4, 5, 2, 3}), positive({4, 5, 2, 3}), step, lr},
-       copy_last}};
+       copied_f16}};
 }
 
 }  // namespace
@@ -180,17 +164,11 @@ constinit const OpDef op_sgd{
     .summary =
         "(param, grad, lr, momentum?, scale?, skip?) -> param', momentum'?, norms?, copy? {momentum, dampening, "
         "nesterov, "
-        "weight_decay, norms, copy_dtype, grad_channels_last, copy_channels_last}",
+        "weight_decay, norms, copy_dtype}",
     .operands = {"param", "grad", "lr", "momentum?", "scale?", "skip?"},
     .results = {"param", "momentum?momentum", "norms?norms", "copy?copy_dtype"},
-    .attrs = {{"momentum", 0.0},
-              {"dampening", 0.0},
-              {"nesterov", 0},
-              {"weight_decay", 0.0},
-              {"norms", 0},
-              copy_dtype_attr,
-              grad_channels_last_attr,
-              copy_channels_last_attr},
+    .attrs =
+        {{"momentum", 0.0}, {"dampening", 0.0}, {"nesterov", 0}, {"weight_decay", 0.0}, {"norms", 0}, copy_dtype_attr},
     .infer = infer_sgd,
     .gradient = Gradient::zero(),
     .precision = Precision::Full,
@@ -208,10 +186,10 @@ constinit const OpDef op_adamw{
     .summary =
         "(param, grad, m, v, step, lr, scale?, skip?) -> param', m', v', norms?, copy? {beta1, beta2, eps, "
         "weight_decay, "
-        "decoupled=1, norms, copy_dtype, grad_channels_last, copy_channels_last}",
+        "decoupled=1, norms, copy_dtype}",
     .operands = {"param", "grad", "m", "v", "step", "lr", "scale?", "skip?"},
     .results = {"param", "m", "v", "norms?norms", "copy?copy_dtype"},
-    .attrs = adamw_attrs.with({copy_dtype_attr, grad_channels_last_attr, copy_channels_last_attr}),
+    .attrs = adamw_attrs.with({copy_dtype_attr}),
     .infer = infer_adamw,
     .gradient = Gradient::zero(),
     .precision = Precision::Full,

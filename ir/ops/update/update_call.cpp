@@ -1,6 +1,5 @@
 #include "ir/ops/update/update_call.h"
 
-#include "ir/channels_last_weight.h"
 #include "ir/ops/common/reference_math.h"
 #include "ir/ops/update/update_block.h"
 #include "ir/support/philox.h"
@@ -59,40 +58,17 @@ Status need_copy_dtype(const OpCall& call) {
 
 void add_copy(const OpCall& call, Types& results) {
   if (!call.gives("copy")) return;
-  const Shape& shape = call["param"].shape;
-  results.push_back(Type(call.attrs.get_dtype("copy_dtype"),
-                         call.attrs.get_int("copy_channels_last") ? with_channels_last(shape) : shape));
+  results.push_back(Type(call.attrs.get_dtype("copy_dtype"), call["param"].shape));
 }
 
 void write_copy(const ReferenceCall& call) {
   if (!call.gives("copy")) return;
   const TensorView &param = call.out("param"), &copy = call.out("copy");
-  const WeightOrder order(param.type.shape, call.attrs.get_int("copy_channels_last") != 0);
-  for (int64_t i = 0; i < param.elements(); ++i) copy.set(order.place_of(i), param.get(i));
-}
-
-Status need_gradient(const OpCall& call) {
-  for (llvm::StringRef name : {"grad_channels_last", "copy_channels_last"})
-    if (call.get_int(name))
-      if (Status s = need_min_rank(call, "param", 3)) return s;
-  if (!call.attrs.get_int("grad_channels_last")) return need_like_parameter(call, "grad");
-  if (Status s = need_float(call, "grad")) return s;
-  return need_shape(call, "grad", with_channels_last(call["param"].shape));
-}
-
-std::vector<double> gradient_of(const ReferenceCall& call) {
-  const std::vector<double> stored = call.load("grad");
-  std::vector<double> gradient(stored.size());
-  const WeightOrder order(call["param"].shape, call.attrs.get_int("grad_channels_last") != 0);
-  for (size_t i = 0; i < gradient.size(); ++i)
-    gradient[i] = stored[static_cast<size_t>(order.place_of(static_cast<int64_t>(i)))];
-  return gradient;
+  for (int64_t i = 0; i < param.elements(); ++i) copy.set(i, param.get(i));
 }
 
 std::optional<ChunkCall> cut_update(const OpCall& call, Chunk chunk, std::initializer_list<PortKey> operands) {
   const int64_t elements = call["param"].elements();
-  // Chunks are runs of the parameter's elements.
-  if (call.attrs.get_int("grad_channels_last") || call.attrs.get_int("copy_channels_last")) return std::nullopt;
   if (call.get_int("norms") && elements % (chunk.count * update_block) != 0) return std::nullopt;
   ChunkCall cut = cut_operands(call, operands);
   if (call.attrs.get_int("rounding_id") == 0) return cut;
@@ -108,7 +84,7 @@ void add_norms(const OpCall& call, Types& results) {
 
 void write_norms(const ReferenceCall& call) {
   if (!call.gives("norms")) return;
-  const std::vector<double> grad = gradient_of(call);
+  const std::vector<double> grad = call.load("grad");
   const TensorView& norms = call.out("norms");
   const auto elements = static_cast<int64_t>(grad.size());
   for (int64_t block = 0; block < norms.elements(); ++block) {

@@ -30,14 +30,6 @@ double rounded(const ReferenceCall& call, int64_t i, double value);
 inline constexpr AttrSpec copy_dtype_attr{"copy_dtype", AttrKind::DType, AttrNeed::Optional};
 Status need_copy_dtype(const OpCall& call);
 
-// Of a parameter [rows, channels, kernel...] the gradient with {grad_channels_last}, and the copy with
-// {copy_channels_last}, is [rows, kernel..., channels], as convolutions of images with channels last have it. Blocks of
-// norms are those of the parameter all the same.
-inline constexpr AttrSpec grad_channels_last_attr{"grad_channels_last", 0},
-    copy_channels_last_attr{"copy_channels_last", 0};
-Status need_gradient(const OpCall& call);
-// The elements in the parameter's order.
-std::vector<double> gradient_of(const ReferenceCall& call);
 void add_copy(const OpCall& call, Types& results);
 void write_copy(const ReferenceCall& call);  // of the parameter that was written
 

@@ -97,90 +97,14 @@ __device__ void keep_lanes(T* to, const T* from, int64_t at, int64_t elements) {
     if (at + i < elements) to[at + i] = from[at + i];
 }
 
-// Calls visit(elements of the block, their places in a turned tensor, which of them there are) for some elements of the
-// thread at a time, until all of the block that begins at `first` have been visited. Neighbouring threads take
-// neighbouring channels, which are neighbours in the turned tensor; a thread stays with its channel from tap to tap.
-constexpr int turned_at_once = 5;
-template <typename Visit>
-__device__ void for_turned(const TurnedWeight& weight, int64_t first, int64_t elements, Visit visit) {
-  const auto begin = static_cast<uint32_t>(first), end = static_cast<uint32_t>(min(first + norm_block, elements));
-  const uint32_t channels = weight.channels, taps = weight.taps;
-  const uint32_t first_channel = begin / taps, count = (end - 1) / taps + 1 - first_channel;  // of all rows together
-  // Threads side by side for channels, a power of two.
-  const int shift = count > 1 ? min(32 - __clz(static_cast<int>(count - 1)), 8) : 0;
-  const uint32_t across = 1u << shift, groups = block_threads >> shift;
-  for (uint32_t c = threadIdx.x & (across - 1); c < count; c += across) {
-    const uint32_t channel = first_channel + c, row = channel / channels;
-    const uint32_t turned = channel + row * (taps - 1) * channels;
-    for (uint32_t tap = threadIdx.x >> shift; tap < taps; tap += turned_at_once * groups) {
-      uint32_t at[turned_at_once], places[turned_at_once];
-      bool inside[turned_at_once];
-#pragma unroll
-      for (int k = 0; k < turned_at_once; ++k) {
-        const uint32_t this_tap = tap + k * groups, place = channel * taps + this_tap;
-        inside[k] = this_tap < taps && place >= begin && place < end;
-        at[k] = place - begin;
-        places[k] = turned + this_tap * channels;
-      }
-      visit(at, places, inside);
-    }
-  }
-}
-
-// The thread's lanes of the gradient; those past the end are 0. All threads of a block call it.
-template <typename G, typename Tensor>
-__device__ void load_gradient(float (&to)[lanes], const Work<Tensor>& work, float* staged) {
-  const Tensor& tensor = work.tensor;
-  const G* grad = static_cast<const G*>(tensor.grad);
-  const int64_t at = work.place();
-  if (!tensor.turned.grad) {
-    if (at < tensor.elements) load_lanes(to, grad, at, tensor.elements);
-    return;
-  }
-  for_turned(tensor.turned, work.block * norm_block, tensor.elements,
-             [&](const auto& elements, const auto& places, const auto& inside) {
-               G loaded[turned_at_once];
-#pragma unroll
-               for (int k = 0; k < turned_at_once; ++k)
-                 if (inside[k]) loaded[k] = grad[places[k]];
-#pragma unroll
-               for (int k = 0; k < turned_at_once; ++k)
-                 if (inside[k]) staged[elements[k]] = widen(loaded[k]);
-             });
-  __syncthreads();
-#pragma unroll
-  for (int i = 0; i < lanes; ++i) to[i] = at + i < tensor.elements ? staged[threadIdx.x * lanes + i] : 0.0f;
-}
-
-template <typename C, typename Tensor>
-__device__ void store_copy_as(const Work<Tensor>& work, const float (&param)[lanes], float* staged) {
-  const Tensor& tensor = work.tensor;
-  C* copy = static_cast<C*>(tensor.copy);
-  const int64_t at = work.place();
-  if (!tensor.turned.copy) {
-    if (at < tensor.elements) store_lanes(copy, param, at, tensor.elements);
-    return;
-  }
-  // A thread wrote and read the same elements before.
-#pragma unroll
-  for (int i = 0; i < lanes; ++i) staged[threadIdx.x * lanes + i] = param[i];
-  __syncthreads();
-  for_turned(tensor.turned, work.block * norm_block, tensor.elements,
-             [&](const auto& elements, const auto& places, const auto& inside) {
-#pragma unroll
-               for (int k = 0; k < turned_at_once; ++k)
-                 if (inside[k]) copy[places[k]] = narrow<C>(staged[elements[k]]);
-             });
-}
-
-// The 16-bit copy of an f32 parameter; other parameters have none. All threads of a block call it.
+// The 16-bit copy of an f32 parameter; other parameters have none.
 template <typename P, typename Tensor>
-__device__ void store_copy(Scalar type, const Work<Tensor>& work, const float (&param)[lanes], float* staged) {
-  if (!std::is_same_v<P, float> || !work.tensor.copy) return;
-  if (type == Scalar::F16)
-    store_copy_as<f16>(work, param, staged);
+__device__ void store_copy(const Tensor& tensor, const float (&param)[lanes], int64_t at) {
+  if (!std::is_same_v<P, float> || !tensor.copy) return;
+  if (tensor.copy_type == Scalar::F16)
+    store_lanes(static_cast<f16*>(tensor.copy), param, at, tensor.elements);
   else
-    store_copy_as<bf16>(work, param, staged);
+    store_lanes(static_cast<bf16*>(tensor.copy), param, at, tensor.elements);
 }
 
 // The norm of a block's part of the gradient, of which every thread has its lanes.
@@ -229,11 +153,9 @@ __device__ void adam_lanes(const AdamFactors& f, const AdamStep& step, bool skip
   store_lanes(new_v, of.square, at, tensor.elements);
 }
 
-// Parameters and moments are on their way before the gradient is waited for.
 template <typename P, typename G, typename M, int capacity>
 __global__ void __launch_bounds__(block_threads)
     adam_kernel(AdamFactors f, AdamCall call, const __grid_constant__ UpdateTable<AdamTensor, capacity> table) {
-  __shared__ float staged[norm_block];
   const Work work = find_work(table);
   const int64_t at = work.place();
   const auto& tensor = work.tensor;
@@ -242,11 +164,15 @@ __global__ void __launch_bounds__(block_threads)
   wait_for_launch_before();
   let_next_launch_begin();
   const bool is_inside = at < tensor.elements, skip = call.skip && *call.skip;
-  if (is_inside) load_adam<P, M>(of, tensor, at);
+  if (is_inside) {
+    load_adam<P, M>(of, tensor, at);
+    load_lanes(g, static_cast<const G*>(tensor.grad), at, tensor.elements);
+  }
   const AdamStep step(f, call);
-  load_gradient<G>(g, work, staged);
-  if (is_inside) adam_lanes<P, M>(f, step, skip, tensor, of, g, at);
-  store_copy<P>(call.copy_type, work, of.param, staged);
+  if (is_inside) {
+    adam_lanes<P, M>(f, step, skip, tensor, of, g, at);
+    store_copy<P>(tensor, of.param, at);
+  }
   if (tensor.norms) store_norm(tensor.norms + work.block, g);
 }
 
@@ -281,14 +207,15 @@ __device__ void sgd_lanes(const SgdCall& call, const SgdTensor& tensor, float (&
 template <typename P, typename G, int capacity>
 __global__ void __launch_bounds__(block_threads)
     sgd_kernel(SgdCall call, const __grid_constant__ UpdateTable<SgdTensor, capacity> table) {
-  __shared__ float staged[norm_block];
   const Work work = find_work(table);
   const int64_t at = work.place();
   const auto& tensor = work.tensor;
   float g[lanes] = {}, p[lanes] = {};
-  load_gradient<G>(g, work, staged);
-  if (at < tensor.elements) sgd_lanes<P>(call, tensor, p, g, at);
-  store_copy<P>(call.copy_type, work, p, staged);
+  if (at < tensor.elements) {
+    load_lanes(g, static_cast<const G*>(tensor.grad), at, tensor.elements);
+    sgd_lanes<P>(call, tensor, p, g, at);
+    store_copy<P>(tensor, p, at);
+  }
   if (tensor.norms) store_norm(tensor.norms + work.block, g);
 }
 

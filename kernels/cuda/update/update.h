@@ -20,28 +20,21 @@ struct Rounding {
   int64_t first_block = 0;
 };
 
-// A parameter [rows, channels, taps] of which the gradient or the copy is stored as [rows, taps, channels].
-struct TurnedWeight {
-  uint32_t channels = 0;
-  uint16_t taps = 0;
-  bool grad = false, copy = false;
-};
-
 // A parameter with what its update reads and writes.
 struct AdamTensor {
   void *new_param, *new_m, *new_v;
   const void *param, *grad, *m, *v;
   float* norms;
-  void* copy;        // takes the new parameter rounded to AdamCall::copy_type; may be null
-  int64_t elements;  // below 2^31 where the gradient or the copy is turned
+  void* copy;  // takes the new parameter rounded to copy_type; may be null
+  Scalar copy_type;
+  int64_t elements;
   Rounding rounding;
-  TurnedWeight turned;
 };
 
 // param f32 and grad f32, bf16 or f16; or param bf16 and grad bf16 or f32. The moments are f32 or bf16. Copies, bf16 or
 // f16, are of f32 parameters.
 struct AdamCall {
-  Scalar param_type, grad_type, moment_type, copy_type;
+  Scalar param_type, grad_type, moment_type;
   const int64_t* step;
   const float *lr, *scale;
   const bool* skip;  // keeps everything as it was
@@ -77,13 +70,13 @@ struct SgdTensor {
   const void *param, *grad, *momentum;  // no momentum: null
   float* norms;
   void* copy;  // as AdamTensor's, like all below
+  Scalar copy_type;
   int64_t elements;
-  TurnedWeight turned;
 };
 
 // param and momentum f32 and grad f32, bf16 or f16; or all bf16.
 struct SgdCall {
-  Scalar param_type, grad_type, copy_type;
+  Scalar param_type, grad_type;
   const float *lr, *scale;
   const bool* skip;
   float momentum_factor, dampening, weight_decay;

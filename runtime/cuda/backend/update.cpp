@@ -20,7 +20,6 @@ cuda::AdamCall adam_call_of(const CudaCall& k) {
   return {.param_type = k.in_scalar("param"),
           .grad_type = k.in_scalar("grad"),
           .moment_type = k.in_scalar("m"),
-          .copy_type = Scalar::F32,
           .step = k.in<int64_t>("step"),
           .lr = k.in<float>("lr"),
           .scale = k.in<float>("scale"),
@@ -37,13 +36,6 @@ cuda::Rounding rounding_of(const CudaCall& k) {
   return {rounding.id, rounding.first_block};
 }
 
-cuda::TurnedWeight turned_of(const CudaCall& k) {
-  const bool grad = k.call.get_int("grad_channels_last") != 0, copy = k.call.get_int("copy_channels_last") != 0;
-  if (!grad && !copy) return {};
-  const llvm::ArrayRef<int64_t> shape = k.in_shape("param");
-  return {static_cast<uint32_t>(shape[1]), static_cast<uint16_t>(element_count(shape.drop_front(2))), grad, copy};
-}
-
 Status launch_adamw(llvm::ArrayRef<CudaCall> calls) {
   llvm::SmallVector<cuda::AdamTensor, 8> tensors;
   for (const CudaCall& each : calls)
@@ -56,13 +48,11 @@ Status launch_adamw(llvm::ArrayRef<CudaCall> calls) {
                        .v = each.in("v"),
                        .norms = each.out_if_given<float>("norms"),
                        .copy = each.out_if_given("copy"),
+                       .copy_type = copy_type_of(each),
                        .elements = each.elements(),
-                       .rounding = rounding_of(each),
-                       .turned = turned_of(each)});
+                       .rounding = rounding_of(each)});
   const CudaCall& k = calls.front();
-  cuda::AdamCall call = adam_call_of(k);
-  call.copy_type = copy_type_of(k);
-  return launched(k, cuda::adam(call, tensors.data(), static_cast<int>(tensors.size()), k.stream));
+  return launched(k, cuda::adam(adam_call_of(k), tensors.data(), static_cast<int>(tensors.size()), k.stream));
 }
 
 static_assert(cuda::eight_bit_block == moment_block);
@@ -95,7 +85,6 @@ Status launch_sgd(llvm::ArrayRef<CudaCall> calls) {
   const OpCall& op = k.call;
   const cuda::SgdCall call{.param_type = k.in_scalar("param"),
                            .grad_type = k.in_scalar("grad"),
-                           .copy_type = copy_type_of(k),
                            .lr = k.in<float>("lr"),
                            .scale = k.in<float>("scale"),
                            .skip = k.in<bool>("skip"),
@@ -112,8 +101,8 @@ Status launch_sgd(llvm::ArrayRef<CudaCall> calls) {
                        .momentum = each.in("momentum"),
                        .norms = each.out_if_given<float>("norms"),
                        .copy = each.out_if_given("copy"),
-                       .elements = each.elements(),
-                       .turned = turned_of(each)});
+                       .copy_type = copy_type_of(each),
+                       .elements = each.elements()});
   return launched(k, cuda::sgd(call, tensors.data(), static_cast<int>(tensors.size()), k.stream));
 }
 
@@ -133,8 +122,7 @@ Status launch_running_update(llvm::ArrayRef<CudaCall> calls) {
 
 // What is said of a parameter alone may differ within a launch.
 Attrs without_own(Attrs attrs) {
-  for (llvm::StringRef name :
-       {"rounding_id", "first_draw", "draws_per_rank", "draws_per_part", "grad_channels_last", "copy_channels_last"})
+  for (llvm::StringRef name : {"rounding_id", "first_draw", "draws_per_rank", "draws_per_part", "copy_dtype"})
     attrs.erase(name);
   return attrs;
 }

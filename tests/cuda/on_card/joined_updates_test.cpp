@@ -49,17 +49,14 @@ struct Updates {
     states.insert(states.end(), instruction.results.begin(), instruction.results.end());
   }
 
-  // Of a weight [rows, channels, 3, 3], whose gradient and copy perhaps have channels last.
-  void update_weight(const Shape& shape, SlotId step, SlotId lr, bool grad_last, bool copy_last) {
-    const Type type(DType::F32, shape);
-    const auto stored = [&](bool last) { return last ? Shape{shape[0], shape[2], shape[3], shape[1]} : shape; };
-    const SlotId param = add(type), grad = add(Type(DType::F32, stored(grad_last)));
+  // With a 16-bit copy of the parameter.
+  void update_with_copy(int64_t elements, DType dtype, SlotId step, SlotId lr) {
+    const Type type(DType::F32, {elements});
+    const SlotId param = add(type), grad = add(type);
     update(param, grad, step, lr);
-    const SlotId copy = add(Type(DType::BF16, stored(copy_last)));
+    const SlotId copy = add(Type(dtype, {elements}));
     Instruction& instruction = plan.functions.front().instructions.back();
-    instruction.attrs.set("copy_dtype", DType::BF16);
-    if (grad_last) instruction.attrs.set("grad_channels_last", int64_t{1});
-    if (copy_last) instruction.attrs.set("copy_channels_last", int64_t{1});
+    instruction.attrs.set("copy_dtype", dtype);
     instruction.results.push_back(copy);
     states.push_back(copy);
   }
@@ -95,7 +92,8 @@ void require(Status status) {
 }
 
 // More tensors than one launch takes, from one element to several blocks; two that read what an update before them
-// writes; then statistics of norms, and casts of some and of no elements, down and back up.
+// writes; some with copies and some without; then statistics of norms, and casts of some and of no elements, down and
+// back up.
 Updates make_updates() {
   Updates updates;
   Result<DeviceCatalog> devices = DeviceCatalog::builtin();
@@ -121,8 +119,12 @@ Updates make_updates() {
     updates.update(next, last, step, lr);
     last = next;
   }
-  for (int64_t i = 0; i < 48; ++i)
-    updates.update_weight({1 + i % 5, 1 + i * i / 4, 3, 3}, step, lr, i % 2 == 1, i % 4 > 1);
+  for (int64_t i = 0; i < 48; ++i) {
+    updates.update_with_copy(1 + i * i * 5, i % 3 == 0 ? DType::F16 : DType::BF16, step, lr);
+    const Type type(DType::F32, {1 + i});
+    const SlotId param = updates.add(type);
+    updates.update(param, updates.add(type), step, lr);
+  }
   for (int64_t i = 0; i < 70; ++i) updates.update_statistics(1 + i * i, i % 2 == 1);
   for (DType dtype : {DType::BF16, DType::F16}) {
     std::vector<SlotId> narrow;
@@ -162,6 +164,6 @@ std::vector<Tensor> states_after(const Updates& updates, bool poison) {
 TEST_CASE("updates and casts launched together give the bits of those launched one by one") {
   const Updates updates = make_updates();
   const std::vector<Tensor> joined = states_after(updates, false), apart = states_after(updates, true);
-  REQUIRE(joined.size() == 132 * 4 + 40 * 5 + 48 * 5 + 70 + 4 * 130);
+  REQUIRE(joined.size() == 132 * 4 + 40 * 5 + 48 * 9 + 70 + 4 * 130);
   for (size_t i = 0; i < joined.size(); ++i) CHECK(joined[i] == apart[i]);
 }

@@ -1,6 +1,11 @@
 #include "ir/kept_copies.h"
+#include "ir/plan/serialize.h"
+#include "passes/add_lengths.h"
+#include "runtime/cpu/cpu_catalog.h"
+#include "runtime/evaluator.h"
 #include "tests/support/compiled_plans.h"
 #include "tests/support/kept_states.h"
+#include "tests/support/samples.h"
 
 #include "llvm/ADT/STLExtras.h"
 
@@ -8,7 +13,7 @@
 
 #include <map>
 
-// Updates that read gradients and write copies of convolutions' weights with channels last.
+// Weights of convolutions that are stored with channels last.
 
 namespace plimsoll {
 namespace {
@@ -65,24 +70,26 @@ RandomValues values_for() {
   return values;
 }
 
-// The copy of a weight [rows, channels, 3, 3], which is [rows, 3, 3, channels].
+// Both are in the model's order as a session hands them out.
 void check_copy(Session& session, llvm::StringRef name) {
   const Tensor copy = copy_of(session, name.str() + ".bf16"), parameter = copy_of(session, name);
-  const llvm::ArrayRef<int64_t> shape = parameter.type().shape;
-  const int64_t rows = shape[0], channels = shape[1], taps = 9;
-  Tensor rounded(Type(DType::BF16, {1}));
-  bool is_right = copy.type().elements() == parameter.type().elements();
-  for (int64_t r = 0; r < rows; ++r)
-    for (int64_t c = 0; c < channels; ++c)
-      for (int64_t t = 0; t < taps; ++t) {
-        rounded.view().set(0, parameter.get((r * channels + c) * taps + t));
-        is_right &= rounded.get(0) == copy.get((r * taps + t) * channels + c);
-      }
+  REQUIRE(copy.type() == Type(DType::BF16, parameter.type().shape));
+  Tensor rounded(copy.type());
+  bool is_right = true;
+  for (int64_t i = 0; i < copy.type().elements(); ++i) {
+    rounded.view().set(i, parameter.get(i));
+    is_right &= rounded.get(i) == copy.get(i);
+  }
   CHECK(is_right);
 }
 
+// How many of the plan's states have channels last.
+int64_t turned_states(const Plan& plan) {
+  return llvm::count_if(plan.states, [](const PlanState& state) { return state.channels_last; });
+}
+
 TEST_SUITE("e2e") {
-  TEST_CASE("updates with channels last: steps turn no weights, to the same bits") {
+  TEST_CASE("weights with channels last: steps turn no weights, to the same bits") {
     const RandomValues values = values_for();
     for (const OptimizerKind optimizer : {OptimizerKind::AdamW, OptimizerKind::Sgd})
       for (const int64_t accumulate : {1, 2}) {
@@ -90,7 +97,9 @@ TEST_SUITE("e2e") {
         const TrainingRequest request = request_for(optimizer, accumulate);
         const Plan made = plan_with_transposes(request), kept = planned(request);
         CHECK(transposes_of_weights(made) == 4);
-        CHECK(transposes_of_weights(kept) == (accumulate == 1 ? 0 : 2));  // gradients are added up in the model's order
+        CHECK(transposes_of_weights(kept) == 0);
+        const int64_t of_each = (optimizer == OptimizerKind::AdamW ? 4 : 2) + (accumulate > 1 ? 1 : 0);
+        CHECK(turned_states(kept) == 2 * of_each);
         CHECK(kept.predicted_step_us < made.predicted_step_us);
         std::unique_ptr<Session> session = started(kept, values);
         for (llvm::StringRef name : {"a.weight", "b.weight"}) check_copy(*session, name);
@@ -101,7 +110,7 @@ TEST_SUITE("e2e") {
       }
   }
 
-  TEST_CASE("updates with channels last: checkpoints are in the model's order, and either plan goes on from them") {
+  TEST_CASE("weights with channels last: checkpoints are in the model's order, and either plan goes on from them") {
     const RandomValues values = values_for();
     const Plan plans[] = {plan_with_transposes(request_for()), planned(request_for())};
     std::vector<double> losses[2][2];
@@ -118,7 +127,7 @@ TEST_SUITE("e2e") {
     }
   }
 
-  TEST_CASE("updates with channels last: gradients are handed out in the model's order") {
+  TEST_CASE("weights with channels last: gradients are handed out in the model's order") {
     const RandomValues values = values_for();
     std::map<std::string, Tensor> gradients[2];
     const Plan plans[] = {plan_with_transposes(request_for()), planned(request_for())};
@@ -139,18 +148,83 @@ TEST_SUITE("e2e") {
       for (int64_t i = 0; i < gradient.type().elements(); ++i) CHECK(other.get(i) == gradient.get(i));
     }
   }
+
+  TEST_CASE("weights with channels last: they are drawn as those of a plan in the model's order") {
+    std::unique_ptr<Session> one = started(plan_with_transposes(request_for()), values_for()),
+                             other = started(planned(request_for()), values_for());
+    for (const double deviation : {0.0, 0.02}) {
+      REQUIRE_FALSE(bool(one->initialise_randomly(3, deviation)));
+      REQUIRE_FALSE(bool(other->initialise_randomly(3, deviation)));
+      for (llvm::StringRef name : {"a.weight", "b.weight"}) {
+        check_copy(*other, name);
+        CHECK(copy_of(*one, name) == copy_of(*other, name));
+      }
+    }
+  }
+
+  TEST_CASE("weights with channels last: evaluation reads them, and their running means, as they are stored") {
+    const RandomValues values = values_for();
+    for (const double ema : {0.0, 0.9}) {
+      CAPTURE(ema);
+      TrainingRequest request = request_for();
+      request.ema = ema;
+      request.evaluation.wanted = true;
+      request.evaluation.batch = 4;
+      const Plan plans[] = {plan_with_transposes(request), planned(request)};
+      CHECK(turned_states(plans[1]) == (ema > 0 ? 10 : 8));
+      CHECK(transposes_of_weights(plans[1]) == 0);
+      std::vector<double> losses;
+      for (const Plan& plan : plans) {
+        std::unique_ptr<Session> session = started(plan, values);
+        losses_of_steps(*session, values, 3);
+        Evaluator evaluator = llvm::cantFail(Evaluator::create(*session));
+        Samples data(values, evaluator.inputs(), 4);
+        losses.push_back(llvm::cantFail(evaluator.run(data)).find("loss")->value);
+      }
+      CHECK(losses[0] == losses[1]);
+    }
+  }
+
+  TEST_CASE("weights with channels last: a step for shorter samples reads them as the plan stores them") {
+    std::string shorter = model.str();
+    for (size_t at = 0; (at = shorter.find("[4,", at)) != std::string::npos;) shorter.replace(at, 3, "[2,");
+    for (llvm::StringRef labels : {"labels: i64[4]", "f32[], f32[4], f32[]"}) {
+      const size_t at = shorter.find(labels.str());
+      shorter.replace(at + labels.find("[4]"), 3, "[2]");
+    }
+    const CpuCatalog catalog;
+    const StageDevices devices(cpu_device(), catalog);
+    const TrainingRequest request = request_for();
+    Result<Plan> both =
+        add_shorter_step(llvm::cantFail(clean_model(parsed(shorter), "")), 2, request, devices, planned(request));
+    REQUIRE_MESSAGE(bool(both), llvm::toString(both.takeError()));
+    CHECK(turned_states(*both) == 8);
+  }
 }
 
 TEST_SUITE("unit") {
-  TEST_CASE("updates with channels last: plans whose copy has another order than its update writes are refused") {
+  TEST_CASE("weights with channels last: plan files say which states have them") {
+    const Plan plan = planned(request_for()),
+               read = llvm::cantFail(plan_from_bytes(llvm::cantFail(plan_to_bytes(plan))));
+    CHECK(turned_states(plan) == 8);
+    REQUIRE(read.states.size() == plan.states.size());
+    for (size_t i = 0; i < plan.states.size(); ++i) CHECK(read.states[i].channels_last == plan.states[i].channels_last);
+  }
+
+  TEST_CASE("weights with channels last: plans whose copy has another order than its parameter are refused") {
     Plan plan = planned(request_for());
     CHECK(failure_of(plan) == "");
-    for (PlanState& state : plan.states) {
-      Slot& slot = plan.slots[static_cast<size_t>(state.slot)];
-      if (is_kept_copy(state.role, state.init) && state.init.source == "b.weight") slot.type.shape = {16, 8, 3, 3};
-    }
+    for (PlanState& state : plan.states)
+      if (is_kept_copy(state.role, state.init) && state.init.source == "b.weight") state.channels_last = false;
     CHECK(failure_of(plan) ==
-          "plan: b.weight.bf16 is bf16[16,8,3,3] but a 16-bit copy of b.weight, f32[16,8,3,3], with channels last");
+          "plan: b.weight.bf16 and b.weight, of which it is a copy, have channels in different places");
+  }
+
+  TEST_CASE("weights with channels last: plans in which a matrix has them are refused") {
+    Plan plan = planned(request_for());
+    for (PlanState& state : plan.states)
+      if (state.init.source == "head") state.channels_last = true;
+    CHECK(failure_of(plan) == "plan: head is f32[5,16], and has channels last");
   }
 }
 
