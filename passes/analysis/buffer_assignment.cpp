@@ -2,10 +2,12 @@
 
 #include "ir/builder.h"
 #include "passes/analysis/cost_model.h"
+#include "passes/analysis/launches.h"
 #include "passes/analysis/plan_draft.h"
 
 #include <algorithm>
 #include <limits>
+#include <set>
 
 namespace plimsoll {
 namespace {
@@ -158,6 +160,44 @@ class Assigner {
   std::vector<int32_t> held_until_;        // by root value: a copy of it is waited for there
 };
 
+// What updates that may share a launch make, as norms of gradients, lives from the first of them on: where one took
+// bytes that another reads, the launch would end between the two.
+class SharedLaunches {
+ public:
+  SharedLaunches(const Graph& graph, llvm::ArrayRef<NodeId> writers, const KernelCatalog& catalog,
+                 BufferAssignment& assignment)
+      : graph_(graph), catalog_(catalog), writers_(writers.begin(), writers.end()), s_(assignment) {}
+
+  void widen_lives() {
+    for (NodeId id = graph_.first_node(); id != NodeId::None; id = graph_.next_node(id)) {
+      const int32_t at = s_.position[index_of(id)];
+      if (at < 0) continue;
+      const std::string kind = kind_of(id);
+      if (kind.empty() || kind != kind_) begin_ = at;
+      kind_ = kind;
+      for (ValueId result : graph_.node(id).results) {
+        Buffer& buffer = s_.buffers[s_.buffer_of[index_of(result)]];
+        if (!kind.empty() && buffer.kind == Buffer::Kind::Transient && buffer.first == at) buffer.first = begin_;
+      }
+    }
+  }
+
+ private:
+  // Empty: it does not share.
+  std::string kind_of(NodeId id) const {
+    if (writers_.count(id) == 0) return "";
+    const KernelCandidate kernel = chosen_kernel(graph_, graph_.node(id), catalog_);
+    return kernel.shares_launches ? kernel.name + " " + launch_kind(graph_, graph_.node(id)) : "";
+  }
+
+  const Graph& graph_;
+  const KernelCatalog& catalog_;
+  std::set<NodeId> writers_;
+  BufferAssignment& s_;
+  std::string kind_;   // of the instruction before
+  int32_t begin_ = 0;  // of the launch
+};
+
 const char* kind_name(Buffer::Kind kind) {
   switch (kind) {
     case Buffer::Kind::State: return "state";
@@ -222,6 +262,7 @@ std::vector<NodeId> make_updates_writable(Graph& graph) {
 BufferAssignment assign_buffers(const Graph& graph, llvm::ArrayRef<NodeId> writers, llvm::ArrayRef<CopyInFlight> copies,
                                 const KernelCatalog& catalog) {
   BufferAssignment assignment = Assigner(graph, writers, copies).run();
+  SharedLaunches(graph, writers, catalog, assignment).widen_lives();
   assignment.workspace_of.assign(graph.node_slots(), -1);
   std::vector<int32_t> last_of = assignment.position;  // by node: the instruction up to which it is at work
   for (const CopyInFlight& copy : copies) last_of[index_of(copy.copy)] = copy.done - 1;

@@ -9,7 +9,9 @@ std::string launch_kind(const Graph& graph, const Node& node) {
   for (ValueId operand : node.operands)
     kind += operand == ValueId::None ? " -" : " " + dtype_name(graph.type(operand).dtype).str();
   kind += " ->";
-  for (ValueId result : node.results) kind += " " + dtype_name(graph.type(result).dtype).str();
+  const size_t copies = node.attrs.has("copy_dtype") ? 1 : 0;
+  for (ValueId result : llvm::ArrayRef<ValueId>(node.results).drop_back(copies))
+    kind += " " + dtype_name(graph.type(result).dtype).str();
   return kind;
 }
 

@@ -107,7 +107,8 @@ std::vector<int32_t> last_places(const OrderProblem& problem, const ordering::Sc
     const OrderNode& node = problem.nodes[order[at]];
     const int32_t largest = kinds[order[at]] >= 0 ? largest_input(problem, node) : -1;
     if (largest < 0) continue;
-    if (last_reader[largest] > at) {
+    // Where another update of its kind reads it last, as two biases may have one gradient, that one waits, too.
+    if (last_reader[largest] > at && kinds[order[last_reader[largest]]] != kinds[order[at]]) {
       until[at] = last_reader[largest];
       continue;
     }

@@ -13,15 +13,16 @@
 #include "passes/analysis/plan_draft.h"
 #include "passes/schedule/order.h"
 
+#include <algorithm>
 #include <numeric>
 #include <queue>
 
 namespace plimsoll {
 namespace {
 
-// One of these of the peak may wait until one launch does several updates or casts. Of HRNet 17 MB of gradients do,
-// whose update takes ten times as long as a launch.
-constexpr int64_t shares_that_wait = 256;
+// One of these of the peak, and no more than these bytes, may wait until one launch does several updates or casts. So
+// many bytes of gradients take an update thirty times as long as a launch.
+constexpr int64_t shares_that_wait = 64, most_bytes_that_wait = int64_t{48} << 20;
 
 struct ScheduleReport {
   int64_t peak_before_bytes = 0;  // transient bytes in the order that derivation left
@@ -78,7 +79,7 @@ class Scheduler {
  private:
   std::vector<int32_t> joined(const OrderProblem& sorted, llvm::ArrayRef<int32_t> order,
                               llvm::ArrayRef<int32_t> start) const {
-    const int64_t most_bytes = peak_bytes(sorted, order) / shares_that_wait;
+    const int64_t most_bytes = std::min(peak_bytes(sorted, order) / shares_that_wait, most_bytes_that_wait);
     const std::vector<int32_t> early = with_frees_early(sorted, order);
     return with_casts_gathered(sorted, with_updates_gathered(sorted, early, update_kinds(start), most_bytes),
                                cast_kinds(start), most_bytes);

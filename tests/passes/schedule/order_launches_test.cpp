@@ -123,6 +123,15 @@ TEST_SUITE("unit") {
     CHECK(with_updates_gathered(problem, order, kinds, 100) == std::vector<int32_t>{0, 1, 3, 2, 4, 5, 7, 6, 8, 9, 10});
   }
 
+  TEST_CASE("updates that share a gradient wait together") {
+    OrderProblem problem = backward_of_five();
+    problem.nodes[0].scratch_bytes = 100;
+    problem.nodes[4].inputs[0] = 1;  // the second update reads the first gradient, too
+    const std::vector<int32_t> order = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+    const std::vector<int32_t> kinds = {-1, -1, 0, -1, 0, -1, 0, -1, 0, -1, 0};
+    CHECK(with_updates_gathered(problem, order, kinds, 100) == std::vector<int32_t>{0, 1, 3, 5, 7, 2, 4, 6, 8, 9, 10});
+  }
+
   TEST_CASE("casts of parameters move ahead to the first of their kind") {
     // Parameters 0 to 2 with copies 3 to 5, which 6 to 8 are made of, one out of the other; 9 is the cast of such.
     OrderProblem problem;
