@@ -7,8 +7,8 @@ std::string CudaCandidate::kernel_name(int algorithm) const {
 }
 
 double gathered_us(const OpCall& call, int64_t elements, int64_t bytes, const DeviceDescription& device) {
-  constexpr int64_t most_elements = 1 << 20;
-  constexpr double calls_of_a_launch = 32;
+  constexpr int64_t most_elements = 2 << 20;
+  constexpr double calls_of_a_launch = 64;
   const double launch_us = device.launch_us + device.kernel_us;
   return device.roofline_us(0, bytes, std::nullopt) / device.efficiency_of(call.op.name) +
          (elements <= most_elements ? launch_us / calls_of_a_launch : launch_us);

@@ -5,6 +5,18 @@
 #include <limits>
 
 namespace plimsoll {
+namespace {
+
+// Is element k of y always element k / count of x, for whole counts?
+bool repeats_elements(const OpCall& call) {
+  if (call.get_string("mode") != "nearest") return false;
+  const llvm::StringRef coordinate = call.get_string("coordinate"), nearest = call.get_string("nearest");
+  if (coordinate == "asymmetric" || coordinate == "tf_half_pixel_for_nn") return nearest == "floor";
+  const bool is_half_pixel = coordinate == "half_pixel" || coordinate == "pytorch_half_pixel";
+  return is_half_pixel && (nearest == "round_prefer_floor" || nearest == "round_prefer_ceil");
+}
+
+}  // namespace
 
 llvm::SmallVector<size_t, 3> resized_axes(const Attrs& attrs, llvm::ArrayRef<int64_t> in, llvm::ArrayRef<int64_t> out) {
   const llvm::ArrayRef<double> scales = attrs.get_floats("scales");
@@ -12,6 +24,18 @@ llvm::SmallVector<size_t, 3> resized_axes(const Attrs& attrs, llvm::ArrayRef<int
   for (size_t d = 0; d < in.size(); ++d)
     if (in[d] != out[d] || scales[d] != 1) axes.push_back(d);
   return axes;
+}
+
+std::optional<Repetitions> repetitions_of(const OpCall& call, llvm::ArrayRef<int64_t> x, llvm::ArrayRef<int64_t> y) {
+  const llvm::SmallVector<size_t, 3> axes = resized_axes(call.attrs, x, y);
+  if (!repeats_elements(call) || axes.empty() || axes.size() > 2 || axes.back() + 1 != axes.front() + axes.size())
+    return std::nullopt;
+  const llvm::ArrayRef<double> scales = call.attrs.get_floats("scales");
+  for (size_t d : axes)
+    if (x[d] == 0 || y[d] % x[d] != 0 || y[d] < 2 * x[d] || scales[d] != static_cast<double>(y[d] / x[d]))
+      return std::nullopt;
+  const size_t last = axes.back();
+  return Repetitions{axes.size() == 2 ? y[axes[0]] / x[axes[0]] : 1, y[last] / x[last], last};
 }
 
 namespace {
@@ -32,6 +56,22 @@ bool accepts_resize(const OpCall& call, llvm::ArrayRef<Type> results) {
          (axes.empty() || line_elements(from, to, axes.back()) <= longest);
 }
 
+// A sum is a thread's.
+constexpr int64_t most_repetitions = 256;
+
+bool accepts_repeats(const OpCall& call, llvm::ArrayRef<int64_t> x, llvm::ArrayRef<int64_t> y) {
+  const std::optional<Repetitions> repeats = repetitions_of(call, x, y);
+  if (!repeats || !computes_in_f32(call.operand(0).dtype)) return false;
+  const int64_t line = element_count(y.drop_front(repeats->axis));
+  return repeats->down * repeats->across <= most_repetitions && line <= std::numeric_limits<int32_t>::max() / 4;
+}
+bool accepts_repeat(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return accepts_repeats(call, call["x"].shape, results[0].shape);
+}
+bool accepts_sum_repeats(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return accepts_repeats(call, results[0].shape, call["dy"].shape);
+}
+
 int64_t elements_along(llvm::ArrayRef<size_t> axes, const Shape& shape) {
   int64_t elements = 0;
   for (size_t d : axes) elements += shape[d];
@@ -50,7 +90,9 @@ int64_t resize_grad_workspace(const OpCall& call, llvm::ArrayRef<Type> results, 
 }
 
 constexpr CudaCandidate resize_table[] = {
+    {op_resize, "repeats", accepts_repeat},
     {op_resize, "gather", accepts_resize, resize_workspace},
+    {op_resize_grad, "repeats", accepts_sum_repeats},
     {op_resize_grad, "gather", accepts_resize, resize_grad_workspace},
 };
 

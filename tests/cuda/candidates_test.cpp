@@ -467,6 +467,32 @@ TEST_SUITE("unit") {
       }
   }
 
+  TEST_CASE("whole repetitions have kernels of their own") {
+    const CudaCatalog catalog(any_device());
+    const auto best = [&](const Shape& from, const Shape& to, llvm::StringRef coordinate, llvm::StringRef nearest) {
+      Floats scales;
+      for (size_t d = 0; d < from.size(); ++d)
+        scales.push_back(static_cast<double>(to[d]) / static_cast<double>(from[d]));
+      const Attrs attrs{{"mode", std::string("nearest")},
+                        {"coordinate", coordinate.str()},
+                        {"nearest", nearest.str()},
+                        {"sizes", Ints(to.begin(), to.end())},
+                        {"scales", scales}};
+      const Type x(DType::BF16, from);
+      const Type* operands[] = {&x};
+      const OpCall call(get_op("resize"), attrs, operands);
+      return catalog.candidates(get_op("resize"), call, *infer(call)).front().name;
+    };
+    CHECK(best({2, 7, 7, 18}, {2, 14, 28, 18}, "asymmetric", "floor") == "repeats");
+    CHECK(best({2, 18, 7, 7}, {2, 18, 14, 14}, "half_pixel", "round_prefer_floor") == "repeats");
+    CHECK(best({2, 7, 7, 18}, {2, 7, 21, 18}, "tf_half_pixel_for_nn", "floor") == "repeats");
+    CHECK(best({2, 7, 7, 18}, {2, 14, 14, 18}, "asymmetric", "ceil") == "gather");
+    CHECK(best({2, 4, 4, 18}, {2, 10, 10, 18}, "asymmetric", "floor") == "gather");
+    CHECK(best({2, 14, 14, 18}, {2, 7, 7, 18}, "asymmetric", "floor") == "gather");
+    CHECK(best({2, 7, 7, 18}, {4, 7, 14, 18}, "asymmetric", "floor") == "gather");
+    CHECK(best({2, 7, 7, 18}, {2, 140, 140, 18}, "asymmetric", "floor") == "gather");
+  }
+
   TEST_CASE("reductions of floats have CUDA kernels, over any axes and in two stages where few outputs are left") {
     const CudaCatalog catalog(any_device());
     const Type x(DType::BF16, {8, 16, 128, 32});

@@ -267,6 +267,12 @@ Attrs resampling(llvm::StringRef mode, llvm::StringRef coordinate, Ints sizes, F
   return {{"mode", mode.str()}, {"coordinate", coordinate.str()}, {"sizes", sizes}, {"scales", scales}};
 }
 
+Attrs floors(Ints sizes, Floats scales) {
+  Attrs attrs = resampling("nearest", "asymmetric", std::move(sizes), std::move(scales));
+  attrs.set("nearest", std::string("floor"));
+  return attrs;
+}
+
 std::vector<Sample> resize_samples() {
   Attrs cubic = resampling("cubic", "half_pixel", {1, 7, 2}, {1, 1.75, 0.5});
   cubic.set("exclude_outside", 1);
@@ -285,7 +291,13 @@ std::vector<Sample> resize_samples() {
           {{normal({1, 3, 4, 8})}, resampling("linear", "half_pixel", {1, 6, 9, 8}, {1, 2, 2.25, 1})},
           {{normal({1, 2, 3, 16})}, resampling("cubic", "half_pixel", {1, 2, 5, 64}, {1, 1, 5.0 / 3, 4})},
           {{normal({1, 1, 1, 4})}, resampling("linear", "half_pixel", {1, 34, 2, 4}, {1, 34, 2, 1})},
-          {{normal({1, 2, 2, 3})}, resampling("linear", "align_corners", {1, 4, 5, 6}, {1, 2, 2.5, 2})}};
+          {{normal({1, 2, 2, 3})}, resampling("linear", "align_corners", {1, 4, 5, 6}, {1, 2, 2.5, 2})},
+          // Whole repetitions: pixels of whole accesses, of parts of one, odd ones; down alone; rounded to the nearest.
+          {{normal({2, 3, 4, 16})}, floors({2, 6, 8, 16}, {1, 2, 2, 1})},
+          {{normal({2, 7, 4, 18})}, floors({2, 14, 16, 18}, {1, 2, 4, 1})},
+          {{normal({3, 5, 3, 3})}, floors({3, 10, 9, 3}, {1, 2, 3, 1})},
+          {{normal({2, 3, 5})}, floors({2, 24, 5}, {1, 8, 1})},
+          {{normal({2, 3, 4, 6})}, resampling("nearest", "half_pixel", {2, 3, 12, 12}, {1, 1, 3, 2})}};
 }
 
 std::vector<Sample> resize_grad_samples() {

@@ -1,4 +1,5 @@
 #include "kernels/cuda/resize/resize.h"
+#include "kernels/cuda/resize/repeats.h"
 #include "runtime/cuda/backend/launcher.h"
 #include "runtime/kernels/resize.h"
 
@@ -63,8 +64,29 @@ Status launch_resize_grad(const CudaCall& k) {
   return launched(k, cuda::resize_grad(shape, k.in_scalar("dy"), k.out("dx"), k.in("dy"), k.workspace, k.stream));
 }
 
+cuda::Repeats repeats_of(const OpCall& call, llvm::ArrayRef<int64_t> x, llvm::ArrayRef<int64_t> y) {
+  const Repetitions repeats = *repetitions_of(call, x, y);
+  return {.lines = element_count(x.take_front(repeats.axis)),
+          .width = x[repeats.axis],
+          .inner = element_count(x.drop_front(repeats.axis + 1)),
+          .down = static_cast<int>(repeats.down),
+          .across = static_cast<int>(repeats.across)};
+}
+
+Status launch_repeat(const CudaCall& k) {
+  const cuda::Repeats shape = repeats_of(k.call, k.in_shape("x"), k.out_shape("y"));
+  return launched(k, cuda::repeat(shape, k.in_scalar("x"), k.out("y"), k.in("x"), k.stream));
+}
+
+Status launch_sum_repeats(const CudaCall& k) {
+  const cuda::Repeats shape = repeats_of(k.call, k.out_shape("dx"), k.in_shape("dy"));
+  return launched(k, cuda::sum_repeats(shape, k.in_scalar("dy"), k.out("dx"), k.in("dy"), k.stream));
+}
+
 constexpr CudaLauncher resize_table[] = {
+    {op_resize, "repeats", launch_repeat},
     {op_resize, "gather", launch_resize},
+    {op_resize_grad, "repeats", launch_sum_repeats},
     {op_resize_grad, "gather", launch_resize_grad},
 };
 
