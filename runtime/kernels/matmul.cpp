@@ -68,6 +68,17 @@ bool accepts_warpgroup_bgrad(const OpCall& call, llvm::ArrayRef<Type> results) {
   return accepts_bgrad(call, results) && rows_of(call["x"]) <= INT32_MAX - cuda::WeightGradientTiles::step;
 }
 
+// Small weights and few rows, whole words of columns; a block has up to 64 x 64 elements of dw and goes over all rows.
+constexpr int64_t most_few_rows = 512, most_of_small_weight = 1 << 22;
+
+bool accepts_few_rows(const OpCall& call, llvm::ArrayRef<Type> results) {
+  const Type &x = call["x"], &dy = call["dy"];
+  const auto is_result = [&](const Type& type) { return type.dtype == DType::F32 || type.dtype == x.dtype; };
+  return accepts_matmul<2>(call, results) && is_16_bit_float(x.dtype) && !call.attrs.has("columns") &&
+         rows_of(x) <= most_few_rows && results[0].elements() <= most_of_small_weight && x.shape.back() % 2 == 0 &&
+         dy.shape.back() % 2 == 0 && llvm::all_of(results, is_result);
+}
+
 // Where dy has more columns than are asked for, and these are an odd number.
 bool accepts_split_gradient(const OpCall& call, llvm::ArrayRef<Type> results) {
   if (!call.attrs.has("columns") || !accepts_matmul<2>(call, results)) return false;
@@ -285,11 +296,13 @@ double columns_us(const OpCall& call, const DeviceDescription& device, int64_t c
          (splits ? split_us : 0) + device.launch_us + device.kernel_us;
 }
 
-// Sums for the bias are a launch of their own.
+// Sums for the bias are a launch of their own, in two stages.
 double weight_gradient_us(const OpCall& call, const DeviceDescription& device) {
+  constexpr double stages_us = 3;
   const Type &x = call["x"], &dy = call["dy"];
   if (!computes_in_f32(x.dtype) || device.memory_gb_per_s <= 0) return 0;
-  const double sums_us = call.gives("dbias") ? copy_us(dy.bytes(), device) + device.launch_us + device.kernel_us : 0;
+  const double sums_us =
+      call.gives("dbias") ? copy_us(dy.bytes(), device) + stages_us + device.launch_us + device.kernel_us : 0;
   return columns_us(call, device, call.attrs.get_int("columns", dy.shape.back())) + sums_us;
 }
 
@@ -325,6 +338,18 @@ double warpgroup_bgrad_us(const OpCall& call, const DeviceDescription& device) {
   return std::max(warpgroup_products_us(tiles, x.dtype, device), loads_us) + waves * wave_us +
          2 * partial_bytes / cache_bytes_per_us + copy_us(elements * dtype_bytes(DType::F32), device) +
          2 * device.launch_us + device.kernel_us;
+}
+
+// Fitted on an H200, where up to three blocks for two multiprocessors do not disturb each other.
+double few_rows_us(const OpCall& call, const DeviceDescription& device) {
+  constexpr int64_t tile = 64, step_rows = 64;
+  constexpr double step_us = 1, first_us = 1, blocks_apart = 1.5;
+  if (device.memory_gb_per_s <= 0) return 0;
+  const Type &x = call["x"], &dy = call["dy"];
+  const auto blocks = static_cast<double>(divide_up(x.shape.back(), tile) * divide_up(dy.shape.back(), tile));
+  const double share = blocks / (std::max(device.multiprocessors, 1) * blocks_apart);
+  const auto steps = static_cast<double>(divide_up(rows_of(x), step_rows));
+  return first_us + step_us * steps * std::max(share, 1.0) + device.launch_us + device.kernel_us;
 }
 
 double split_gradient_us(const OpCall& call, const DeviceDescription& device) {
@@ -390,6 +415,7 @@ constexpr CudaCandidate matmul_table[] = {
     cublaslt(op_linear_dw, "cublaslt_split", 4, accepts_split_gradient, matmul_workspace, split_gradient_us),
     cublaslt(op_linear_dw, "cublaslt_bgrad", 2, accepts_bgrad, matmul_workspace, bgrad_us),
     warpgroup_bgrad,
+    {.op = op_linear_dw, .name = "few_rows", .accepts = accepts_few_rows, .predicted_us = few_rows_us},
 };
 
 }  // namespace

@@ -453,9 +453,10 @@ TEST_SUITE("unit") {
     CHECK(names_of(catalog, "linear_gelu_grad", {}, {dy, w, x}) == "cublaslt reference ");
     CHECK(names_of(catalog, "linear_gelu_grad", tanh_form, {dy, odd_w, odd_x}) == "cublaslt reference ");
     CHECK(names_of(catalog, "linear_dw", bias, {x, dy}) ==
-          "cublaslt cublaslt_2 cublaslt_3 cublaslt_4 cublaslt_bgrad cublaslt_bgrad_2 reference ");
+          "cublaslt cublaslt_2 cublaslt_3 cublaslt_4 cublaslt_bgrad cublaslt_bgrad_2 few_rows reference ");
     CHECK(names_of(catalog, "linear_dw", bias, {odd_x, dy}) == "cublaslt cublaslt_2 cublaslt_3 cublaslt_4 reference ");
-    CHECK(names_of(catalog, "linear_dw", {}, {x, dy}) == "cublaslt cublaslt_2 cublaslt_3 cublaslt_4 reference ");
+    CHECK(names_of(catalog, "linear_dw", {}, {x, dy}) ==
+          "cublaslt cublaslt_2 cublaslt_3 cublaslt_4 few_rows reference ");
   }
 
   TEST_CASE("resampling has CUDA kernels but for regions of interest") {

@@ -209,6 +209,9 @@ std::vector<Sample> linear_dw_samples() {
       {{normal({6, 8}, DType::F16), normal({6, 16}, DType::F16)}, {{"bias", 1}, {"dtype", DType::F32}}},
       {{normal({2, 70, 136}, DType::BF16), normal({2, 70, 24}, DType::BF16)}, {{"dtype", DType::F32}}},
       {{normal({2, 70, 8}, DType::F16), normal({2, 70, 136}, DType::F16)}, {{"transpose_w", 1}}},
+      {{normal({2, 70, 54}, DType::BF16), normal({2, 70, 66}, DType::BF16), normal({66, 54})},
+       {{"bias", 1}, {"dtype", DType::F32}, {"transpose_w", 1}}},
+      {{normal({35, 66}, DType::F16), normal({35, 130}, DType::F16)}, {{"bias", 1}}},
   };
 }
 

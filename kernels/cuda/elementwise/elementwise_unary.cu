@@ -5,18 +5,47 @@
 
 // Serves the unary ops of kernels/elementwise.def and their gradients, gelu, clip, bitwise_not, is_nan, is_inf and not.
 // Every element is read and written once. Functions of one operand and the gradients of activations. What training runs
-// over large activations has a kernel of its own for each float type; the rest share one kernel per type, which chooses
-// the function as it runs.
+// over large activations has a kernel of its own for each float type. The rest share two kernels per type, which choose
+// the function as they run: one of functions of a few instructions, and one of all others, whose code is so long that a
+// launch takes 20 us to fetch what it runs of it.
 
 namespace plimsoll::cuda {
 namespace {
 
-template <typename C>
+__host__ __device__ constexpr bool is_short(Unary f) {
+  switch (f) {
+    case Unary::Neg:
+    case Unary::Abs:
+    case Unary::Sign:
+    case Unary::Floor:
+    case Unary::Ceil:
+    case Unary::Round:
+    case Unary::Sqrt:
+    case Unary::Rsqrt:
+    case Unary::Reciprocal:
+    case Unary::Relu:
+    case Unary::Softsign:
+    case Unary::LeakyRelu:
+    case Unary::HardSigmoid:
+    case Unary::HardSwish:
+    case Unary::ThresholdedRelu:
+    case Unary::Shrink:
+    case Unary::Clip: return true;
+    default: return false;
+  }
+}
+
+// Of short functions alone, or of all.
+template <bool only_short, typename C>
 __device__ __forceinline__ C apply(Unary f, C x, C a, C b) {
   switch (f) {
-#define PLIMSOLL_UNARY(op, Name, formula) \
-  case Unary::Name:                       \
-    return formula;
+#define PLIMSOLL_UNARY(op, Name, formula)                 \
+  case Unary::Name:                                       \
+    if constexpr (!only_short || is_short(Unary::Name)) { \
+      return formula;                                     \
+    } else {                                              \
+      return x;                                           \
+    }
 #define PLIMSOLL_UNARY_FORM(form, Name, formula) PLIMSOLL_UNARY(form, Name, formula)
 #include "kernels/elementwise.def"
     default: return x;
@@ -25,7 +54,7 @@ __device__ __forceinline__ C apply(Unary f, C x, C a, C b) {
 
 template <Unary f>
 struct Fixed {
-  __device__ float operator()(float x) const { return apply(f, x, 0.0f, 0.0f); }
+  __device__ float operator()(float x) const { return apply<false>(f, x, 0.0f, 0.0f); }
 };
 
 struct NarrowGelu {
@@ -35,18 +64,20 @@ struct NarrowGeluTanh {
   __device__ float operator()(float x) const { return narrow_gelu_tanh(x); }
 };
 
-template <typename C>
+template <typename C, bool only_short = false>
 struct Chosen {
   Unary f;
   C a, b;
-  __device__ C operator()(C x) const { return apply(f, x, a, b); }
+  __device__ C operator()(C x) const { return apply<only_short>(f, x, a, b); }
 };
 
 template <typename T>
 cudaError_t map_unary_typed(Unary f, double a, double b, void* to, const void* from, int64_t n, cudaStream_t stream) {
   T* y = static_cast<T*>(to);
   const T* x = static_cast<const T*>(from);
+  const auto first = static_cast<float>(a), second = static_cast<float>(b);
   switch (f) {
+    case Unary::HardSwish: return map(Fixed<Unary::HardSwish>{}, n, y, x, stream);
     case Unary::Exp: return map(Fixed<Unary::Exp>{}, n, y, x, stream);
     case Unary::Tanh: return map(Fixed<Unary::Tanh>{}, n, y, x, stream);
     case Unary::Relu: return map(Fixed<Unary::Relu>{}, n, y, x, stream);
@@ -58,7 +89,9 @@ cudaError_t map_unary_typed(Unary f, double a, double b, void* to, const void* f
     case Unary::GeluTanh:
       if constexpr (sizeof(T) == 2) return map(NarrowGeluTanh{}, n, y, x, stream);
       return map(Fixed<Unary::GeluTanh>{}, n, y, x, stream);
-    default: return map(Chosen<float>{f, static_cast<float>(a), static_cast<float>(b)}, n, y, x, stream);
+    default:
+      if (is_short(f)) return map(Chosen<float, true>{f, first, second}, n, y, x, stream);
+      return map(Chosen<float>{f, first, second}, n, y, x, stream);
   }
 }
 

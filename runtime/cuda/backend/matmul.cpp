@@ -1,5 +1,6 @@
 #include "runtime/kernels/matmul.h"
 #include "kernels/cuda/elementwise/elementwise.h"
+#include "kernels/cuda/matmul/few_rows_gradient.h"
 #include "kernels/cuda/matmul/linear_gelu.h"
 #include "kernels/cuda/matmul/linear_gelu_grad.h"
 #include "kernels/cuda/reduce/reduce.h"
@@ -175,6 +176,22 @@ Status launch_linear_dw(const CudaCall& k) {
                                   k.stream));
 }
 
+Status launch_few_rows(const CudaCall& k) {
+  const WeightGradientSides sides(k.call);
+  const cuda::FewRowsGradientCall call{.rows = rows_of(k.call["x"]),
+                                       .left_columns = k.in_shape(sides.left).back(),
+                                       .right_columns = k.in_shape(sides.right).back(),
+                                       .left = k.in(sides.left),
+                                       .right = k.in(sides.right),
+                                       .addend = k.in("addend"),
+                                       .dw = k.out("dw"),
+                                       .dbias = k.out_if_given("dbias"),
+                                       .type = k.in_scalar("x"),
+                                       .dw_type = k.out_scalar("dw"),
+                                       .left_is_dy = sides.left == "dy"};
+  return launched(k, cuda::few_rows_gradient(call, k.stream));
+}
+
 // What `columns` of dy make of dw, from the first one on: rows of it, or columns.
 Matmul weight_gradient_of(const CudaCall& k, int64_t first, int64_t columns) {
   Matmul matmul = weight_gradient(k);
@@ -253,6 +270,7 @@ constexpr CudaLauncher matmul_table[] = {
     {op_linear_dw, "cublaslt_split", launch_split, prepare_split},
     {op_linear_dw, "cublaslt_bgrad", launch_bgrad, prepare<weight_gradient_with_sums>},
     {op_linear_dw, "warpgroup_bgrad", launch_weight_gradient, prepare_weight_gradient},
+    {op_linear_dw, "few_rows", launch_few_rows},
 };
 
 }  // namespace
