@@ -53,4 +53,14 @@ namespace plimsoll::cuda {
 [[nodiscard]] cudaError_t grouped_stationary_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
                                                 const ConvolutionSizes& sizes, void* workspace, cudaStream_t stream);
 
+// The same of 3 x 3 taps without groups on Hopper, where fits_packed_lines holds, or for dw fits_packed_sums; its
+// workspace: PackedSums::workspace_bytes. A value that is infinite can turn results beside its window into NaNs,
+// because weights behind windows are zeros.
+[[nodiscard]] cudaError_t packed_lines(Scalar type, void* y, const void* x, const void* w, const void* bias,
+                                       const ConvolutionSizes& sizes, cudaStream_t stream);
+[[nodiscard]] cudaError_t packed_lines_dx(Scalar type, void* dx, const void* dy, const void* w,
+                                          const ConvolutionSizes& sizes, cudaStream_t stream);
+[[nodiscard]] cudaError_t packed_lines_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
+                                          const ConvolutionSizes& sizes, void* workspace, cudaStream_t stream);
+
 }  // namespace plimsoll::cuda

@@ -3,7 +3,7 @@
 #include "runtime/cuda/backend/launcher.h"
 #include "runtime/kernels/own_conv.h"
 
-// Our own convolutions of channels in groups.
+// Our own convolutions of channels in groups, and of few channels without.
 
 namespace plimsoll {
 namespace {
@@ -47,6 +47,9 @@ constexpr CudaLauncher grouped_conv_table[] = {
     {op_conv, "grouped_stationary", launch<cuda::grouped_stationary>},
     {op_conv_dx, "grouped_stationary", launch_dx<cuda::grouped_stationary_dx>},
     {op_conv_dw, "grouped_stationary", launch_dw<cuda::grouped_stationary_dw>},
+    {op_conv, "packed_lines", launch<cuda::packed_lines>},
+    {op_conv_dx, "packed_lines", launch_dx<cuda::packed_lines_dx>},
+    {op_conv_dw, "packed_lines", launch_dw<cuda::packed_lines_dw>},
     {op_conv, "grouped_runs", launch<cuda::grouped_runs>},
     {op_conv_dx, "grouped_runs", launch_dx<cuda::grouped_runs_dx>},
     {op_conv_dw, "grouped_runs", launch_dw<cuda::grouped_runs_dw>},

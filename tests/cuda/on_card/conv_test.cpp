@@ -221,6 +221,31 @@ std::vector<ConvCase> dense_cases() {
   };
 }
 
+// Lines of whole words of 16 bytes, of pixels that are none.
+std::vector<ConvCase> packed_cases() {
+  return {
+      {"3 x 3 of 18 channels, lines of words", {3, 29, 32, 18}, {18, 3, 3, 18}, 1, {1, 1}, {1, 1, 1, 1}, {1, 1}, true},
+      {"3 x 3 of 18 channels, many lines a block", {20, 31, 28, 18}, {18, 3, 3, 18}, 1, {1, 1}, {1, 1, 1, 1}, {1, 1}},
+      {"3 x 3 of 36 channels, lines of words", {5, 15, 14, 36}, {36, 3, 3, 36}, 1, {1, 1}, {1, 1, 1, 1}, {1, 1}, true},
+      {"3 x 3 of 36 channels, long lines", {1, 30, 200, 36}, {36, 3, 3, 36}, 1, {1, 1}, {1, 1, 1, 1}, {1, 1}},
+      {"3 x 3 of 72 channels", {7, 14, 14, 72}, {72, 3, 3, 72}, 1, {1, 1}, {1, 1, 1, 1}, {1, 1}, true},
+      {"3 x 3, 10 to 42, many tiles a block", {60, 14, 20, 10}, {42, 3, 3, 10}, 1, {1, 1}, {1, 1, 1, 1}, {1, 1}},
+      {"3 x 3 of 10 channels", {7, 13, 20, 10}, {10, 3, 3, 10}, 1, {1, 1}, {1, 1, 1, 1}, {1, 1}, true},
+      {"3 x 3 of 50 channels", {9, 19, 24, 50}, {50, 3, 3, 50}, 1, {1, 1}, {1, 1, 1, 1}, {1, 1}, true},
+      {"3 x 3 of 24 channels, few lines", {1, 2, 31, 24}, {24, 3, 3, 24}, 1, {1, 1}, {1, 1, 1, 1}, {1, 1}},
+      {"3 x 3, 30 to 12", {5, 17, 16, 30}, {12, 3, 3, 30}, 1, {1, 1}, {1, 1, 1, 1}, {1, 1}, true},
+      {"3 x 3, 18 to 36, stride 2, lines of words",
+       {3, 28, 28, 18},
+       {36, 3, 3, 18},
+       1,
+       {2, 2},
+       {1, 1, 1, 1},
+       {1, 1},
+       true},
+      {"3 x 3, 36 to 72, stride 2, lines of words", {9, 15, 28, 36}, {72, 3, 3, 36}, 1, {2, 2}, {1, 1, 1, 1}, {1, 1}},
+  };
+}
+
 // Pixels that are no whole words of 16 bytes, and results in several parts.
 std::vector<ConvCase> odd_cases() {
   return {
@@ -312,9 +337,10 @@ TEST_CASE("convolutions without groups agree with the reference across tiles, an
   for (const ConvCase& c : first_cases()) SUBCASE(c.name) {
       for (DType dtype : {DType::BF16, DType::F16}) check_dense(c, dtype, false);
     }
-  for (const ConvCase& c : odd_cases()) SUBCASE(c.name) {
-      for (DType dtype : {DType::BF16, DType::F16}) check_conv(c, dtype);
-    }
+  for (const auto& cases : {odd_cases(), packed_cases()})
+    for (const ConvCase& c : cases) SUBCASE(c.name) {
+        for (DType dtype : {DType::BF16, DType::F16}) check_conv(c, dtype);
+      }
 }
 
 TEST_CASE("sums along lines agree with the reference, and give the same bits twice") {
