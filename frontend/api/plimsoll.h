@@ -246,7 +246,7 @@ class Plan {
   double predicted_step_us() const noexcept;            // of one update with all its micro-batches
   std::vector<Arena> arenas() const noexcept;           // the device's first
   std::vector<TensorSpec> inputs() const noexcept;
-  std::vector<StateSpec> states() const noexcept;
+  std::vector<StateSpec> states() const noexcept;  // with dimensions in the model's order
 
   std::string report(int columns = 100) const noexcept;  // what `plimsoll inspect` prints
   std::string to_text() const noexcept;                  // every slot and instruction, a line each
@@ -390,7 +390,7 @@ class Session {
   Expected<Metrics> finish() noexcept;
   const std::vector<TensorSpec>& inputs() const noexcept;
 
-  // The bytes of one of the plan's states as they are after the steps that were started.
+  // The bytes of one of the plan's states, in the model's order, as they are after the steps that were started.
   Expected<void> read(const std::string& state, std::span<std::byte> to) noexcept;
   // Adapters of PEFT, diffusers or kohya for those of the plan, after the first values. `path` is a folder or a file.
   Expected<void> load_adapter(const std::string& path) noexcept;

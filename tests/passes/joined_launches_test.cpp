@@ -1,5 +1,6 @@
 #include "ir/plan/summary.h"
 #include "ir/plan/validate.h"
+#include "passes/analysis/buffer_assignment.h"
 #include "tests/support/compiled_plans.h"
 
 #include <doctest/doctest.h>
@@ -62,6 +63,28 @@ TEST_SUITE("unit") {
     CHECK(joined["adamw"] >= 5);
     CHECK(joined["cast"] >= 5);
     CHECK(joined.size() == 2);
+  }
+
+  // Where norms took the bytes of a gradient that the launch reads, it would end between the two.
+  TEST_CASE("norms of updates that share a launch live from its first update on") {
+    Graph graph = parsed(R"(
+graph @updates(%g: f32[4096], %h: f32[4096]) state(%v: f32[4096] parameter trained, %w: f32[4096] parameter trained, %lr: f32[] counter fill=0.1) {
+  %v.next, %first = sgd(%v, %g, %lr) {norms=1} : f32[4096], f32[4] phase=update
+  %w.next, %second = sgd(%w, %h, %lr) {norms=1} : f32[4096], f32[4] phase=update
+  return %first, %second
+  update %v = %v.next
+  update %w = %w.next
+}
+)");
+    const std::vector<NodeId> writers = make_updates_writable(graph);
+    const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
+    const auto first_of = [&](const KernelCatalog& catalog) {
+      const BufferAssignment assignment = assign_buffers(graph, writers, {}, catalog);
+      const auto second = static_cast<size_t>(graph.find_value("second"));
+      return assignment.buffers[static_cast<size_t>(assignment.buffer_of[second])].first;
+    };
+    CHECK(first_of(CudaCatalog(h200)) == 0);
+    CHECK(first_of(CpuCatalog()) == 1);
   }
 
   TEST_CASE("a plan whose instruction joins no launch of its kernel is refused") {
