@@ -19,6 +19,17 @@ inline Tensor copy_of(Session& session, llvm::StringRef state) {
   return copy;
 }
 
+// Is the copy the parameter, rounded? Both are in the model's order as a session hands them out.
+inline bool is_rounded(const Tensor& copy, const Tensor& parameter) {
+  if (copy.type().shape != parameter.type().shape) return false;
+  Tensor rounded(copy.type());
+  for (int64_t i = 0; i < copy.type().elements(); ++i) {
+    rounded.view().set(i, parameter.get(i));
+    if (rounded.get(i) != copy.get(i)) return false;
+  }
+  return true;
+}
+
 inline std::vector<double> losses_of_steps(Session& session, const RandomValues& values, int steps) {
   OneBatch data(values, session.inputs());
   std::vector<double> losses;

@@ -5,6 +5,7 @@
 #include "kernels/cuda/common/box_copy.cuh"
 #include "kernels/cuda/common/warpgroup.cuh"
 #include "kernels/cuda/conv/grouped_lines.h"
+#include "kernels/cuda/conv/ring_reader.cuh"
 
 namespace plimsoll::cuda {
 
@@ -91,29 +92,7 @@ class LineLoader {
   RingPlace place_;
 };
 
-// A warp's side: it waits for every stage in turn and gives every one back, so that none of its arrivals is a phase
-// early.
-class LineReader {
- public:
-  __device__ LineReader(LineBarriers& barriers, const LineRing& p) : barriers_(barriers), p_(p) {}
-
-  __device__ void wait_for(int line) {
-    for (; there_ <= line; there_ += p_.stage_lines, full_.advance(p_.stages))
-      wait_at(&barriers_.full[full_.stage], full_.parity);
-  }
-  __device__ void give_back_before(int line) {
-    for (; returned_ + p_.stage_lines <= line; returned_ += p_.stage_lines, empty_.advance(p_.stages)) {
-      wait_for(returned_);
-      arrive_as_warp_at(&barriers_.empty[empty_.stage]);
-    }
-  }
-
- private:
-  LineBarriers& barriers_;
-  const LineRing& p_;
-  int there_ = 0, returned_ = 0;
-  RingPlace full_, empty_;
-};
+using LineReader = RingReader<LineBarriers, LineRing>;
 
 // ---- Terms ----
 

@@ -2,9 +2,8 @@
 
 // Rings of lines that the copy engine brings as they lie in memory.
 
-#include "kernels/cuda/common/block_cluster.cuh"
-#include "kernels/cuda/common/box_copy.cuh"
 #include "kernels/cuda/conv/packed_lines.h"
+#include "kernels/cuda/conv/ring_reader.cuh"
 
 namespace plimsoll::cuda {
 
@@ -33,28 +32,7 @@ __device__ void copy_lines(PackedBarriers& barriers, const PackedRing& p, int li
   }
 }
 
-// A warp waits for every stage in turn and gives every one back, so that none of its arrivals is a phase early.
-class PackedReader {
- public:
-  __device__ PackedReader(PackedBarriers& barriers, const PackedRing& p) : barriers_(barriers), p_(p) {}
-
-  __device__ void wait_for(int line) {
-    for (; there_ <= line; there_ += p_.stage_lines, full_.advance(p_.stages))
-      wait_at(&barriers_.full[full_.stage], full_.parity);
-  }
-  __device__ void give_back_before(int line) {
-    for (; returned_ + p_.stage_lines <= line; returned_ += p_.stage_lines, empty_.advance(p_.stages)) {
-      wait_for(returned_);
-      arrive_as_warp_at(&barriers_.empty[empty_.stage]);
-    }
-  }
-
- private:
-  PackedBarriers& barriers_;
-  const PackedRing& p_;
-  int there_ = 0, returned_ = 0;
-  RingPlace full_, empty_;
-};
+using PackedReader = RingReader<PackedBarriers, PackedRing>;
 
 // A line, to a border of 16 bytes.
 __device__ inline void copy_bytes_at(uint32_t to, const void* from, int bytes, Barrier* barrier) {

@@ -74,14 +74,7 @@ void check_copies(Session& session) {
   for (const PlanState* state : copies_of(session.plan())) {
     const std::string& name = session.plan().slots[static_cast<size_t>(state->slot)].name;
     CAPTURE(name);
-    const Tensor copy = copy_of(session, name), parameter = copy_of(session, state->init.source);
-    Tensor rounded(copy.type());
-    bool is_right = true;
-    for (int64_t i = 0; i < copy.type().elements(); ++i) {
-      rounded.view().set(i, parameter.get(i));
-      is_right &= rounded.get(i) == copy.get(i);
-    }
-    CHECK(is_right);
+    CHECK(is_rounded(copy_of(session, name), copy_of(session, state->init.source)));
   }
 }
 

@@ -70,17 +70,10 @@ RandomValues values_for() {
   return values;
 }
 
-// Both are in the model's order as a session hands them out.
 void check_copy(Session& session, llvm::StringRef name) {
-  const Tensor copy = copy_of(session, name.str() + ".bf16"), parameter = copy_of(session, name);
-  REQUIRE(copy.type() == Type(DType::BF16, parameter.type().shape));
-  Tensor rounded(copy.type());
-  bool is_right = true;
-  for (int64_t i = 0; i < copy.type().elements(); ++i) {
-    rounded.view().set(i, parameter.get(i));
-    is_right &= rounded.get(i) == copy.get(i);
-  }
-  CHECK(is_right);
+  const Tensor copy = copy_of(session, name.str() + ".bf16");
+  CHECK(copy.type().dtype == DType::BF16);
+  CHECK(is_rounded(copy, copy_of(session, name)));
 }
 
 // How many of the plan's states have channels last.
