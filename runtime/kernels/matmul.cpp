@@ -68,8 +68,9 @@ bool accepts_warpgroup_bgrad(const OpCall& call, llvm::ArrayRef<Type> results) {
   return accepts_bgrad(call, results) && rows_of(call["x"]) <= INT32_MAX - cuda::WeightGradientTiles::step;
 }
 
-// Small weights and few rows, whole words of columns; a block has up to 64 x 64 elements of dw and goes over all rows.
-constexpr int64_t most_few_rows = 512, most_of_small_weight = 1 << 22;
+// Small weights and few rows, up to what was timed, and whole words of columns; a block has up to 64 x 64 elements of
+// dw and goes over all rows.
+constexpr int64_t most_few_rows = 256, most_of_small_weight = 3 << 19;
 
 bool accepts_few_rows(const OpCall& call, llvm::ArrayRef<Type> results) {
   const Type &x = call["x"], &dy = call["dy"];

@@ -58,18 +58,23 @@ __device__ inline void wait_for_told(Barrier* barrier, uint32_t parity) {
         : "memory");
 }
 
-// Both sides begin at a border of 16 bytes, and `bytes` is a multiple of 16. One thread calls these.
-__device__ inline void copy_bytes(void* to, const void* from, int bytes, Barrier* barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                   shared_address(to)),
+// Both sides begin at a border of 16 bytes, and `bytes` is a multiple of 16. One thread calls these. _at: with the
+// address in shared memory.
+__device__ inline void copy_bytes_at(uint32_t to, const void* from, int bytes, Barrier* barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
                "l"(from), "r"(bytes), "r"(shared_address(barrier))
                : "memory");
 }
+__device__ inline void copy_bytes(void* to, const void* from, int bytes, Barrier* barrier) {
+  copy_bytes_at(shared_address(to), from, bytes, barrier);
+}
 // Writes shared memory that was shown to the copy engine; waits by wait_for_stored_boxes before it is written again.
-__device__ inline void store_bytes(void* to, const void* from, int bytes) {
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(shared_address(from)),
-               "r"(bytes)
+__device__ inline void store_bytes_at(void* to, uint32_t from, int bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes)
                : "memory");
+}
+__device__ inline void store_bytes(void* to, const void* from, int bytes) {
+  store_bytes_at(to, shared_address(from), bytes);
 }
 
 }  // namespace plimsoll::cuda

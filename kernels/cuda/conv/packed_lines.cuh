@@ -34,11 +34,8 @@ __device__ void copy_lines(PackedBarriers& barriers, const PackedRing& p, int li
 
 using PackedReader = RingReader<PackedBarriers, PackedRing>;
 
-// A line, to a border of 16 bytes.
-__device__ inline void copy_bytes_at(uint32_t to, const void* from, int bytes, Barrier* barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-               "l"(from), "r"(bytes), "r"(shared_address(barrier))
-               : "memory");
+__device__ inline void store_zero(uint32_t address) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(address), "r"(0) : "memory");
 }
 
 // As load_two_matrices_at, of transposed matrices.

@@ -51,7 +51,7 @@ __device__ void write_zeros(const LinePlaces& at, const PackedSums& p, int threa
                         : unit < front   ? x - static_cast<uint32_t>(p.x_front_bytes - bytes)
                         : unit < x_units ? x + static_cast<uint32_t>(p.x_line_bytes + bytes - p.x_front_bytes)
                                          : dy + static_cast<uint32_t>(p.dy_line_bytes + bytes - x_units * 16);
-    asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(to), "r"(0) : "memory");
+    store_zero(to);
   }
 }
 

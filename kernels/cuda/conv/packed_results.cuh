@@ -89,10 +89,7 @@ class TeamResults {
     show_to_copies();
     meet();
     if (!stores()) return;
-    const T* to = out + int64_t{pixel} * form_.out_channels();
-    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(staged_),
-                 "r"(count * form_.out_channels() * 2)
-                 : "memory");
+    store_bytes_at(out + int64_t{pixel} * form_.out_channels(), staged_, count * form_.out_channels() * 2);
     commit_boxes();
   }
 

@@ -23,10 +23,6 @@ struct PackedPlaces {
   }
 };
 
-__device__ inline void store_zero(uint32_t address) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(address), "r"(0) : "memory");
-}
-
 template <int bytes>
 __device__ void copy_to(uint32_t to, const void* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(from), "n"(bytes) : "memory");
