@@ -142,7 +142,7 @@ class BatchDivider {
       note_inputs(node, [&](size_t i) { return claim->cut[i]; });
       return make_rows(node, *claim);
     }
-    if (!claim && node.op->across_ranks && can_leave_out_across(node)) {
+    if (!claim && node.op->across_ranks && is_divided(node.operands[0]) && can_leave_out_across(node)) {
       note_inputs(node, [&](size_t i) { return is_divided(node.operands[i]); });
       return make_across(node);
     }
@@ -391,8 +391,7 @@ class BatchDivider {
 
   Status make_across(const Node& node) {
     Node local = node;
-    for (ValueId& operand : local.operands)
-      if (!is_whole(operand)) operand = divided(operand);
+    for (ValueId& operand : local.operands) operand = is_divided(operand) ? divided(operand) : whole(operand);
     use_as_rows(node);
     const llvm::SmallVector<ValueId, 4> results =
         filled_ ? across_counting(local) : node.op->across_ranks(b_, local, ranks_, statistics_);
