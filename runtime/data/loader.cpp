@@ -21,8 +21,8 @@ namespace {
 // The stream of a batch's own random numbers; those of its rows have the rows' numbers.
 constexpr int64_t mix_stream = -1;
 
-// A thread reads or copies so much in a few milliseconds.
-constexpr int64_t bytes_per_thread = int64_t{16} << 20;
+// A thread reads or copies so much in a few milliseconds, or takes so many samples' values of one input from a file.
+constexpr int64_t bytes_per_thread = int64_t{16} << 20, reads_per_thread = 4096;
 
 int64_t bytes_of(llvm::ArrayRef<InputSpec> inputs) {
   int64_t bytes = 0;
@@ -347,7 +347,7 @@ int thread_count(const Dataset& data, llvm::ArrayRef<InputSpec> inputs, const Da
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   if (data.threads_wanted() > 0) return data.threads_wanted();
   if (data.is_computed()) return cores;
-  return static_cast<int>(std::clamp<int64_t>(bytes_of(inputs) / bytes_per_thread, 1, std::max(1, cores / 2)));
+  return threads_for_batch(bytes_of(inputs), rows_of_batch(inputs) * static_cast<int64_t>(inputs.size()), cores);
 }
 
 Type row_type(const Type& input, bool per_sample) {
@@ -395,6 +395,11 @@ Status check_enough(const Dataset& data, const SamplePart& part, int64_t rows, l
 }
 
 }  // namespace
+
+int threads_for_batch(int64_t bytes, int64_t reads, int cores) {
+  const int64_t wanted = std::max(bytes / bytes_per_thread, reads / reads_per_thread);
+  return static_cast<int>(std::clamp<int64_t>(wanted, 1, std::max(1, cores / 2)));
+}
 
 Result<std::unique_ptr<BatchSource>> load_batches(std::unique_ptr<Dataset> data, llvm::ArrayRef<InputSpec> inputs,
                                                   const DataOptions& options) {

@@ -11,4 +11,8 @@ namespace plimsoll {
 Result<std::unique_ptr<BatchSource>> load_batches(std::unique_ptr<Dataset> data, llvm::ArrayRef<InputSpec> inputs,
                                                   const DataOptions& options);
 
+// Threads that read batches of so many bytes from files, in so many reads of a sample's values of one input, where
+// neither the data nor the user say how many.
+int threads_for_batch(int64_t bytes, int64_t reads, int cores);
+
 }  // namespace plimsoll

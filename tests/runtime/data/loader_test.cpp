@@ -1,3 +1,4 @@
+#include "runtime/data/loader.h"
 #include "runtime/data/batch_source.h"
 #include "runtime/data/safetensors.h"
 
@@ -95,6 +96,14 @@ TEST_SUITE("unit") {
       llvm::cantFail(again->seek(batch));
       CHECK(next_labels(*again, 4) == batches[static_cast<size_t>(batch)]);
     }
+  }
+
+  TEST_CASE("loader: batches of many bytes, or of many small samples, are read by several threads") {
+    CHECK(threads_for_batch(1 << 20, 64 * 3, 16) == 1);
+    CHECK(threads_for_batch(int64_t{64} << 20, 64 * 3, 16) == 4);
+    CHECK(threads_for_batch(4 << 20, 16384 * 3, 16) == 8);
+    CHECK(threads_for_batch(4 << 20, 4096 * 3, 16) == 3);
+    CHECK(threads_for_batch(int64_t{64} << 20, 16384 * 3, 1) == 1);
   }
 
   TEST_CASE("loader: large batches are copied by several threads") {
