@@ -41,7 +41,7 @@ std::string quantize_pipeline(const TrainingRequest& request) {
 }
 
 std::string forward_pipeline(const TrainingRequest& request, const KernelPreferences& preferences, Narrowed narrowed) {
-  std::string text, mark;
+  std::string text = "absorb-transposes, dce, ", mark;
   // Ranks that divide tensors pad their parts, once they have these; of a vocabulary they have aligned parts.
   const bool pads = preferences.product_multiple > 1 && request.mesh[MeshAxis::Tensor] == 1;
   const bool has_16_bits = request.precision == "bf16" || request.precision == "fp16" || request.precision == "fp8";
