@@ -1,7 +1,7 @@
 #include "passes/clean/simplify_rules.h"
 
-// These rules remove arithmetic with a neutral element, casts that lose nothing on the way, and choices between equal
-// or known sides.
+// These rules remove arithmetic with a neutral element, powers that are squares, casts that lose nothing on the way,
+// and choices between equal or known sides.
 
 #include "ir/fold.h"
 
@@ -37,7 +37,14 @@ ValueId add(Builder& b, const Node& node) { return either_neutral(b, node, 0); }
 ValueId mul(Builder& b, const Node& node) { return either_neutral(b, node, 1); }
 ValueId sub(Builder& b, const Node& node) { return without_neutral(b, node, 1, 0); }
 ValueId div(Builder& b, const Node& node) { return without_neutral(b, node, 1, 1); }
-ValueId pow(Builder& b, const Node& node) { return without_neutral(b, node, 1, 1); }
+
+// Squares are products, which take one instruction.
+ValueId pow(Builder& b, const Node& node) {
+  ValueId x = operand_of(node, "a");
+  if (has_type_of_result(b, node, x) && is_constant_of(b.graph(), operand_of(node, "b"), 2))
+    return b.emit("mul", {x, x});
+  return without_neutral(b, node, 1, 1);
+}
 
 // The op undoes itself: neg(neg(x)) is x.
 ValueId involution(Builder& b, const Node& node) { return value_below(b.graph(), node.operands[0], node.op->name); }

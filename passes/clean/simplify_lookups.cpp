@@ -81,24 +81,46 @@ ValueId gather(Builder& b, const Node& node) {
   return b.expand(b.emit("gather", {x, once}, node.attrs), result);
 }
 
-ValueId gather_nd(Builder& b, const Node& node) {
-  const ValueId x = operand_of(node, "x");
-  const Node* table = producer_of(b.graph(), operand_of(node, "indices"), "constant");
-  if (!table || node.attrs.get_int("batch_dims") != 0) return ValueId::None;
-  const TensorRef tensor = table->attrs.get_tensor("value");
-  llvm::ArrayRef<int64_t> shape = tensor->type().shape, dims = b.type(x).shape;
-  const auto picked = static_cast<size_t>(shape.back());
-  const auto entries = tensor->ints();
+// Numbers of elements, or of rows of them, in the dimensions that the table's entries name, which are the first of x.
+// None where an entry is outside.
+std::optional<Ints> flat_indices(const Tensor& table, llvm::ArrayRef<int64_t> dims) {
+  const auto picked = static_cast<size_t>(table.type().shape.back());
+  const auto entries = table.ints();
   Ints flat;
   for (size_t at = 0; at < entries.size(); at += picked) {
     int64_t index = 0;
     for (size_t d = 0; d < picked; ++d) {
-      if (entries[at + d] < 0 || entries[at + d] >= dims[d]) return ValueId::None;
+      if (entries[at + d] < 0 || entries[at + d] >= dims[d]) return std::nullopt;
       index = index * dims[d] + entries[at + d];
     }
     flat.push_back(index);
   }
-  return pick_by_counting(b, x, 0, picked, flat, shape.drop_back());
+  return flat;
+}
+
+// Entries that name one dimension, or that are known, pick rows, which gather and its gradient move as such.
+ValueId gather_nd(Builder& b, const Node& node) {
+  const ValueId x = operand_of(node, "x"), indices = operand_of(node, "indices");
+  const Type type = b.type(indices);
+  const Shape dims = b.type(x).shape, shape(type.shape.begin(), type.shape.end() - 1);
+  const int64_t picked = type.shape.back();
+  if (node.attrs.get_int("batch_dims") != 0) return ValueId::None;
+  if (const Node* table = producer_of(b.graph(), indices, "constant"); table && picked > 0) {
+    const TensorRef tensor = table->attrs.get_tensor("value");
+    const std::optional<Ints> flat = flat_indices(*tensor, dims);
+    if (!flat) return ValueId::None;
+    if (const ValueId counted = pick_by_counting(b, x, 0, static_cast<size_t>(picked), *flat, shape);
+        counted != ValueId::None)
+      return counted;
+    if (picked > 1) {
+      Shape rows{element_count(llvm::ArrayRef<int64_t>(dims).take_front(static_cast<size_t>(picked)))};
+      llvm::append_range(rows, llvm::ArrayRef<int64_t>(dims).drop_front(static_cast<size_t>(picked)));
+      Tensor numbers(Type(type.dtype, shape));
+      for (size_t i = 0; i < flat->size(); ++i) numbers.view().set_int(static_cast<int64_t>(i), (*flat)[i]);
+      return b.emit("gather", {b.reshape(x, rows), b.constant(std::move(numbers))}, {{"axis", 0}});
+    }
+  }
+  return picked == 1 ? b.emit("gather", {x, b.reshape(indices, shape)}, {{"axis", 0}}) : ValueId::None;
 }
 
 // Indices that were repeated along leading dimensions are shared by them.

@@ -102,6 +102,28 @@ ValueId slice(Builder& b, const Node& node) {
   return b.emit("slice", {inner->operands[0]}, {{"starts", starts}, {"steps", steps}, {"sizes", sizes}});
 }
 
+bool pads_with_zeros(const Node& pad) {
+  return operand_of(pad, "value") == ValueId::None && pad.attrs.get_string("mode", "constant") == "constant";
+}
+
+// pad(pad(x)) of zeros -> pad(x), unless the first crops where the second pads.
+ValueId pad_of_pad(Builder& b, const Node& node) {
+  const Node* first = producer_of(b.graph(), node.operands[0], "pad");
+  if (!first || !pads_with_zeros(node) || !pads_with_zeros(*first) || !has_one_reader(b.graph(), node.operands[0]))
+    return ValueId::None;
+  Attrs attrs;
+  for (llvm::StringLiteral side : {llvm::StringLiteral("before"), llvm::StringLiteral("after")}) {
+    Ints amounts = copy_ints(*first, side);
+    const Ints more = copy_ints(node, side);
+    for (size_t d = 0; d < amounts.size(); ++d) {
+      if (amounts[d] < 0 && more[d] > 0) return ValueId::None;
+      amounts[d] += more[d];
+    }
+    attrs.set(side, std::move(amounts));
+  }
+  return b.emit("pad", {first->operands[0]}, attrs);
+}
+
 // A pad does nothing when all amounts are 0. Equal shapes do not show it: cropping one side and padding the other keeps
 // the shape.
 //
@@ -109,6 +131,7 @@ ValueId slice(Builder& b, const Node& node) {
 // odd number of columns may take a second product, which reads x again; a small gradient is cut off at less.
 ValueId pad(Builder& b, const Node& node) {
   auto is_zero = [](int64_t amount) { return amount == 0; };
+  if (const ValueId joined = pad_of_pad(b, node); joined != ValueId::None) return joined;
   if (!llvm::all_of(node.attrs.get_ints("before"), is_zero)) return ValueId::None;
   llvm::ArrayRef<int64_t> after = node.attrs.get_ints("after");
   if (llvm::all_of(after, is_zero)) return node.operands[0];
