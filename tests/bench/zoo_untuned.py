@@ -32,11 +32,11 @@ images("inception", "inception_v3", "Inception v3", 128, dict(drop_rate=0.2), {}
 images("ghostnet", "ghostnetv2_100", "GhostNetV2", 256, dict(drop_rate=0.2), {}, channels_last=True)
 images("res2net", "res2net50_26w_4s", "Res2Net-50 26w 4s", 128, {}, {}, channels_last=True)
 images("swinv2", "swinv2_tiny_window8_256", "Swin V2-T", 64, dict(drop_path_rate=0.2), dict(img_size=64, depths=(2, 2), num_heads=(2, 4), embed_dim=32), rows=256)
-images("focalnet", "focalnet_tiny_srf", "FocalNet-T", 128, dict(drop_path_rate=0.2), dict(depths=(1, 1, 1, 1), embed_dim=32), channels_last=True)
-images("caformer", "caformer_s18", "CAFormer-S18", 128, dict(drop_path_rate=0.15), dict(depths=(1, 1, 1, 1), dims=(32, 48, 64, 96)), channels_last=True)
+images("focalnet", "focalnet_tiny_srf", "FocalNet-T", 128, dict(drop_path_rate=0.2), {}, channels_last=True)
+images("caformer", "caformer_s18", "CAFormer-S18", 128, dict(drop_path_rate=0.15), {}, channels_last=True)
 images("inception-next", "inception_next_tiny", "InceptionNeXt-T", 128, dict(drop_path_rate=0.1), dict(depths=(1, 1, 1, 1), dims=(32, 48, 64, 96)), channels_last=True)
 images("mobilenetv4", "mobilenetv4_conv_medium", "MobileNetV4-M", 256, dict(drop_rate=0.2, drop_path_rate=0.075), {}, channels_last=True)
-images("convmixer", "convmixer_768_32", "ConvMixer-768/32", 64, {}, dict(dim=64, depth=2), channels_last=True)
+images("convmixer", "convmixer_768_32", "ConvMixer-768/32", 64, {}, {}, channels_last=True)
 
 
 class VolumeUNet(nn.Module):
@@ -106,7 +106,7 @@ class DiffusionTransformer(nn.Module):
 
     def __init__(self, width, depth, heads, rows=256, classes=1000):
         super().__init__()
-        self.patches, self.positions = nn.Conv2d(4, width, 2, 2), nn.Parameter(torch.randn(1, rows, width) * 0.02, requires_grad=False)
+        self.patches, self.positions = nn.Conv2d(4, width, 2, 2), nn.Parameter(torch.randn(1, rows, width) * 0.02)
         self.time, self.classes = nn.Sequential(nn.Linear(256, width), nn.SiLU(), nn.Linear(width, width)), nn.Embedding(classes + 1, width)
         self.blocks = nn.ModuleList([DiffusionBlock(width, heads) for _ in range(depth)])
         self.norm, self.modulation, self.head = nn.LayerNorm(width, 1e-6, False), nn.Linear(width, 2 * width), nn.Linear(width, 4 * 4)
