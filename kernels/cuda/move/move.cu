@@ -3,8 +3,10 @@
 #include "kernels/cuda/common/element.cuh"
 #include "kernels/cuda/common/nest.cuh"
 #include "kernels/cuda/common/turned_words.cuh"
+#include "kernels/cuda/common/wide_writes.cuh"
 #include "kernels/cuda/move/short_sides.h"
 
+#include <cstdint>
 #include <type_traits>
 #include <utility>
 
@@ -22,6 +24,65 @@ __global__ void __launch_bounds__(block_threads)
   int64_t at[2];
   nest.offsets(i, at);
   to[at[0]] = from[at[1]];
+}
+
+// Of the last dimension, where the elements that a warp reads at once are still in few sectors: steps in the source, or
+// else elements, with neighbours along the dimension before.
+constexpr int64_t longest_step = 4, shortest_rows = 8;
+
+bool reads_neighbours(const LoopNest<2>& nest) {
+  const int last = nest.rank - 1;
+  if (last == 0 || nest.sizes[last] > INT32_MAX || nest.sizes[last - 1] > INT32_MAX) return false;
+  if (nest.strides[1][last] <= longest_step) return true;
+  return nest.sizes[last] <= shortest_rows && nest.strides[1][last - 1] == 1;
+}
+
+// The same where the destination is one run of all elements, from an address of 16 bytes on, and units are smaller.
+// From row to row of a plane nothing is divided: the threads of a warp come to the ends of their rows at different
+// places.
+template <typename Unit>
+__global__ void __launch_bounds__(block_threads)
+    copy_wide_kernel(const __grid_constant__ DeviceNest<2> nest, int columns, int rows, int64_t n, Unit* to,
+                     const Unit* from) {
+  const int64_t first = (int64_t{blockIdx.x} * block_threads + threadIdx.x) * units_per_write<Unit>;
+  if (first >= n) return;
+  const int last = nest.rank - 1;
+  const int64_t step = nest.strides[1][last], row_step = nest.strides[1][last - 1];
+  int64_t rest = first, begin;
+  const int64_t whole_rows = nest.sizes[last].divide(rest);
+  int column = static_cast<int>(rest);
+  rest = whole_rows;
+  nest.sizes[last - 1].divide(rest);
+  int row = static_cast<int>(rest);
+  const auto find = [&](int64_t place) {
+    int64_t at[2];
+    nest.offsets(place, at);
+    begin = at[1];
+  };
+  find(first - column);
+  int64_t place = first;
+  write_wide(to, first, n, [&] {
+    if (column == columns) {
+      column = 0;
+      begin += row_step;
+      if (++row == rows) {
+        row = 0;
+        find(place);
+      }
+    }
+    ++place;
+    return from[begin + column++ * step];
+  });
+}
+
+// Whether the destination is one run of all elements in their order.
+bool is_dense(const LoopNest<2>& nest) {
+  int64_t step = 1;
+  for (int d = nest.rank - 1; d >= 0; --d) {
+    if (nest.strides[0][d] != step) return false;
+    step *= nest.sizes[d];
+  }
+  return true;
 }
 
 // ---- Transposition through shared memory ----
@@ -225,6 +286,14 @@ cudaError_t copy_strided(const LoopNest<2>& full, void* to, const void* from, in
       if (const int dimension = transposed_dimension(nest); dimension >= 0)
         return transpose(nest, dimension, static_cast<Unit*>(to), static_cast<const Unit*>(from), stream);
     const int64_t n = nest.iterations();
+    constexpr int most = units_per_write<Unit>;
+    if (most > 1 && takes_wide_writes(to) && is_dense(nest) && reads_neighbours(nest)) {
+      const auto size = [&](int d) { return static_cast<int>(nest.sizes[d]); };
+      copy_wide_kernel<<<blocks_for(n, block_threads * most), block_threads, 0, stream>>>(
+          DeviceNest<2>(nest), size(nest.rank - 1), size(nest.rank - 2), n, static_cast<Unit*>(to),
+          static_cast<const Unit*>(from));
+      return cudaGetLastError();
+    }
     copy_kernel<<<blocks_for(n), block_threads, 0, stream>>>(DeviceNest<2>(nest), n, static_cast<Unit*>(to),
                                                              static_cast<const Unit*>(from));
     return cudaGetLastError();
