@@ -136,19 +136,20 @@ class TeamsWriter : FusedWriter {
 
   void cut_rows() {
     const int64_t runs = form_.length / n_;
+    const int64_t of_warp = std::min(warp_threads, next_power_of_2(divide_up(runs, 2)));
     if (form_.passes > 1) {
       team_ = runs <= warp_threads * runs_of_thread
-                  ? warp_threads
+                  ? of_warp
                   : std::clamp<int64_t>(next_power_of_2(divide_up(runs, runs_of_thread)), 64, 512);
       const int64_t of_thread = divide_up(runs, team_);
       keeps_rows_ = of_thread * kept_run_bytes_ <= kept_bytes;
       if (keeps_rows_) batch_ = of_thread;
     } else {
-      team_ = runs <= block_threads ? warp_threads : block_threads;
+      team_ = runs <= block_threads ? of_warp : block_threads;
       if (team_ == block_threads)
         parts_ = std::clamp<int64_t>(wanted_blocks / form_.outer, 1, divide_up(runs, team_ * batch_));
     }
-    threads_ = team_ == warp_threads ? block_threads : team_;
+    threads_ = team_ <= warp_threads ? block_threads : team_;
     blocks_ = divide_up(form_.outer * parts_ * team_, threads_);
   }
 

@@ -2,8 +2,9 @@
 
 // CUDA C++ for a fused op with reductions. Elements are [outer, length, inner], of which the middle is reduced:
 // - columns, where inner > 1: blocks have tiles of rows, threads keep sums of their columns in registers;
-// - sums, where inner = 1 and no element reads a total: a warp or blocks for each row;
-// - rows, where elements read totals of their row: a warp or a block for each row, which stays in registers where it
+// - sums, where inner = 1 and no element reads a total: some or all threads of a warp, or blocks, for each row;
+// - rows, where elements read totals of their row: some or all threads of a warp, or a block, for each row, which stays
+// in registers where it
 //   fits and is read again otherwise.
 // Where several blocks have parts of a total, these go through the workspace, and a second kernel combines them in
 // their order. Totals are f32 until they are complete.

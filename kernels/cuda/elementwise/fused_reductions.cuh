@@ -41,19 +41,20 @@ __device__ void combine_lines(float (&totals)[n]) {
   __syncthreads();
 }
 
-// Every thread of the warp gets what the warp has.
-template <typename Kind>
+// Every thread of the `threads` of a warp that are side by side gets what they have.
+template <typename Kind, int threads = 32>
 __device__ float combine_warp(float total) {
 #pragma unroll
-  for (int apart = 16; apart > 0; apart /= 2) total = Kind::of(total, __shfl_xor_sync(0xffffffffu, total, apart));
+  for (int apart = threads / 2; apart > 0; apart /= 2)
+    total = Kind::of(total, __shfl_xor_sync(0xffffffffu, total, apart));
   return total;
 }
 
-// Every thread of the team gets what the team has: a warp, or a block of as many threads.
+// Every thread of the team gets what the team has: a warp or some of its threads, or a block of as many threads.
 template <typename Kind, int threads>
 __device__ float combine_team(float total) {
-  total = combine_warp<Kind>(total);
-  if (threads == 32) return total;
+  total = combine_warp < Kind, threads < 32 ? threads : 32 > (total);
+  if (threads <= 32) return total;
   __shared__ float of_warps[32];
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   __syncthreads();
