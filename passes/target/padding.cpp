@@ -19,8 +19,9 @@ namespace {
 
 // What matrix units of 16 bits compute while memory moves a byte: 190 for an H200, 260 for an H100, 170 for a 4090.
 constexpr double flops_per_byte = 200;
-// How many times longer, at least, a product takes whose rows are odd (fitted in runtime/kernels/matmul.cpp).
-constexpr int64_t slowdown_of_odd_rows = 3;
+// How many times longer, at least, a product takes whose rows are odd (fitted in runtime/kernels/matmul.cpp), where
+// multiplying bounds it and where reading and writing does.
+constexpr double slowdown_of_odd_rows = 3, slowdown_of_odd_bytes = 6;
 constexpr int64_t not_here_bytes = int64_t{1} << 50;
 constexpr size_t max_calls = 200'000;  // of one choice; larger ones stay unpadded, so that planning stays fast
 
@@ -182,8 +183,9 @@ class PaddingFinder {
     int64_t bytes = graph_.type(node.results[0]).bytes();
     for (ValueId operand : node.operands)
       if (operand != ValueId::None) bytes += graph_.type(operand).bytes();
-    const double time = std::max(flops_of(graph_, node) / flops_per_byte, static_cast<double>(bytes));
-    return static_cast<int64_t>(time * (slowdown_of_odd_rows - 1)) / static_cast<int64_t>(sizes.size());
+    const double multiplied = flops_of(graph_, node) / flops_per_byte, moved = static_cast<double>(bytes);
+    const double as_it_is = std::max(multiplied * slowdown_of_odd_rows, moved * slowdown_of_odd_bytes);
+    return static_cast<int64_t>(as_it_is - std::max(multiplied, moved)) / static_cast<int64_t>(sizes.size());
   }
 
   // What else than products reads and writes more.

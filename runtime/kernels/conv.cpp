@@ -174,6 +174,12 @@ double bias_us(const Type& result, const DeviceDescription& device) {
   return us + device.beside_us(us);
 }
 
+// Of pixels that are no whole vectors; fitted to products of pixels of 96 to 768 channels by 195 to 1539.
+double ragged_bias_us(const Type& result, const DeviceDescription& device) {
+  constexpr double start_us = 65, times = 6.6;
+  return start_us + times * device.roofline_us(0, result.bytes(), std::nullopt);
+}
+
 // cuDNN makes tiles of no fewer channels of y, or of x where these are the result, on Hopper.
 constexpr int64_t tile_channels = 64;
 
@@ -238,7 +244,7 @@ double odd_channels_us(ConvPass pass, const OpCall& call, llvm::ArrayRef<Type> r
   constexpr int64_t tile_terms = 32, many_channels = 128;
   constexpr double narrow_share = 0.6, start_us = 4, strided_dx_times = 1.8, few_dw_times = 2.5, few_dw_us = 30;
   constexpr double ragged_start_us = 12, ragged_times = 13.8, ragged_dw_times = 1.6;
-  constexpr double ragged_pixel_times = 3, ragged_pixel_dw_times = 1.4;
+  constexpr double ragged_pixel_share[] = {0.146, 0.146, 0.185}, ragged_pixel_times[] = {2, 2, 2.2}, pixel_dw_us = 4;
   const int64_t from = types.x.shape.back(), to = types.y.shape.back();
   const bool is_dx = pass == ConvPass::InputGradient, is_dw = pass == ConvPass::WeightGradient;
   const double flops = call.op.flops(call, results);
@@ -248,8 +254,12 @@ double odd_channels_us(ConvPass pass, const OpCall& call, llvm::ArrayRef<Type> r
     if (image->shape.back() % whole_vector != 0) ragged_bytes += image->bytes();
   const double ragged_us = device.roofline_us(0, ragged_bytes, std::nullopt);
   if (types.w.elements() == from * to) {
-    const double us = device.roofline_us(flops, bytes, types.x.dtype) + ragged_pixel_times * ragged_us;
-    return (is_dw ? ragged_pixel_dw_times : 1) * us + device.beside_us(us);
+    const auto index = static_cast<size_t>(pass);
+    const double share = ragged_bytes > 0 ? ragged_pixel_share[index] : 1;
+    const double us =
+        std::max(device.roofline_us(flops / share, 0, types.x.dtype), device.roofline_us(0, bytes, std::nullopt)) +
+        ragged_pixel_times[index] * ragged_us + (is_dw ? pixel_dw_us : 0);
+    return us + device.beside_us(us);
   }
   const int64_t tiled = is_dx ? from : to, summed = is_dx ? to : from;
   const int64_t columns = align_up(tiled, tile_channels);
@@ -286,7 +296,9 @@ double convolution_us_of(const OpCall& call, llvm::ArrayRef<Type> results, const
     if (!is_odd && channels_last && types.x.shape.back() % whole_vector != 0) return 0;
     const double us =
         is_odd ? odd_channels_us(pass, call, results, types, device) : dense_us(pass, call, results, types, device);
-    return us + (has_bias(pass, call) ? bias_us(results[0], device) : 0);
+    if (!has_bias(pass, call)) return us;
+    return us + (is_odd && types.y.shape.back() % whole_vector != 0 ? ragged_bias_us(results[0], device)
+                                                                    : bias_us(results[0], device));
   }
   const int64_t in_channels = channels_last ? types.x.shape.back() : types.x.shape[1];
   const auto taps =
