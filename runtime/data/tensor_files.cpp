@@ -196,15 +196,20 @@ class TensorFiles : public Dataset {
     return shard.path + ": sample " + std::to_string(sample - shard.first_sample);
   }
 
-  Status read(int64_t sample, size_t field, const TensorView& into, const RandomStream&, ReadBuffers&) const override {
-    const Shard& shard = fields_[field].per_sample ? shard_of(sample) : shards_.front();
-    const int64_t row = fields_[field].per_sample ? sample - shard.first_sample : 0;
-    const ShardTensor& tensor = shard.tensors[field];
-    const int64_t element = fields_[field].type.bytes(), bytes = into.type.bytes(),
-                  first = (tensor.starts ? (*tensor.starts)[static_cast<size_t>(row)] : row) * element;
-    if (!tensor.in_memory) return shard.file->read_at(tensor.offset + first, into.data, bytes);
-    std::memcpy(into.data, tensor.in_memory->view().as<char>() + first, static_cast<size_t>(bytes));
+  // Samples that follow each other in a file, and go to memory in that order, are read at once.
+  Status read_rows(size_t field, llvm::ArrayRef<SampleRow> rows, ReadBuffers& buffers) const override {
+    while (!rows.empty()) {
+      const size_t together = neighbours(field, rows);
+      if (Status s = read_bytes(rows[0].sample, field, rows[0].into.data,
+                                static_cast<int64_t>(together) * rows[0].into.type.bytes()))
+        return s;
+      rows = rows.drop_front(together);
+    }
     return Status::success();
+  }
+
+  Status read(int64_t sample, size_t field, const TensorView& into, const RandomStream&, ReadBuffers&) const override {
+    return read_bytes(sample, field, into.data, into.type.bytes());
   }
   int64_t length(int64_t sample, size_t field) const override {
     const Shard& shard = shard_of(sample);
@@ -214,6 +219,31 @@ class TensorFiles : public Dataset {
   }
 
  private:
+  // How many rows from the first on are neighbours.
+  size_t neighbours(size_t field, llvm::ArrayRef<SampleRow> rows) const {
+    const Shard& shard = shard_of(rows[0].sample);
+    if (!fields_[field].per_sample || shard.tensors[field].starts) return 1;
+    const int64_t bytes = rows[0].into.type.bytes(), end = shard.first_sample + shard.samples;
+    if (bytes != fields_[field].type.bytes()) return 1;
+    size_t count = 1;
+    while (count < rows.size() && rows[count].sample == rows[0].sample + static_cast<int64_t>(count) &&
+           rows[count].sample < end &&
+           rows[count].into.data == static_cast<char*>(rows[0].into.data) + static_cast<int64_t>(count) * bytes)
+      ++count;
+    return count;
+  }
+
+  Status read_bytes(int64_t sample, size_t field, void* into, int64_t bytes) const {
+    const Shard& shard = fields_[field].per_sample ? shard_of(sample) : shards_.front();
+    const int64_t row = fields_[field].per_sample ? sample - shard.first_sample : 0;
+    const ShardTensor& tensor = shard.tensors[field];
+    const int64_t element = fields_[field].type.bytes(),
+                  first = (tensor.starts ? (*tensor.starts)[static_cast<size_t>(row)] : row) * element;
+    if (!tensor.in_memory) return shard.file->read_at(tensor.offset + first, into, bytes);
+    std::memcpy(into, tensor.in_memory->view().as<char>() + first, static_cast<size_t>(bytes));
+    return Status::success();
+  }
+
   const Shard& shard_of(int64_t sample) const {
     return *std::prev(std::upper_bound(shards_.begin(), shards_.end(), sample,
                                        [](int64_t at, const Shard& shard) { return at < shard.first_sample; }));
