@@ -3,6 +3,7 @@
 #include "kernels/cuda/common/warpgroup.cuh"
 #include "kernels/cuda/norm/channel_tiles.cuh"
 #include "kernels/cuda/norm/group_norm.cuh"
+#include "kernels/cuda/norm/group_slabs.h"
 
 // Serves group_norm and group_norm_grad with channels last, x [batch, inner, channels], where samples are many. A group
 // is a run of neighbouring channels at every position, and a block makes a slab of a sample: some whole groups, whose
@@ -14,53 +15,12 @@
 namespace plimsoll::cuda {
 namespace {
 
-constexpr int slab_threads = 512, max_slab_channels = 512;
+constexpr int slab_threads = GroupSlab::most_threads, max_slab_channels = GroupSlab::most_channels;
 
-struct Slab {
-  int channels = 0;       // 0: there is none
-  int parts = 1;          // blocks of a cluster
-  int across, down;       // threads: accesses of a row, rows at a time
-  size_t kept_bytes = 0;  // of shared memory; 0: elements are read again
-
-  int64_t per_sample(const GroupShape& shape) const { return shape.channels / channels; }
-  dim3 block() const { return dim3(static_cast<unsigned>(across), static_cast<unsigned>(down)); }
-};
-
-// How many blocks may share a slab.
-int max_parts() { return is_hopper() ? 8 : 1; }
-
-// Rows of at least 64 bytes, or else of 32, where these fit the shared memory of a block; wider ones where positions
-// are few. A cluster has a slab that would not fit otherwise, and those of few samples.
 template <typename T>
-Slab choose_slab(const GroupShape& shape, int tensors) {
-  constexpr int n = vector_length<T>;
-  constexpr int64_t wide_bytes = 64, least_bytes = 32, most_kept = int64_t{100} << 10, least_accesses = 512;
-  constexpr int64_t least_blocks = 100;
-  Slab best;
-  if (shape.inner == 0) return best;  // slabs read their groups' first elements
-  const int most_parts = max_parts();
-  for (int64_t groups = 1; groups <= shape.groups; ++groups) {
-    const int64_t channels = groups * shape.channels_per_group(), row_bytes = channels * int64_t{sizeof(T)};
-    if (shape.groups % groups != 0 || channels % n != 0 || row_bytes < least_bytes) continue;
-    const int64_t slabs = shape.batch * (shape.groups / groups);
-    int64_t parts = 1;
-    const auto bytes_of_part = [&] { return tensors * row_bytes * divide_up(shape.inner, parts); };
-    while (parts < most_parts && parts < shape.inner && (bytes_of_part() > most_kept || slabs * parts < least_blocks))
-      parts *= 2;
-    if (channels > max_slab_channels || slabs * parts < least_blocks) break;
-    const bool keeps = bytes_of_part() <= most_kept;
-    if (best.channels > 0 && best.kept_bytes > 0 && (!keeps || parts > best.parts)) break;
-    const int64_t positions = divide_up(shape.inner, parts);
-    best.channels = static_cast<int>(channels);
-    best.parts = static_cast<int>(parts);
-    best.across = best.channels / n;
-    best.down = 1;
-    while (2 * best.down * best.across <= slab_threads && best.down < positions) best.down *= 2;
-    const int64_t rounds = divide_up(positions, int64_t{best.down});
-    best.kept_bytes = keeps ? static_cast<size_t>(tensors * rounds * best.down * row_bytes) : 0;
-    if (row_bytes >= wide_bytes && best.across * positions >= least_accesses) break;
-  }
-  return best;
+GroupSlab choose_slab(const GroupShape& shape, int tensors) {
+  const int64_t most_parts = is_hopper() ? most_slab_parts : 1;
+  return {{shape.batch, shape.channels, shape.inner, true}, shape.groups, sizeof(T), tensors, most_parts};
 }
 
 // Where a block stands among those of its cluster.
@@ -374,7 +334,7 @@ __global__ void __launch_bounds__(slab_threads, keeps || activation == NormActiv
 
 // Calls body with what is constant in a kernel: the activation, and whether elements wait in shared memory.
 template <typename Body>
-cudaError_t with_slab_kernel(NormActivation activation, const Slab& slab, Body body) {
+cudaError_t with_slab_kernel(NormActivation activation, const GroupSlab& slab, Body body) {
   const auto with_activation = [&](auto constant) {
     return slab.kept_bytes > 0 ? body(constant, std::true_type()) : body(constant, std::false_type());
   };
@@ -386,15 +346,17 @@ cudaError_t with_slab_kernel(NormActivation activation, const Slab& slab, Body b
 }
 
 template <typename Kernel, typename... Arguments>
-cudaError_t launch_slabs(Kernel* kernel, const Slab& slab, const GroupShape& shape, cudaStream_t stream,
+cudaError_t launch_slabs(Kernel* kernel, const GroupSlab& slab, const GroupShape& shape, cudaStream_t stream,
                          Arguments... arguments) {
   if (cudaError_t error =
           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(slab.kept_bytes));
       error != cudaSuccess)
     return error;
-  const auto blocks = static_cast<unsigned>(shape.batch * slab.per_sample(shape) * slab.parts);
+  const auto blocks = static_cast<unsigned>(shape.batch * slab.per_sample(shape.channels) * slab.parts);
+  const dim3 block(static_cast<unsigned>(slab.across), static_cast<unsigned>(slab.down));
+  const auto shared_bytes = static_cast<size_t>(slab.kept_bytes);
   if (slab.parts == 1) {
-    kernel<<<blocks, slab.block(), slab.kept_bytes, stream>>>(arguments..., slab.channels);
+    kernel<<<blocks, block, shared_bytes, stream>>>(arguments..., slab.channels);
     return cudaGetLastError();
   }
   cudaLaunchAttribute cluster;
@@ -402,8 +364,8 @@ cudaError_t launch_slabs(Kernel* kernel, const Slab& slab, const GroupShape& sha
   cluster.val.clusterDim = {static_cast<unsigned>(slab.parts), 1, 1};
   cudaLaunchConfig_t config{};
   config.gridDim = blocks;
-  config.blockDim = slab.block();
-  config.dynamicSmemBytes = slab.kept_bytes;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
   config.attrs = &cluster;
   config.numAttrs = 1;
@@ -414,7 +376,7 @@ cudaError_t launch_slabs(Kernel* kernel, const Slab& slab, const GroupShape& sha
 
 cudaError_t group_norm_in_slabs(const GroupNormCall& call, cudaStream_t stream) {
   return with_f32_math(call.x_type, [&]<typename T>(T*) {
-    const Slab slab = choose_slab<T>(call.shape, 1);
+    const GroupSlab slab = choose_slab<T>(call.shape, 1);
     if (slab.channels == 0) return cudaErrorNotSupported;
     return with_slab_kernel(call.activation, slab, [&](auto activation, auto keeps) {
       return launch_slabs(slab_norm_kernel<T, activation, keeps>, slab, call.shape, stream, call);
@@ -424,7 +386,7 @@ cudaError_t group_norm_in_slabs(const GroupNormCall& call, cudaStream_t stream) 
 
 cudaError_t group_dx_in_slabs(const GroupNormGradCall& call, GradSums* planes, cudaStream_t stream) {
   return with_f32_math(call.x_type, [&]<typename T>(T*) {
-    const Slab slab = choose_slab<T>(call.shape, 2);
+    const GroupSlab slab = choose_slab<T>(call.shape, 2);
     if (slab.channels == 0) return cudaErrorNotSupported;
     return with_slab_kernel(call.activation, slab, [&](auto activation, auto keeps) {
       return launch_slabs(slab_dx_kernel<T, activation, keeps>, slab, call.shape, stream, call, planes);
