@@ -1,5 +1,6 @@
 #include "runtime/kernels/norm.h"
 #include "kernels/cuda/norm/resident_channels.h"
+#include "runtime/kernels/group_norm_prices.h"
 
 namespace plimsoll {
 
@@ -96,6 +97,42 @@ int64_t group_norm_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>, cons
   return 2 * shape.batch * shape.channels * float_bytes;
 }
 
+// Places within a sample are counted in 32 bits.
+bool accepts_group_parts(const OpCall& call, llvm::ArrayRef<Type>) {
+  const cuda::ChannelShape shape = channels_of(call);
+  return all_compute_in_f32(call) && shape.channels * shape.inner <= INT32_MAX;
+}
+
+int64_t group_parts_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
+  return cuda::group_parts_workspace(channels_of(call), dtype_bytes(call["x"].dtype)) * float_bytes;
+}
+int64_t group_parts_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
+  return cuda::group_parts_grad_workspace(channels_of(call), call.get_int("groups"), dtype_bytes(call["x"].dtype)) *
+         float_bytes;
+}
+
+double groups_us(const OpCall& call, const DeviceDescription& device) {
+  return device.memory_gb_per_s > 0 ? GroupNormPrice{call, device}.groups_us() : 0;
+}
+double group_parts_us(const OpCall& call, const DeviceDescription& device) {
+  return device.memory_gb_per_s > 0 ? GroupNormPrice{call, device}.parts_us() : 0;
+}
+
+constexpr CudaCandidate group_norm_candidate(const OpDef& op, CudaCandidate::WorkspaceFn workspace) {
+  return {.op = op,
+          .name = "groups",
+          .accepts = accepts_group_norm,
+          .workspace_bytes = workspace,
+          .predicted_us = groups_us};
+}
+constexpr CudaCandidate group_parts_candidate(const OpDef& op, CudaCandidate::WorkspaceFn workspace) {
+  return {.op = op,
+          .name = "parts",
+          .accepts = accepts_group_parts,
+          .workspace_bytes = workspace,
+          .predicted_us = group_parts_us};
+}
+
 int64_t moved_bytes(const OpCall& call) {
   int64_t bytes = 0;
   for (size_t i = 0; i < call.count(); ++i)
@@ -183,8 +220,10 @@ constexpr CudaCandidate norm_table[] = {
     batch_norm_candidate(op_batch_norm_given, batch_norm_inference_workspace, silu_us<silu_forward>),
     batch_norm_candidate(op_batch_norm_sums, batch_norm_grad_workspace, silu_us<silu_backward>),
     batch_norm_candidate(op_batch_norm_dx, batch_norm_dx_workspace, silu_us<silu_backward>),
-    {op_group_norm, "groups", accepts_group_norm},
-    {op_group_norm_grad, "groups", accepts_group_norm, group_norm_grad_workspace},
+    group_norm_candidate(op_group_norm, nullptr),
+    group_norm_candidate(op_group_norm_grad, group_norm_grad_workspace),
+    group_parts_candidate(op_group_norm, group_parts_workspace),
+    group_parts_candidate(op_group_norm_grad, group_parts_grad_workspace),
     {op_lrn, "elements", one_float_type},
     {op_lrn_grad, "elements", one_float_type},
     {op_dora_scale, "rows", accepts_dora_scale},

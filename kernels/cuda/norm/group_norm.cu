@@ -122,8 +122,12 @@ cudaError_t group_norm_grad(const GroupNormGradCall& call, cudaStream_t stream) 
     if (cudaError_t error =
             shape.channels_last ? group_dx_channels_last(call, planes, stream) : group_dx(call, planes, stream))
       return error;
+  return parameter_grads(call, planes, stream);
+}
+
+cudaError_t parameter_grads(const GroupNormGradCall& call, const GradSums* planes, cudaStream_t stream) {
   if (!call.dscale && !call.dbias) return cudaGetLastError();
-  const TileGrid merging = merge_grid(shape.channels);
+  const TileGrid merging = merge_grid(call.shape.channels);
   parameter_grads_kernel<<<merging.grid, merging.block, 0, stream>>>(call, planes);
   return cudaGetLastError();
 }

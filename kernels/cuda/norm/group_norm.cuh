@@ -30,6 +30,23 @@ inline __device__ float activation_grad(float dy, float z, NormActivation activa
   }
 }
 
+// The mean of 16-bit floats is taken off what is made of them, and not off each of them: what cancels so is less than
+// what rounding took from the elements themselves.
+template <typename T>
+constexpr bool is_short = sizeof(T) == 2;
+
+template <typename T>
+__device__ float quick_activated(float z, NormActivation activation) {
+  if (is_short<T> && activation == NormActivation::Silu) return z * __fdividef(1.0f, 1.0f + __expf(-z));
+  return activated(z, activation);
+}
+template <typename T>
+__device__ float quick_activation_grad(float dy, float z, NormActivation activation) {
+  if (!is_short<T> || activation != NormActivation::Silu) return activation_grad(dy, z, activation);
+  const float s = __fdividef(1.0f, 1.0f + __expf(-z));
+  return dy * (s * (1.0f + z * (1.0f - s)));
+}
+
 // What a channel of a group is normalised with, and its gradient in front of the activation: x is how far an element is
 // from the mean.
 struct NormChannel {
@@ -76,6 +93,9 @@ struct GroupAverages {
 [[nodiscard]] cudaError_t group_dx_in_rings(const GroupNormGradCall& call, GradSums* planes, cudaStream_t stream);
 [[nodiscard]] cudaError_t group_norm_in_slabs(const GroupNormCall& call, cudaStream_t stream);
 [[nodiscard]] cudaError_t group_dx_in_slabs(const GroupNormGradCall& call, GradSums* planes, cudaStream_t stream);
+
+// Sums planes [batch, channels] over samples into dscale and dbias, where these are wanted.
+[[nodiscard]] cudaError_t parameter_grads(const GroupNormGradCall& call, const GradSums* planes, cudaStream_t stream);
 
 // For any such x.
 [[nodiscard]] cudaError_t group_norm_channels_last(const GroupNormCall& call, cudaStream_t stream);

@@ -27,6 +27,7 @@ struct GroupNormCall {
   const void *x, *scale, *bias;
   Scalar x_type, parameter_type;
   float eps;
+  float* workspace = nullptr;  // of group_norm_in_parts: group_parts_workspace() floats
 };
 [[nodiscard]] cudaError_t group_norm(const GroupNormCall& call, cudaStream_t stream);
 
@@ -37,9 +38,13 @@ struct GroupNormGradCall {
   const void *x, *dy, *scale, *bias;  // the bias is that of a norm with an activation
   const float *mean, *rstd;
   Scalar x_type, parameter_type;
-  float* workspace;  // 2 * batch * channels floats
+  float* workspace;  // 2 * batch * channels floats, in parts group_parts_grad_workspace()
 };
 [[nodiscard]] cudaError_t group_norm_grad(const GroupNormGradCall& call, cudaStream_t stream);
+
+// The same by many blocks a group: group_parts.h.
+[[nodiscard]] cudaError_t group_norm_in_parts(const GroupNormCall& call, cudaStream_t stream);
+[[nodiscard]] cudaError_t group_norm_grad_in_parts(const GroupNormGradCall& call, cudaStream_t stream);
 
 // Local response normalisation (Krizhevsky et al. 2012) of x [batch, channels, inner].
 struct ResponseShape {

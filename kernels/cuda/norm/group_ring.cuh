@@ -255,23 +255,6 @@ __device__ __forceinline__ void for_channels(const GroupRing& p, int first_chann
   }
 }
 
-// The mean of 16-bit floats is taken off what is made of them, and not off each of them: what cancels so is less than
-// what rounding took from the elements themselves.
-template <typename T>
-constexpr bool is_short = sizeof(T) == 2;
-
-template <typename T>
-__device__ float quick_activated(float z, NormActivation activation) {
-  if (is_short<T> && activation == NormActivation::Silu) return z * __fdividef(1.0f, 1.0f + __expf(-z));
-  return activated(z, activation);
-}
-template <typename T>
-__device__ float quick_activation_grad(float dy, float z, NormActivation activation) {
-  if (!is_short<T> || activation != NormActivation::Silu) return activation_grad(dy, z, activation);
-  const float s = __fdividef(1.0f, 1.0f + __expf(-z));
-  return dy * (s * (1.0f + z * (1.0f - s)));
-}
-
 // Parameters of a slab's channels, once for slabs of the same channels that follow one another.
 template <typename Call>
 __device__ void load_parameters(const Call& call, const RingMemory& memory, const GroupRing& p, const RingSlab& slab,

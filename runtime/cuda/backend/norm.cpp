@@ -208,37 +208,46 @@ cuda::GroupShape groups_of(const CudaCall& k) {
   return {shape.batch, shape.channels, shape.inner, k.call.get_int("groups"), shape.channels_last};
 }
 
-Status launch_group_norm(const CudaCall& k) {
-  const cuda::GroupNormCall call{.shape = groups_of(k),
-                                 .activation = activation_of(k.call),
-                                 .y = k.out("y"),
-                                 .mean = k.out<float>("mean"),
-                                 .rstd = k.out<float>("rstd"),
-                                 .x = k.in("x"),
-                                 .scale = k.in("scale"),
-                                 .bias = k.in("bias"),
-                                 .x_type = k.in_scalar("x"),
-                                 .parameter_type = parameter_scalar(k, {"scale", "bias"}),
-                                 .eps = eps_of(k.call)};
-  return launched(k, cuda::group_norm(call, k.stream));
+cuda::GroupNormCall group_norm_call(const CudaCall& k) {
+  return {.shape = groups_of(k),
+          .activation = activation_of(k.call),
+          .y = k.out("y"),
+          .mean = k.out<float>("mean"),
+          .rstd = k.out<float>("rstd"),
+          .x = k.in("x"),
+          .scale = k.in("scale"),
+          .bias = k.in("bias"),
+          .x_type = k.in_scalar("x"),
+          .parameter_type = parameter_scalar(k, {"scale", "bias"}),
+          .eps = eps_of(k.call),
+          .workspace = k.scratch<float>()};
+}
+Status launch_group_norm(const CudaCall& k) { return launched(k, cuda::group_norm(group_norm_call(k), k.stream)); }
+Status launch_group_norm_in_parts(const CudaCall& k) {
+  return launched(k, cuda::group_norm_in_parts(group_norm_call(k), k.stream));
 }
 
+cuda::GroupNormGradCall group_norm_grad_call(const CudaCall& k) {
+  return {.shape = groups_of(k),
+          .activation = activation_of(k.call),
+          .dx = k.out("dx"),
+          .dscale = k.out_if_given("dscale"),
+          .dbias = k.out_if_given("dbias"),
+          .x = k.in("x"),
+          .dy = k.in("dy"),
+          .scale = k.in("scale"),
+          .bias = k.in("bias"),
+          .mean = k.in<float>("mean"),
+          .rstd = k.in<float>("rstd"),
+          .x_type = k.in_scalar("x"),
+          .parameter_type = k.has("bias") ? k.in_scalar("bias") : gradient_scalar(k),
+          .workspace = k.scratch<float>()};
+}
 Status launch_group_norm_grad(const CudaCall& k) {
-  const cuda::GroupNormGradCall call{.shape = groups_of(k),
-                                     .activation = activation_of(k.call),
-                                     .dx = k.out("dx"),
-                                     .dscale = k.out_if_given("dscale"),
-                                     .dbias = k.out_if_given("dbias"),
-                                     .x = k.in("x"),
-                                     .dy = k.in("dy"),
-                                     .scale = k.in("scale"),
-                                     .bias = k.in("bias"),
-                                     .mean = k.in<float>("mean"),
-                                     .rstd = k.in<float>("rstd"),
-                                     .x_type = k.in_scalar("x"),
-                                     .parameter_type = k.has("bias") ? k.in_scalar("bias") : gradient_scalar(k),
-                                     .workspace = k.scratch<float>()};
-  return launched(k, cuda::group_norm_grad(call, k.stream));
+  return launched(k, cuda::group_norm_grad(group_norm_grad_call(k), k.stream));
+}
+Status launch_group_norm_grad_in_parts(const CudaCall& k) {
+  return launched(k, cuda::group_norm_grad_in_parts(group_norm_grad_call(k), k.stream));
 }
 
 cuda::ResponseShape response_of(const CudaCall& k) {
@@ -296,6 +305,8 @@ constexpr CudaLauncher norm_table[] = {
     {op_batch_norm_dx, "channels", launch_batch_norm_dx},
     {op_group_norm, "groups", launch_group_norm},
     {op_group_norm_grad, "groups", launch_group_norm_grad},
+    {op_group_norm, "parts", launch_group_norm_in_parts},
+    {op_group_norm_grad, "parts", launch_group_norm_grad_in_parts},
     {op_lrn, "elements", launch_lrn},
     {op_lrn_grad, "elements", launch_lrn_grad},
     {op_dora_scale, "rows", launch_dora_scale},
