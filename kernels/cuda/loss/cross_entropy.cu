@@ -1,8 +1,8 @@
 #include "kernels/cuda/loss/row_loss.cuh"
 
 // Serves cross_entropy and cross_entropy_grad. Forward reads the scores [rows, classes] once, backward reads and writes
-// them once. Rows of consecutive classes are read once, by a block that keeps a running sum; with other dimensions
-// inside, neighbouring threads take neighbouring rows.
+// them once. Rows of consecutive classes are read once, by a block that keeps a running sum, and short ones by some
+// lanes (short_row_loss.cu); with other dimensions inside, neighbouring threads take neighbouring rows.
 
 namespace plimsoll::cuda {
 namespace {
@@ -72,7 +72,10 @@ cudaError_t cross_entropy(const ClassScores& scores, const ClassLabels& labels, 
   const int64_t rows = scores.rows();
   const bool keeps_losses = labels.reduction == LossReduction::None;
   const RowResults results{keeps_losses ? loss : workspace, workspace + rows, lse};
-  if (rows > 0) {
+  if (short_rows_of(scores).lanes > 0 && rows > 0) {
+    if (cudaError_t error = short_row_losses(scores, labels, results, logits, stream); error != cudaSuccess)
+      return error;
+  } else if (rows > 0) {
     const cudaError_t error = with_f32_math(scores.type, [&]<typename T>(T*) {
       const T* x = static_cast<const T*>(logits);
       if (scores.inner == 1)
@@ -91,6 +94,8 @@ cudaError_t cross_entropy_grad(const ClassScores& scores, const ClassLabels& lab
                                cudaStream_t stream) {
   const int64_t rows = scores.rows();
   if (rows == 0) return cudaSuccess;
+  if (short_rows_of(scores).lanes > 0)
+    return short_row_grads(scores, labels, dlogits, logits, lse, weight, dloss, dlse, stream);
   return with_f32_math(scores.type, [&]<typename T>(T*) {
     const T* x = static_cast<const T*>(logits);
     T* dx = static_cast<T*>(dlogits);

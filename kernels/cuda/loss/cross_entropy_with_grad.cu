@@ -48,6 +48,7 @@ __global__ void __launch_bounds__(256)
 cudaError_t cross_entropy_with_grad(const LossWithGradient& call, cudaStream_t stream) {
   const ClassScores& scores = call.scores;
   return with_rows_of(call, stream, [&](const RowResults& results) {
+    if (short_rows_of(scores).lanes > 0) return short_row_losses_with_grads(call, results, stream);
     return with_f32_math(scores.type, [&]<typename T>(T*) {
       const T* x = static_cast<const T*>(call.logits);
       T* dx = static_cast<T*>(call.dlogits);

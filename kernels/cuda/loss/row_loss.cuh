@@ -4,6 +4,7 @@
 // smoothing over C classes, a row's loss is
 //   (1 - s) * W * (lse - x[label]) + s / C * sum_c weight[c] * (lse - x[c]).
 
+#include "kernels/cuda/common/short_rows.h"
 #include "kernels/cuda/loss/labels.cuh"
 #include "kernels/cuda/reduce/running_sum.cuh"
 
@@ -152,5 +153,18 @@ int row_threads(const ClassScores& scores) {
   const int64_t accesses = scores.classes / vector_length<T>;
   return accesses <= 64 ? 64 : threads_for_row(accesses);
 }
+
+// Rows of consecutive classes, as lanes take them where they are short (short_row_loss.cu).
+inline RowsByLanes short_rows_of(const ClassScores& scores) {
+  return {scores.rows(), scores.inner == 1 ? scores.stored : 0, scores.type == Scalar::F32 ? 4 : 2};
+}
+[[nodiscard]] cudaError_t short_row_losses(const ClassScores& scores, const ClassLabels& labels,
+                                           const RowResults& results, const void* logits, cudaStream_t stream);
+// dlogits may be logits.
+[[nodiscard]] cudaError_t short_row_grads(const ClassScores& scores, const ClassLabels& labels, void* dlogits,
+                                          const void* logits, const float* lse, const float* weight, const float* dloss,
+                                          const float* dlse, cudaStream_t stream);
+[[nodiscard]] cudaError_t short_row_losses_with_grads(const LossWithGradient& call, const RowResults& results,
+                                                      cudaStream_t stream);
 
 }  // namespace plimsoll::cuda

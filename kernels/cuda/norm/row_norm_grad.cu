@@ -54,7 +54,7 @@ constexpr int most_shared_bytes = 200 << 10;
 
 // Sums over a team of whole warps. Buffers alternate from call to call, so that one barrier is enough.
 template <typename Sums, int warps>
-__device__ Sums team_sum(Sums sums, Sums (&of_warps)[2][warps], int team, int team_threads, int turn) {
+__device__ Sums sums_of_team(Sums sums, Sums (&of_warps)[2][warps], int team, int team_threads, int turn) {
   sums = warp_reduce(sums, Add());
   if (team_threads == warp_threads) return sums;
   const int team_warps = team_threads / warp_threads, first = team * team_warps;
@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(Shares::threads)
         }
       }
     }
-    sums = team_sum(sums + odd, of_warps, team, team_threads, turn);
+    sums = sums_of_team(sums + odd, of_warps, team, team_threads, turn);
     // Rows are read again from shared memory: there are no registers to keep them in.
     asm volatile("" ::: "memory");
 #pragma unroll

@@ -1,6 +1,7 @@
 #include "kernels/cuda/reduce/reduce.h"
 
 #include "kernels/cuda/common/partial_sums.cuh"
+#include "kernels/cuda/common/short_rows.cuh"
 
 #include <cmath>
 
@@ -68,6 +69,27 @@ __global__ void __launch_bounds__(block_threads)
           });
   total = team_reduce<team>(total, f, f.empty());
   if (team_thread<team>() == 0) to.store(output, part, plan.outer, total);
+}
+
+// The same for whole rows that are too short for a warp.
+template <Family family, int n, int held, int at_once, typename T>
+__global__ void __launch_bounds__(short_row_threads)
+    reduce_short_rows_kernel(Operation<family> f, Destination to, ReductionPlan plan, RowsByLanes rows, const T* x) {
+  const TeamOfRow<n, held, at_once> team(rows);
+  Packed<T, n> kept[at_once][held];
+  team.load(kept, x);
+#pragma unroll
+  for (int r = 0; r < at_once; ++r) {
+    float total = f.empty();
+#pragma unroll
+    for (int k = 0; k < held; ++k)
+      if (team.has(r, k))
+#pragma unroll
+        for (int i = 0; i < n; ++i) total = f(total, kept[r][k][i]);
+    total = team.reduce(total, f);
+    const int64_t row = team.first + r * team.step;
+    if (team.lane == 0 && row < rows.count) to.store(row % plan.outer, row / plan.outer, plan.outer, total);
+  }
 }
 
 // Columns [outer, length, inner], blocks as in ColumnTiles; n elements of inner a thread. Several rows are loaded
@@ -164,6 +186,11 @@ void launch_first_stage(const ReduceCall& call, const ReductionPlan& plan, const
       reduce_columns_kernel<family, vector_length<T>><<<grid, block, 0, stream>>>(f, to, plan, x, tiles.column_blocks);
     else
       reduce_columns_kernel<family, 1><<<grid, block, 0, stream>>>(f, to, plan, x, tiles.column_blocks);
+  } else if (const RowsByLanes rows(teams, plan.length, sizeof(T)); plan.splits == 1 && rows.lanes > 0) {
+    with_short_rows<T>(rows, [&](auto n, auto held, auto at_once, unsigned blocks) {
+      reduce_short_rows_kernel<family, n, held, at_once>
+          <<<blocks, short_row_threads, 0, stream>>>(f, to, plan, rows, x);
+    });
   } else if (plan.length / plan.splits <= 1024) {
     const auto blocks = static_cast<unsigned>(divide_up(teams, block_threads / warp_threads));
     reduce_rows_kernel<family, RowTeam::Warp><<<blocks, block_threads, 0, stream>>>(f, to, plan, x);

@@ -1,32 +1,12 @@
-#include "kernels/cuda/reduce/softmax.h"
-
-#include "kernels/cuda/reduce/running_sum.cuh"
+#include "kernels/cuda/reduce/softmax.cuh"
 
 // Serves softmax, log_softmax, their gradients and hardmax, x [outer, length, inner]. Every element is written once.
-// Rows of consecutive elements belong to a warp or a block, which reads them twice, the second time from the cache;
-// with other dimensions inside, neighbouring threads take neighbouring rows.
+// Rows of consecutive elements belong to a warp or a block, which reads them twice, the second time from the cache,
+// and short ones to some lanes (softmax_short_rows.cu); with other dimensions inside, neighbouring threads take
+// neighbouring rows.
 
 namespace plimsoll::cuda {
 namespace {
-
-// ---- What is computed ----
-
-// Forward: a running sum, then the element relative to its logarithm.
-template <SoftmaxKind kind>
-__device__ float result_of(float x, const RunningSum& total) {
-  if (kind == SoftmaxKind::Log) return x - total.log();
-  return exp2f((x - total.largest) * log2_e) / total.sum;
-}
-
-// Backward: y * dy or dy summed, then the element's own part.
-template <SoftmaxKind kind>
-__device__ float term_of(float y, float dy) {
-  return kind == SoftmaxKind::Log ? dy : y * dy;
-}
-template <SoftmaxKind kind>
-__device__ float gradient_of(float y, float dy, float sum) {
-  return kind == SoftmaxKind::Log ? dy - expf(y) * sum : y * (dy - sum);
-}
 
 // Row `row` of [outer, length, inner]: elements `inner` apart.
 __device__ int64_t start_of(const AxisShape& shape, int64_t row) {
@@ -153,11 +133,18 @@ void launch_grad(const AxisShape& shape, T* dx, const T* y, const T* dy, cudaStr
 
 bool is_empty(const AxisShape& shape) { return shape.rows() * shape.length == 0; }
 
+// Rows of elements apart from each other are none.
+RowsByLanes short_rows_of(const AxisShape& shape, Scalar type) {
+  return {shape.outer, shape.inner == 1 ? shape.length : 0, type == Scalar::F32 ? 4 : 2};
+}
+
 }  // namespace
 
 cudaError_t softmax(SoftmaxKind kind, const AxisShape& shape, Scalar type, void* y, const void* x,
                     cudaStream_t stream) {
   if (is_empty(shape)) return cudaSuccess;
+  if (const RowsByLanes rows = short_rows_of(shape, type); rows.lanes > 0)
+    return softmax_of_short_rows(kind, rows, type, y, x, stream);
   return with_f32_math(type, [&]<typename T>(T*) {
     if (kind == SoftmaxKind::Log)
       launch_softmax<SoftmaxKind::Log>(shape, static_cast<T*>(y), static_cast<const T*>(x), stream);
@@ -169,6 +156,8 @@ cudaError_t softmax(SoftmaxKind kind, const AxisShape& shape, Scalar type, void*
 cudaError_t softmax_grad(SoftmaxKind kind, const AxisShape& shape, Scalar type, void* dx, const void* y, const void* dy,
                          cudaStream_t stream) {
   if (is_empty(shape)) return cudaSuccess;
+  if (const RowsByLanes rows = short_rows_of(shape, type); rows.lanes > 0)
+    return softmax_grad_of_short_rows(kind, rows, type, dx, y, dy, stream);
   return with_f32_math(type, [&]<typename T>(T*) {
     T* out = static_cast<T*>(dx);
     const T *result = static_cast<const T*>(y), *grad = static_cast<const T*>(dy);

@@ -1,0 +1,49 @@
+#include "ir/ops/common/samples.h"
+#include "tests/cuda/on_card/case_on_card.h"
+
+// Rows of a few elements, which some lanes of a warp take: accesses of every width, lanes beyond a row's last access,
+// rows beyond the last one, and those just too long.
+
+using namespace plimsoll;
+using namespace plimsoll::testing;
+
+TEST_CASE("softmax and reductions of short rows: near the reference's, with the same bits again") {
+  using namespace samples;
+  const CudaCatalog catalog(card_under_test());
+  const auto check = [&](llvm::StringRef op, const Attrs& attrs, llvm::ArrayRef<SampleOperand> operands) {
+    INFO(op.str());
+    check_kernels_twice(catalog, KernelCase(op, attrs, operands, 7));
+  };
+  for (int64_t length : {1, 3, 4, 6, 24, 33, 64, 65, 100, 256, 264})
+    for (DType dtype : {DType::BF16, DType::F16, DType::F32}) {
+      if (dtype == DType::F16 && length > 24) continue;
+      CAPTURE(length);
+      const Shape rows{137, length}, more_rows{3, 211, length};
+      for (llvm::StringRef op : {"softmax", "log_softmax"}) {
+        check(op, {{"axis", int64_t{1}}}, {normal(rows, dtype)});
+        check((op + "_grad").str(), {{"axis", int64_t{1}}}, {unit(rows, dtype), normal(rows, dtype)});
+      }
+      for (llvm::StringRef op : {"reduce_sum", "reduce_mean", "reduce_max"})
+        check(op, {{"axes", Ints{2}}}, {normal(more_rows, dtype)});
+      check("reduce_min", {{"axes", Ints{0, 2}}}, {normal(more_rows, dtype)});
+    }
+}
+
+TEST_CASE("cross-entropies of few classes: near the reference's, with the same bits again") {
+  using namespace samples;
+  const CudaCatalog catalog(card_under_test());
+  for (int64_t classes : {4, 21, 64, 65, 256})
+    for (int64_t stored : {classes, classes + 3})
+      for (DType dtype : {DType::BF16, DType::F16, DType::F32}) {
+        CAPTURE(classes);
+        CAPTURE(stored);
+        Attrs attrs{{"label_smoothing", 0.1}, {"ignore_index", int64_t{1}}};
+        if (stored != classes) attrs.set("classes", classes);
+        const SampleOperand logits = normal({301, stored}, dtype), labels = integers({301}, 0, classes - 1);
+        check_kernels_twice(catalog, KernelCase("cross_entropy", attrs, {logits, labels, positive({classes})}, 3));
+        check_kernels_twice(catalog, KernelCase("cross_entropy_grad", attrs,
+                                                {logits, labels, positive({301}), positive({}), normal({})}, 4));
+        check_kernels_twice(catalog, KernelCase("cross_entropy_with_grad", attrs,
+                                                {logits, labels, normal({}), positive({classes}), normal({301})}, 5));
+      }
+}
