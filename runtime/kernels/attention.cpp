@@ -57,6 +57,13 @@ bool has_one_pass_slopes(const OpCall& call, const AttentionSizes& n) {
   return !call.has(attention_grad_mask + attention_slopes) || (call.attrs.get_int("causal") && n.heads == n.kv_heads);
 }
 
+// Numbers that a mask adds to columns are read once for all heads of a key head.
+bool has_one_pass_columns(const OpCall& call, const AttentionSizes& n) {
+  if (!call.has(attention_grad_mask)) return true;
+  const Shape steps = mask_steps(call.operand(attention_grad_mask), n);
+  return steps[2] == 0 && (steps[1] == 0 || n.heads == n.kv_heads);
+}
+
 // Without segments and masks with rows, on rows of whole 16-byte words.
 bool accepts_one_pass(const OpCall& call, llvm::ArrayRef<Type> results) {
   const AttentionSizes n(call);
@@ -64,7 +71,7 @@ bool accepts_one_pass(const OpCall& call, llvm::ArrayRef<Type> results) {
   constexpr size_t mask = attention_grad_mask;
   return accepts_mma<mask>(call, results) && widest > 32 && widest <= cuda::max_one_pass_depth && n.depth % 8 == 0 &&
          n.value_depth % 8 == 0 && has_one_pass_slopes(call, n) && !call.has(mask + attention_segments) &&
-         (!call.has(mask) || mask_steps(call.operand(mask), n)[2] == 0);
+         has_one_pass_columns(call, n);
 }
 
 int64_t one_pass_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {

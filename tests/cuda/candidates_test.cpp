@@ -92,6 +92,14 @@ TEST_SUITE("unit") {
     CHECK(with_slopes(1, 2) == "one_pass");
     CHECK(with_slopes(0, 2) == "mma");  // distances to both sides
     CHECK(with_slopes(1, 1) == "mma");  // two slopes for a key head
+    auto with_columns = [&](int64_t kv_heads) {
+      const Type x(DType::BF16, {64, 512, 128}), k(DType::BF16, {64, 512, 64 * kv_heads});
+      return names_of(CudaCatalog(device), "attention_grad",
+                      {{"heads", int64_t{2}}, {"kv_heads", kv_heads}, {"scale", 0.125}, {"causal", int64_t{1}}},
+                      {x, k, k, x, lse, x, Type(DType::F32, {1, 2, 1, 512})});
+    };
+    CHECK(with_columns(2) == "one_pass mma flash reference ");
+    CHECK(with_columns(1) == "mma flash reference ");  // numbers of two heads for a key head
     auto with_mask = [&](int64_t depth, double softcap = 0) {
       const Type x(DType::BF16, {64, 512, 2 * depth});
       return names_of(CudaCatalog(device), "attention_grad_with_mask",

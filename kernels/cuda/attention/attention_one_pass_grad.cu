@@ -161,10 +161,12 @@ bool takes_one_pass(const AttentionShape& n, bool aligned, const AttentionGradCa
                                n.mask_type != Scalar::Bool && n.mask_strides[3] == 1 &&
                                is_aligned(n.mask, n.mask_strides[2] * (n.mask_type == Scalar::F32 ? 2 : 1));
   const bool is_plain = !n.segments && (has_row_mask ? has_copied_mask : !grads.scores.at);
+  // What a mask adds to columns is read once for all heads of a key head.
+  const bool takes_columns = has_row_mask || !n.mask || n.mask_strides[1] == 0 || n.heads == n.kv_heads;
   // Columns add what slopes give to them, of one head and where rows have no columns behind them.
   const bool takes_slopes = !n.slopes || (n.causal && n.heads == n.kv_heads && !has_row_mask);
   return grads.one_pass.sums && takes_warpgroups(depth) && depth <= max_one_pass_depth && aligned && is_plain &&
-         takes_slopes && n.rows > 0 && n.columns > 0;
+         takes_columns && takes_slopes && n.rows > 0 && n.columns > 0;
 }
 
 cudaError_t attention_grad_one_pass(const AttentionShape& shape, const AttentionGradCall& grads, cudaStream_t stream) {
