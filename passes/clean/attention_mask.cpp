@@ -1,5 +1,6 @@
 #include "passes/clean/attention_mask.h"
 
+#include "ir/depends_on_parameter.h"
 #include "passes/clean/attention_band.h"
 #include "passes/clean/attention_slopes.h"
 
@@ -121,6 +122,7 @@ struct MaskTaker {
     const Node& node = graph().node(producer);
     const bool is_sum = node.op->name == "add" && is_float(graph().type(mask).dtype);
     if (node.op->name == "and" || is_sum) return take_pair(producer, mask, depth);
+    if (std::optional<OpenMask> open = take_filled(producer, depth)) return *open;
     if (!closes_where_false(graph(), node)) return {mask};
     const ValueId zero = node.operands[1], low = node.operands[2];
     OpenMask inner = take(node.operands[0], depth + 1);
@@ -166,6 +168,27 @@ struct MaskTaker {
       both.rest = b.emit(chooses ? "and" : "add", {left.rest, right.rest});
     }
     return both;
+  }
+
+  // where(closed, a large negative number, x), and where(open, x, such a number): a closed form, and what x says.
+  // Falcon fills numbers of heads and columns so. A learned x stays as it is, since no kernel makes the gradient of one
+  // that has not a number for each row and column.
+  std::optional<OpenMask> take_filled(NodeId producer, int depth) {
+    if (graph().node(producer).op->name != "where") return std::nullopt;
+    const llvm::SmallVector<ValueId, 4> operands = graph().node(producer).operands;
+    for (const size_t kept : {size_t{1}, size_t{2}}) {
+      const ValueId x = operands[kept];
+      const std::optional<double> low = splat_value(graph(), operands[3 - kept]);
+      if (!low || *low > closed_from || depends_on_parameter(graph(), x)) continue;
+      const bool is_inverted = kept == 2;
+      const std::optional<ClosedForm> closed = closed_form_of(graph(), operands[0], rows, columns, is_inverted);
+      if (!closed) continue;
+      is_causal |= closed->causal;
+      OpenMask open = take(x, depth + 1);
+      open.closed.narrow(*closed);
+      return open;
+    }
+    return std::nullopt;
   }
 
   // Where columns ahead of the row are closed anyway, a band need not say so.
