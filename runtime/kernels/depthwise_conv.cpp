@@ -1,10 +1,11 @@
 #include "kernels/cuda/conv/depthwise_columns.h"
+#include "kernels/cuda/conv/depthwise_lines.h"
 #include "kernels/cuda/conv/depthwise_pairs.h"
 #include "kernels/cuda/conv/depthwise_sparse.h"
 #include "runtime/kernels/own_conv_prices.h"
 
-// Our own convolutions of one channel each: without strides on the matrix units; on the others with a stride of 2 by
-// windows in registers, and with anything.
+// Our own convolutions of one channel each: without strides on the matrix units; on the others by lines of pixels for
+// any rectangle of taps, with a stride of 2 by windows in registers, and with anything.
 
 namespace plimsoll {
 namespace {
@@ -34,6 +35,11 @@ bool accepts_depthwise_columns(const OpCall& call, llvm::ArrayRef<Type> results)
 }
 
 template <ConvPass pass>
+bool accepts_depthwise_lines(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return accepts_any<pass>(call, results, true) && fits_depthwise_lines(sizes_of<pass>(call, results));
+}
+
+template <ConvPass pass>
 bool accepts_depthwise_windows(const OpCall& call, llvm::ArrayRef<Type> results) {
   return accepts_any<pass>(call, results, false) && fits_depthwise_windows(sizes_of<pass>(call, results));
 }
@@ -58,6 +64,8 @@ constexpr ConvRates strided_pair_rates{{0.94, 0.94, 1}, {0.42, 0.42, 1}, {1, 1, 
 constexpr ConvRates sparse_rates{{0.91, 0.91, 0.83}, {1, 1, 1}, {0.2, 0.2, 2}};
 constexpr ConvRates strided_sparse_rates{{1, 1, 0.9}, {1, 1, 1}, {0, 0, 2}};
 constexpr ConvRates column_rates{{1, 1, 1.07}, {1, 1, 1}};
+// Of instructions in place of products.
+constexpr ConvRates line_rates{{0.8, 0.8, 1}, {0.593, 0.593, 0.692}, {0.5, 0.5, 1}};
 constexpr ConvRates window_rates{{1.1, 1.0, 0.95}, {0.285, 0.34, 0.3}};
 constexpr ConvRates depthwise_rates{{0.6, 0.6, 0.6}, {0.045, 0.045, 0.033}};
 
@@ -146,6 +154,38 @@ double depthwise_windows_us(const OpCall& call, const DeviceDescription& device)
   return predicted<pass>(call, device, window_rates, device.vector_tflops, products, workspace);
 }
 
+// Instructions of threads or the bytes, each of which hides the other, fitted to 36 calls of 1 x 5 to 21 x 1 and 3 x 3
+// to 7 x 7 taps. A thread loads, checks and widens pixels, and multiplies them by all taps of a piece.
+template <ConvPass pass>
+double depthwise_lines_us(const OpCall& call, const DeviceDescription& device) {
+  const Types results = llvm::cantFail(infer(call));
+  const ConvolutionSizes c = sizes_of<pass>(call, results);
+  const ConvTypes types(pass, call, results);
+  const auto bytes = static_cast<double>(types.x.bytes() + types.w.bytes() + types.y.bytes());
+  const auto parts_for = [&](double instructions) {
+    return parts_of(device, line_rates, pass, device.vector_tflops, bytes, instructions);
+  };
+  if constexpr (pass == ConvPass::WeightGradient) {
+    constexpr int of_load = 8, of_step = 80, of_segment = 100;
+    constexpr double us_of_part = 0.01;
+    const cuda::DepthwiseLineWeights p(c);
+    const auto steps = static_cast<int>(divide_up(p.segment, p.held));
+    const int segment = steps * (of_step + p.held * (2 * (of_load + p.length) + p.held * p.length)) + of_segment;
+    const ConvTimes parts = parts_for(static_cast<double>(p.items) * p.vectors * p.tap_rows * segment);
+    // The second launch has few blocks and nothing to drain.
+    return std::max(parts.copies, parts.products) + parts.launches - device.kernel_us +
+           us_of_part * static_cast<double>(p.splits) +
+           2 * static_cast<double>(p.workspace_bytes(c)) / (device.memory_gb_per_s * 1e3);
+  } else {
+    constexpr int of_load = 10, of_piece = 20, of_strip = 100;
+    const cuda::DepthwiseLines p(c, pass == ConvPass::InputGradient);
+    const int pixels = p.strip + p.held - 1;
+    const int piece = pixels * (of_load + p.length) + p.held * (p.strip * p.length + 1) + of_piece;
+    const ConvTimes parts = parts_for(static_cast<double>(p.items) * p.vectors * (p.tap_rows * piece + of_strip));
+    return std::max(parts.copies, parts.products) + parts.launches;
+  }
+}
+
 template <ConvPass pass>
 double depthwise_us(const OpCall& call, const DeviceDescription& device) {
   const Types results = llvm::cantFail(infer(call));
@@ -191,6 +231,14 @@ constexpr CudaCandidate depthwise_columns(const OpDef& op) {
           .capability = 90};
 }
 template <ConvPass pass>
+constexpr CudaCandidate depthwise_lines(const OpDef& op) {
+  return {.op = op,
+          .name = "depthwise_lines",
+          .accepts = accepts_depthwise_lines<pass>,
+          .workspace_bytes = pass == ConvPass::WeightGradient ? parts_workspace<cuda::DepthwiseLineWeights> : nullptr,
+          .predicted_us = depthwise_lines_us<pass>};
+}
+template <ConvPass pass>
 constexpr CudaCandidate depthwise_windows(const OpDef& op) {
   return {.op = op,
           .name = "depthwise_windows",
@@ -220,6 +268,9 @@ constexpr CudaCandidate depthwise_conv_table[] = {
     depthwise_windows<ConvPass::Forward>(op_conv),
     depthwise_windows<ConvPass::InputGradient>(op_conv_dx),
     depthwise_windows<ConvPass::WeightGradient>(op_conv_dw),
+    depthwise_lines<ConvPass::Forward>(op_conv),
+    depthwise_lines<ConvPass::InputGradient>(op_conv_dx),
+    depthwise_lines<ConvPass::WeightGradient>(op_conv_dw),
     depthwise<ConvPass::Forward>(op_conv),
     depthwise<ConvPass::InputGradient>(op_conv_dx),
     depthwise<ConvPass::WeightGradient>(op_conv_dw),

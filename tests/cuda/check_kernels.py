@@ -37,6 +37,10 @@ STACK = {
     r"\d+dq_warpgroup_kernelI.*StoresE[12]": 168,  # where dS is written, too
     # 80 registers a thread, for three blocks on a multiprocessor, hold the operands of 7 x 7 taps; where tiles lie does not fit.
     r"\d+depthwise_bands_kernelI.*Li7E": 32,
+    # Five blocks of 128 threads, or two of 256, hold a strip or the sums of a piece of taps; f32 pixels take twice the registers.
+    r"\d+lines_kernelI": 16,
+    r"\d+lines_dw_kernelI": 40,
+    r"\d+lines_dw_kernelIf": 136,
     # 640 threads leave 96 registers each, and slopes of f16 take a few more than those of bf16.
     r"\d+finished_product_kernelI6__half.*SlopeI": 24,
     r"\d+finished_product_kernelI.*HalvedTileI": 16,  # as many threads, whose sums of a half wait beside the next products

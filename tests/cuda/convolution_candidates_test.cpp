@@ -203,6 +203,67 @@ TEST_SUITE("unit") {
     }
   }
 
+  TEST_CASE("depthwise convolutions by lines are predicted as an H200 measured them, and are far ahead of cuDNN") {
+    const CudaCatalog h200(llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200")));
+    constexpr double tolerance = 0.2, cudnn_tolerance = 0.35;
+    struct Shape {
+      int64_t batch, size, channels, down, across;
+      double us[3];     // of y, dx and dw
+      double cudnn[3];  // of the same; 0 where it was not measured
+    };
+    for (const Shape& s : {Shape{128, 56, 12, 11, 1, {12.9, 12.5, 17.7}, {0, 141.7, 1897}},
+                           {128, 56, 12, 1, 11, {15.4, 15.0, 18.9}, {0, 61.7, 2162}},
+                           {128, 28, 24, 11, 1, {8.6, 8.3, 13.0}, {0, 77.4, 513.9}},
+                           {128, 14, 48, 11, 1, {5.7, 5.4, 11.6}, {0, 46.1, 170.8}},
+                           {128, 7, 96, 1, 11, {5.5, 5.3, 11.7}, {0, 14.6, 42.6}},
+                           {256, 28, 72, 1, 5, {21.3, 21.1, 22.5}, {374.5, 109.2, 1297}},
+                           {256, 28, 72, 5, 1, {21.5, 21.2, 22.4}, {389.9, 203.4, 1168}},
+                           {256, 14, 120, 1, 5, {11.0, 10.8, 15.2}, {157.6, 49.8, 325.1}},
+                           {256, 14, 240, 5, 1, {18.8, 18.4, 20.2}, {331.8, 168.9, 336.9}},
+                           {256, 7, 672, 1, 5, {14.7, 14.4, 18.4}, {244.6, 68.2, 248}},
+                           {256, 7, 184, 5, 1, {7.5, 6.9, 9.9}, {66.2, 42.6, 84.7}},
+                           {128, 28, 64, 1, 21, {21.2, 20.7, 25.1}, {}},
+                           {128, 56, 96, 21, 1, {97.7, 96.8, 100.1}, {}},
+                           {128, 56, 96, 1, 7, {53.0, 52.4, 49.3}, {}},
+                           {128, 56, 26, 1, 5, {19.2, 18.7, 22.2}, {}},
+                           {128, 28, 25, 5, 1, {8.8, 8.6, 13.0}, {}},
+                           {64, 112, 64, 11, 1, {84.2, 84.0, 80.4}, {}},
+                           {128, 56, 96, 3, 5, {78.2, 77.7, 87.2}, {}},
+                           {256, 56, 36, 3, 3, {48.6, 48.6, 80.8}, {55.4, 95.4, 110.6}},
+                           {256, 28, 60, 3, 3, {24.2, 23.9, 41.5}, {}},
+                           {256, 14, 100, 3, 3, {13.4, 13.1, 23.5}, {}},
+                           {128, 28, 60, 7, 7, {44.0, 43.8, 43.4}, {}}}) {
+      const int64_t y = s.down / 2, x = s.across / 2;
+      const Type image(DType::BF16, {s.batch, s.size, s.size, s.channels}),
+          w(DType::BF16, {s.channels, s.down, s.across, 1});
+      const Attrs attrs{{"channels_last", int64_t{1}}, {"groups", s.channels}, {"pads", Ints{y, x, y, x}}};
+      Attrs of_x = attrs, of_w = attrs;
+      of_x.set("shape", Ints(image.shape.begin(), image.shape.end()));
+      of_w.set("shape", Ints(w.shape.begin(), w.shape.end()));
+      of_w.set("dtype", DType::F32);
+      const std::tuple<const char*, const Attrs*, const Type*> calls[] = {
+          {"conv", &attrs, &w}, {"conv_dx", &of_x, &w}, {"conv_dw", &of_w, &image}};
+      for (int pass = 0; pass < 3; ++pass) {
+        const auto& [op, of_pass, other] = calls[pass];
+        const Type* const operands[] = {&image, other};
+        const OpCall call(get_op(op), *of_pass, operands);
+        INFO(std::string(op), " of ", s.size, " pixels, ", s.channels, " channels, ", s.down, " x ", s.across, " taps");
+        const auto candidates = h200.candidates(call.op, call, llvm::cantFail(infer(call)));
+        CHECK(candidates.front().name == "depthwise_lines");
+        CHECK(candidates.front().predicted_us == doctest::Approx(s.us[pass]).epsilon(tolerance));
+        for (const KernelCandidate& kernel : candidates)
+          if (kernel.name == "cudnn" && s.cudnn[pass] > 0 && s.down != s.across)
+            CHECK(kernel.predicted_us == doctest::Approx(s.cudnn[pass]).epsilon(cudnn_tolerance));
+      }
+    }
+    // A line whose channels are last, and its bias.
+    const Type line(DType::BF16, {8, 499, 512}), taps(DType::BF16, {512, 31, 1}), bias(DType::BF16, {512});
+    const Attrs attrs{{"channels_last", int64_t{1}}, {"groups", int64_t{512}}, {"pads", Ints{15, 15}}};
+    const Type* const operands[] = {&line, &taps, &bias};
+    const OpCall call(get_op("conv"), attrs, operands);
+    CHECK(h200.candidates(call.op, call, llvm::cantFail(infer(call))).front().name == "depthwise_lines");
+  }
+
   TEST_CASE("convolutions of groups by stationary weights are predicted as an H200 measured them") {
     const CudaCatalog h200(llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200")));
     constexpr double tolerance = 0.19;

@@ -1,4 +1,5 @@
 #include "kernels/cuda/conv/depthwise_columns.h"
+#include "kernels/cuda/conv/depthwise_lines.h"
 #include "kernels/cuda/conv/depthwise_pairs.h"
 #include "kernels/cuda/conv/depthwise_sparse.h"
 #include "tests/cuda/convolution_tiles.h"
@@ -166,6 +167,18 @@ void check_strips(const DepthwiseColumns& p, const ConvolutionSizes& c) {
   CHECK(int64_t{p.splits - 1} * p.block_rows < p.run_rows);
 }
 
+// Threads have all channels, and pieces all taps of the longer side.
+void check_lanes(const DepthwiseLanes& p, const ConvolutionSizes& c) {
+  CHECK(p.vectors * p.length == c.groups);
+  CHECK(p.vector_threads <= DepthwiseLanes::max_vector_threads);
+  CHECK(p.vector_blocks * p.vector_threads >= p.vectors);
+  CHECK((p.vector_blocks - 1) * p.vector_threads < p.vectors);
+  CHECK(c.kernel[p.along] >= c.kernel[p.beside]);
+  CHECK(p.tap_columns * p.held >= c.kernel[p.along]);
+  CHECK((p.tap_columns - 1) * p.held < c.kernel[p.along]);
+  CHECK(p.tap_rows == c.kernel[p.beside] * p.tap_columns);
+}
+
 // Calls `check` with convolutions of 72 channels of many sizes: those that kernels by pairs of channels take.
 void for_each_size(llvm::function_ref<void(const ConvolutionSizes&)> check) {
   for (int64_t batch : {1, 5, 128})
@@ -262,6 +275,46 @@ TEST_SUITE("unit") {
     CHECK(!fits_depthwise_sparse_weights(image(1, 9, 5, 3, 16, 1)));
     CHECK(!fits_depthwise_sparse_weights(image(1, 9, 5, 1, 12, 1)));
     CHECK(!fits_depthwise_sparse_weights(image(1, 9, 5, 1, 16, 16)));
+  }
+
+  TEST_CASE("lines cover every result and every tap, of any channels, and fit a block's shared memory") {
+    for (int channels : {5, 12, 26, 72, 264, 960})
+      for (int down : {1, 3, 5, 11, 31})
+        for (int across : {1, 2, 5, 8, 21})
+          for (int size : {1, 3, 7, 28, 57, 499}) {
+            ConvolutionSizes c = image(3, size, 1, 1, channels, 1);
+            c.kernel[0] = down, c.kernel[1] = across;
+            for (int d = 0; d < 2; ++d) c.pad[d] = c.kernel[d] / 2, c.y[d] = size + 2 * c.pad[d] - c.kernel[d] + 1;
+            if (c.y[0] < 1 || c.y[1] < 1) continue;
+            INFO(channels, " channels, ", down, " x ", across, " taps, ", size, " pixels");
+            CHECK(fits_depthwise_lines(c));
+            for (bool gradient : {false, true}) {
+              const DepthwiseLines p(c, gradient);
+              check_lanes(p, c);
+              CHECK(p.strips * DepthwiseLines::strip >= p.out[p.along]);
+              CHECK((p.strips - 1) * DepthwiseLines::strip < p.out[p.along]);
+              CHECK(p.items == c.batch * p.strips * p.out[p.beside]);
+              CHECK(p.block_strips * p.vector_threads <= DepthwiseLines::threads);
+              CHECK(p.splits >= 1);
+              CHECK((p.splits - 1) * p.block_strips < p.items);
+              CHECK(p.weight_floats() * 4 <= 48 << 10);
+            }
+            const DepthwiseLineWeights w(c);
+            check_lanes(w, c);
+            CHECK(w.segments * w.segment >= c.y[w.along]);
+            CHECK(w.tap_blocks * w.block_tap_rows >= w.tap_rows);
+            CHECK(w.pixel_threads >= 1);
+            CHECK(w.vector_threads * w.block_tap_rows * w.pixel_threads <= DepthwiseLineWeights::threads);
+            CHECK(w.splits >= 1);
+            CHECK((w.splits - 1) * w.pixel_threads < w.items);
+            CHECK(w.workspace_bytes(c) == w.splits * c.weights() * 4);
+          }
+    CHECK(DepthwiseLines(image(128, 28, 5, 1, 72, 1), false).vector_threads == 18);  // no thread without channels
+    CHECK(!fits_depthwise_lines(image(3, 9, 3, 2, 36, 1)));
+    CHECK(!fits_depthwise_lines(image(3, 9, 3, 1, 36, 36)));
+    ConvolutionSizes dilated = image(3, 9, 3, 1, 36, 1);
+    dilated.dilation[1] = 2;
+    CHECK(!fits_depthwise_lines(dilated));
   }
 
   TEST_CASE("windows of a stride of 2 cover every pixel of an input gradient") {
