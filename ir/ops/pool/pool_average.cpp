@@ -62,6 +62,15 @@ std::vector<Sample> average_pool_samples() {
       {{normal({1, 2, 3, 4, 3})}, {{"kernel", Ints{2, 2, 2}}, {"dilations", Ints{1, 2, 1}}}},
       {{normal({2, 4, 5, 3})}, {{"kernel", Ints{3, 2}}, {"pads", Ints{1, 0, 1, 1}}, {"channels_last", 1}}},
       {{normal({1, 4, 3, 8})}, {{"kernel", Ints{3, 2}}, {"pads", Ints{1, 0, 1, 1}}, {"channels_last", 1}}},
+      {{normal({2, 5, 6, 4})}, {{"kernel", Ints{3, 3}}, {"pads", Ints{1, 1, 1, 1}}, {"channels_last", 1}}},
+      {{normal({1, 6, 9, 2})},
+       {{"kernel", Ints{3, 3}},
+        {"strides", Ints{2, 2}},
+        {"pads", Ints{1, 0, 1, 2}},
+        {"count_include_pad", 1},
+        {"channels_last", 1}}},
+      {{normal({1, 5, 7, 8})},
+       {{"kernel", Ints{2, 2}}, {"strides", Ints{2, 2}}, {"ceil_mode", 1}, {"channels_last", 1}}},
   };
 }
 
@@ -93,6 +102,27 @@ std::vector<Sample> average_pool_grad_samples() {
        {{"kernel", Ints{2, 2}}, {"strides", Ints{2, 1}}, {"shape", Ints{2, 5, 4, 3}}, {"channels_last", 1}}},
       {{normal({1, 2, 3, 8})},
        {{"kernel", Ints{2, 2}}, {"strides", Ints{2, 1}}, {"shape", Ints{1, 5, 4, 8}}, {"channels_last", 1}}},
+      {{normal({2, 5, 6, 4})},
+       {{"kernel", Ints{3, 3}}, {"pads", Ints{1, 1, 1, 1}}, {"shape", Ints{2, 5, 6, 4}}, {"channels_last", 1}}},
+      {{normal({1, 5, 4, 1})},
+       {{"kernel", Ints{3, 3}},
+        {"pads", Ints{2, 0, 0, 1}},
+        {"shape", Ints{1, 5, 5, 1}},
+        {"count_include_pad", 1},
+        {"channels_last", 1}}},
+      {{normal({1, 3, 5, 2})},
+       {{"kernel", Ints{3, 3}},
+        {"strides", Ints{2, 2}},
+        {"pads", Ints{1, 0, 1, 2}},
+        {"shape", Ints{1, 6, 9, 2}},
+        {"count_include_pad", 1},
+        {"channels_last", 1}}},
+      {{normal({1, 3, 4, 8})},
+       {{"kernel", Ints{2, 2}},
+        {"strides", Ints{2, 2}},
+        {"ceil_mode", 1},
+        {"shape", Ints{1, 5, 7, 8}},
+        {"channels_last", 1}}},
   };
 }
 

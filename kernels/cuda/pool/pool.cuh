@@ -145,6 +145,56 @@ __device__ void for_window_rows_over(const PoolPlanes& pool, const PoolPlace& pl
   }
 }
 
+// Whether windows are squares of that side and stride on images with channels last.
+inline bool has_windows(const PoolShape& shape, int32_t kernel, int32_t stride) {
+  if (shape.in[0] != 1 || shape.kernel[0] != 1 || shape.out[0] != 1 || !shape.channels_last) return false;
+  for (int d : {1, 2})
+    if (shape.kernel[d] != kernel || shape.strides[d] != stride || shape.dilations[d] != 1) return false;
+  return shape.pads_begin[0] == 0;
+}
+
+// Squares of places of an image, and where they lie.
+struct PoolSquares {
+  PoolPlanes pool;
+  Divider32 rows, columns;  // of squares
+  int32_t count;            // of accesses
+
+  PoolSquares(const PoolShape& shape, int n, int32_t row_count, int32_t column_count)
+      : pool(shape, n),
+        rows(row_count),
+        columns(column_count),
+        count(static_cast<int32_t>(pool.planes * row_count * column_count * (pool.lanes / n))) {}
+};
+
+struct PoolSquare {
+  int32_t plane, row, column, lane;
+
+  __device__ PoolSquare(const PoolSquares& squares, int n, int32_t number) {
+    int32_t access = number;
+    number = squares.pool.accesses.divide(access);
+    lane = access * n;
+    column = number;
+    number = squares.columns.divide(column);
+    row = number;
+    plane = squares.rows.divide(row);
+  }
+};
+
+// Squares of gradients are `stride` x `stride` places of x: place o of square s along an axis is s * stride + o -
+// padding. Windows s - reach to s cover the square, the first of them from its tap o + reach * stride on.
+inline int32_t squares_along(const PoolAxis& axis) { return (axis.in + axis.pad_begin - 1) / axis.stride + 1; }
+inline PoolSquares gradient_squares(const PoolShape& shape, int n) {
+  return PoolSquares(shape, n, squares_along({shape, 1}), squares_along({shape, 2}));
+}
+
+// Calls visit with the most lanes of one access, at most `most`, as a constant.
+template <int most, typename Visit>
+void with_widest_access(const PoolShape& shape, Visit visit) {
+  if constexpr (most > 1)
+    if (!shape.channels_last || shape.channels % most != 0) return with_widest_access<most / 2>(shape, visit);
+  visit(std::integral_constant<int, most>());
+}
+
 // Calls launch(null pointer of the element's type, integral constant of the lanes an access has, accesses,
 // blocks) for the accesses of x or y, unless there are none.
 template <typename Launch>
@@ -153,12 +203,8 @@ cudaError_t over_accesses(const PoolShape& shape, PoolSide side, Scalar type, La
   for (int d = 0; d < 3; ++d) elements *= side == PoolSide::In ? shape.in[d] : shape.out[d];
   if (elements == 0) return cudaSuccess;
   return with_f32_math(type, [&](auto* element) {
-    constexpr int whole = vector_length<std::remove_pointer_t<decltype(element)>>;
-    auto run = [&](auto n) { launch(element, n, static_cast<int32_t>(elements / n()), blocks_for(elements / n())); };
-    if (shape.channels_last && shape.channels % whole == 0)
-      run(std::integral_constant<int, whole>());
-    else
-      run(std::integral_constant<int, 1>());
+    with_widest_access<vector_length<std::remove_pointer_t<decltype(element)>>>(
+        shape, [&](auto n) { launch(element, n, static_cast<int32_t>(elements / n()), blocks_for(elements / n())); });
     return cudaGetLastError();
   });
 }

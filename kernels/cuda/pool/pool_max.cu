@@ -110,32 +110,15 @@ __global__ void __launch_bounds__(block_threads)
   store_vector(dx + int64_t{number} * n, values);
 }
 
-// Squares of `stride` x `stride` places of images, and where they lie.
-struct Squares {
-  PoolPlanes pool;
-  Divider32 rows, columns;  // of squares
-};
-
-__host__ __device__ inline int32_t squares_along(const PoolAxis& axis) {
-  return (axis.in + axis.pad_begin - 1) / axis.stride + 1;
-}
-
-// Place o of square s along an axis is s * stride + o - padding. Windows s - reach to s cover the square, the first of
-// them from its tap o + reach * stride on.
 template <int kernel, int stride, int n, typename T>
 __global__ void __launch_bounds__(block_threads)
-    max_pool_grad_squares_kernel(Squares squares, T* dx, const uint8_t* choices, const T* dy, int32_t accesses) {
+    max_pool_grad_squares_kernel(PoolSquares squares, T* dx, const uint8_t* choices, const T* dy) {
   constexpr int reach = (kernel - 1) / stride;
   const PoolPlanes& pool = squares.pool;
   const PoolAxis &b = pool.axes[1], &c = pool.axes[2];
-  auto rest = static_cast<int32_t>(blockIdx.x * block_threads + threadIdx.x);
-  if (rest >= accesses) return;
-  int32_t access = rest;
-  rest = pool.accesses.divide(access);
-  int32_t column = rest;
-  rest = squares.columns.divide(column);
-  int32_t row = rest;
-  const int32_t plane = squares.rows.divide(row), lane = access * n;
+  const auto number = static_cast<int32_t>(blockIdx.x * block_threads + threadIdx.x);
+  if (number >= squares.count) return;
+  const auto [plane, row, column, lane] = PoolSquare(squares, n, number);
 
   Vector<uint8_t, n> chosen[reach + 1][reach + 1];
   Vector<T, n> grads[reach + 1][reach + 1];
@@ -175,21 +158,11 @@ __global__ void __launch_bounds__(block_threads)
     }
 }
 
-// Whether windows are squares of that side and stride on images.
-bool has_windows(const PoolShape& shape, int32_t kernel, int32_t stride) {
-  if (shape.in[0] != 1 || shape.kernel[0] != 1 || shape.out[0] != 1 || !shape.channels_last) return false;
-  for (int d : {1, 2})
-    if (shape.kernel[d] != kernel || shape.strides[d] != stride || shape.dilations[d] != 1) return false;
-  return true;
-}
-
 template <int kernel, int stride, int n, typename T>
 void launch_squares(const PoolShape& shape, T* dx, const uint8_t* choices, const T* dy, cudaStream_t stream) {
-  const PoolPlanes pool(shape, n);
-  const int32_t rows = squares_along(pool.axes[1]), columns = squares_along(pool.axes[2]);
-  const int64_t accesses = pool.planes * rows * columns * (pool.lanes / n);
-  max_pool_grad_squares_kernel<kernel, stride, n><<<blocks_for(accesses), block_threads, 0, stream>>>(
-      Squares{pool, Divider32(rows), Divider32(columns)}, dx, choices, dy, static_cast<int32_t>(accesses));
+  const PoolSquares squares = gradient_squares(shape, n);
+  max_pool_grad_squares_kernel<kernel, stride, n>
+      <<<blocks_for(squares.count), block_threads, 0, stream>>>(squares, dx, choices, dy);
 }
 
 }  // namespace
