@@ -43,7 +43,9 @@ bool accepts_mma(const OpCall& call, llvm::ArrayRef<Type>) {
          call.attrs.get_float("scale") > 0 && has_fitting_slopes<mask>(call);
 }
 
-int64_t mma_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
+int64_t mma_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription& device) {
+  if (copies_mask(call, device.compute_capability == 90))
+    return mask_copy_bytes(call, attention_mask) + next_rows_bytes(call);
   return next_rows_bytes(call) + segment_tiles_bytes(call, attention_mask) + column_tiles_bytes(call, attention_mask);
 }
 
@@ -64,32 +66,37 @@ bool has_one_pass_columns(const OpCall& call, const AttentionSizes& n) {
   return steps[2] == 0 && (steps[1] == 0 || n.heads == n.kv_heads);
 }
 
-// Without segments and masks with rows, on rows of whole 16-byte words.
+// Masks with rows that the copy engine brings for heads of up to 64 elements. They are added to sums at once: without
+// caps and slopes.
+bool has_one_pass_tiles(const OpCall& call, const AttentionSizes& n) {
+  constexpr size_t mask = attention_grad_mask;
+  return std::max(n.depth, n.value_depth) <= 64 && !call.has(mask + attention_slopes) && has_mask_tiles(call, mask) &&
+         call.attrs.get_float("softcap") == 0;
+}
+
+// Without segments, on rows of whole 16-byte words. Small windows have kernels of their own.
 bool accepts_one_pass(const OpCall& call, llvm::ArrayRef<Type> results) {
   const AttentionSizes n(call);
-  const int64_t widest = std::max(n.depth, n.value_depth);
   constexpr size_t mask = attention_grad_mask;
-  return accepts_mma<mask>(call, results) && widest > 32 && widest <= cuda::max_one_pass_depth && n.depth % 8 == 0 &&
-         n.value_depth % 8 == 0 && has_one_pass_slopes(call, n) && !call.has(mask + attention_segments) &&
-         has_one_pass_columns(call, n);
+  return accepts_mma<mask>(call, results) && std::max(n.depth, n.value_depth) <= cuda::max_one_pass_depth &&
+         n.depth % 8 == 0 && n.value_depth % 8 == 0 && has_one_pass_slopes(call, n) &&
+         !call.has(mask + attention_segments) && !are_small_windows(call, mask) &&
+         (has_one_pass_columns(call, n) || has_one_pass_tiles(call, n));
 }
 
 int64_t one_pass_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
-  return OnePassBytes(call).all + column_tiles_bytes(call, attention_grad_mask);
+  return mask_copy_bytes(call, attention_grad_mask) + OnePassBytes(call).all +
+         column_tiles_bytes(call, attention_grad_mask);
 }
 
-// The copy engine brings the mask, which is added to sums at once, and takes dS: without caps.
+// The copy engine takes dS, too.
 bool accepts_one_pass_with_mask(const OpCall& call, llvm::ArrayRef<Type> results) {
-  constexpr size_t mask = attention_grad_mask;
-  const AttentionSizes n(call);
-  const int64_t widest = std::max(n.depth, n.value_depth);
-  return accepts_mma<mask>(call, results) && widest > 32 && widest <= 64 && n.depth % 8 == 0 &&
-         n.value_depth % 8 == 0 && !call.has(mask + attention_slopes) && !call.has(mask + attention_segments) &&
-         has_mask_tiles(call, mask) && !ScoreGradSizes(call).is_wide && call.attrs.get_float("softcap") == 0;
+  return accepts_one_pass(call, results) && has_one_pass_tiles(call, AttentionSizes(call)) &&
+         !ScoreGradSizes(call).is_wide;
 }
 
 int64_t one_pass_with_mask_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
-  return ScoreGradSizes(call).workspace_bytes() + OnePassBytes(call).all;
+  return mask_copy_bytes(call, attention_grad_mask) + ScoreGradSizes(call).workspace_bytes() + OnePassBytes(call).all;
 }
 
 int64_t mma_mask_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {

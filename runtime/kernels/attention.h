@@ -23,8 +23,14 @@ inline Shape mask_steps(const Type& mask, const AttentionSizes& n) {
 // As the kernels decide (attention_windows.cuh): windows whose mask is the same for all samples. The mask's place says
 // whether this is attention or its gradient.
 bool are_small_windows(const OpCall& call, size_t mask);
-// Masks with rows that the copy engine brings as tiles, in rows of whole 16-byte words.
+// Masks with rows that the copy engine brings as tiles.
 bool has_mask_tiles(const OpCall& call, size_t mask);
+// Of a copy of the mask in the workspace, whose rows are whole 16-byte words as the copy engine takes them; 0 where
+// those of the mask are.
+int64_t mask_copy_bytes(const OpCall& call, size_t mask);
+// Does attention_short_forward.cu take the call on Hopper, and does it need a copy of the mask there?
+bool is_short_forward(const OpCall& call);
+bool copies_mask(const OpCall& attention, bool is_hopper);
 
 // One float for each row of scores, in the gradient's workspace.
 inline int64_t row_products_bytes(const OpCall& grad) {
@@ -39,6 +45,8 @@ struct OnePassBytes {
 };
 
 cuda::OnePassSteps one_pass_steps(const OpCall& grad);
+// Elements of a head in its tiles.
+int64_t one_pass_tile_depth(const OpCall& grad);
 
 // Dimensions of a mask before its rows and columns, 1 where it is the same for all of them.
 struct MaskGradSizes {
@@ -58,7 +66,7 @@ struct ScoreGradSizes {
 };
 
 // Of the number of the next rows, before the rest of the workspace of attention on the matrix units: where heads are of
-// the size whose blocks take rows after rows.
+// a size whose blocks take rows after rows.
 int64_t next_rows_bytes(const OpCall& call);
 // The least and largest segment of each tile of rows, in the workspace of attention on the matrix units; 0 without.
 int64_t segment_tiles_bytes(const OpCall& call, size_t mask);

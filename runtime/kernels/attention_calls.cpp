@@ -1,5 +1,6 @@
 #include "ir/support/philox.h"
 #include "kernels/cuda/attention/mask_grad_sizes.h"
+#include "kernels/cuda/attention/mask_rows.h"
 #include "kernels/cuda/attention/one_pass_sizes.h"
 #include "kernels/division.h"
 #include "runtime/kernels/attention.h"
@@ -22,14 +23,36 @@ bool has_mask_tiles(const OpCall& call, size_t mask) {
   const AttentionSizes n(call);
   const Type& type = call.operand(mask);
   const Shape steps = mask_steps(type, n);
-  return type.dtype != DType::Bool && steps[2] == n.columns && steps[3] == 1 &&
-         n.columns * dtype_bytes(type.dtype) % 16 == 0;
+  return type.dtype != DType::Bool && steps[2] == n.columns && steps[3] == 1;
+}
+
+int64_t mask_copy_bytes(const OpCall& call, size_t mask) {
+  constexpr int64_t aligned_bytes = 256;
+  if (!call.has(mask) || !has_mask_tiles(call, mask)) return 0;
+  const Type& type = call.operand(mask);
+  const int64_t columns = type.shape.back(), bytes = dtype_bytes(type.dtype);
+  const int64_t pitch = cuda::mask_pitch(columns, bytes);
+  return pitch == columns ? 0 : round_up(type.elements() / columns * pitch * bytes, aligned_bytes);
+}
+
+bool is_short_forward(const OpCall& call) {
+  constexpr size_t mask = attention_mask;
+  const AttentionSizes n(call);
+  return std::max(n.depth, n.value_depth) <= 64 && n.depth % 8 == 0 && n.value_depth % 8 == 0 &&
+         call.attrs.get_float("softcap") == 0 && !call.has(mask + attention_slopes) &&
+         !call.has(mask + attention_segments) &&
+         (!call.has(mask) || mask_steps(call.operand(mask), n)[2] == 0 || has_mask_tiles(call, mask));
 }
 
 cuda::OnePassSteps one_pass_steps(const OpCall& grad) {
   const AttentionSizes n(grad);
   return cuda::one_pass_steps(n.rows, n.columns, std::max(n.depth, n.value_depth), n.heads / n.kv_heads,
                               grad.attrs.get_int("causal"), grad.attrs.get_int("window"));
+}
+
+int64_t one_pass_tile_depth(const OpCall& grad) {
+  const AttentionSizes n(grad);
+  return cuda::one_pass_depth(std::max(n.depth, n.value_depth), grad.attrs.get_float("softcap") > 0);
 }
 
 int64_t mask_grad_partials_bytes(const OpCall& call) {
@@ -54,14 +77,18 @@ ScoreGradSizes::ScoreGradSizes(const OpCall& grad) {
   bytes = n.batch * n.heads * n.rows * pitch * dtype_bytes(is_wide ? mask : q);
 }
 
+bool copies_mask(const OpCall& attention, bool is_hopper) {
+  return is_hopper && is_short_forward(attention) && !are_small_windows(attention, attention_mask) &&
+         mask_copy_bytes(attention, attention_mask) > 0;
+}
+
 OnePassBytes::OnePassBytes(const OpCall& grad) {
   const AttentionSizes n(grad);
   const int64_t row_tiles = n.batch * n.heads * divide_up(n.rows, cuda::one_pass_rows),
                 widest = std::max(n.depth, n.value_depth);
   constexpr int64_t float_bytes = sizeof(float);
   parts = cuda::one_pass_parts(one_pass_steps(grad), n.batch * n.kv_heads, n.heads / n.kv_heads);
-  const bool is_capped = grad.attrs.get_float("softcap") > 0;
-  sums = row_tiles * cuda::one_pass_rows * cuda::one_pass_depth(widest, is_capped) * float_bytes;
+  sums = row_tiles * cuda::one_pass_rows * one_pass_tile_depth(grad) * float_bytes;
   partials = parts > 1 ? parts * n.batch * n.columns * n.kv_heads * (n.depth + n.value_depth) * float_bytes : 0;
   rows = row_products_bytes(grad);
   const int64_t numbers = row_tiles * cuda::one_pass_turns(widest) + 1;  // turns, and the next block
@@ -72,7 +99,7 @@ int64_t next_rows_bytes(const OpCall& call) {
   constexpr int64_t aligned_bytes = 16;
   const AttentionSizes n(call);
   const int64_t widest = std::max(n.depth, n.value_depth);
-  return widest > 32 && widest <= 64 ? aligned_bytes : 0;
+  return widest <= 64 && !are_small_windows(call, attention_mask) ? aligned_bytes : 0;
 }
 
 int64_t segment_tiles_bytes(const OpCall& call, size_t mask) {

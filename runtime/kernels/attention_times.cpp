@@ -161,6 +161,15 @@ double pairs_us(const OpCall& call, const MmaTimes& times, const DeviceDescripti
          static_cast<double>(times.launches) * (device.launch_us + device.kernel_us);
 }
 
+// Of the copy of a mask whose rows end within a 16-byte word.
+double mask_copy_us(const OpCall& call, size_t mask, const DeviceDescription& device) {
+  constexpr double of_copy = 0.6;
+  const int64_t copied = mask_copy_bytes(call, mask);
+  if (copied == 0) return 0;
+  return static_cast<double>(copied + call.operand(mask).bytes()) / (of_copy * device.memory_gb_per_s * 1e3) +
+         device.launch_us + device.kernel_us;
+}
+
 template <const AttentionTimes& all_times, size_t mask>
 double mma_us(const OpCall& call, const DeviceDescription& device) {
   if (are_small_windows(call, mask) && device.memory_gb_per_s > 0) return windows_us(call, all_times.windows, device);
@@ -168,7 +177,8 @@ double mma_us(const OpCall& call, const DeviceDescription& device) {
   const int64_t widest = std::max(n.depth, n.value_depth);
   // Forward, the copy engine brings rows of a multiple of 16 bytes.
   const bool has_whole_words = mask != attention_mask || (n.depth % 8 == 0 && n.value_depth % 8 == 0);
-  const bool has_warpgroups = device.compute_capability == 90 && widest > 32 && has_whole_words;
+  const bool is_of_size = widest > 32 || (mask == attention_mask && is_short_forward(call));
+  const bool has_warpgroups = device.compute_capability == 90 && is_of_size && has_whole_words;
   return pairs_us<mask>(call, has_warpgroups ? all_times.warpgroups : all_times.any, device);
 }
 
@@ -180,16 +190,6 @@ bool has_forms(const OpCall& call) {
          (call.has(mask) && mask_steps(call.operand(mask), AttentionSizes(call))[2] != 0);
 }
 
-// As attention_short_forward.cu takes them.
-bool is_short_forward(const OpCall& call) {
-  constexpr size_t mask = attention_mask;
-  const AttentionSizes n(call);
-  const int64_t widest = std::max(n.depth, n.value_depth);
-  return widest > 32 && widest <= 64 && call.attrs.get_float("softcap") == 0 && !call.has(mask + attention_slopes) &&
-         !call.has(mask + attention_segments) &&
-         (!call.has(mask) || mask_steps(call.operand(mask), n)[2] == 0 || has_mask_tiles(call, mask));
-}
-
 // What one pass takes on an H200: a block of columns beside its steps, and a pair of a row and a column in these.
 struct OnePassTimes {
   double block_us, pair_ps, dropout_ps, columns_ps, mask_ps, cap_ps;
@@ -197,6 +197,7 @@ struct OnePassTimes {
 // By the depth of tiles.
 OnePassTimes one_pass_times(int64_t depth) {
   switch (depth) {
+    case 32: return {3, 1.1, 0.38, 0.1, 0.4, 0};
     case 64: return {3, 1.48, 0.38, 0.1, 0.74, 0.2};
     case 80: return {4, 1.85, 0.55, 0.1, 0, 0};
     case 96: return {7, 2.05, 0.83, 0.1, 0, 0};
@@ -228,7 +229,10 @@ double few_rows_grad_us(const OpCall& grad, const DeviceDescription& device) {
 double attention_us(const OpCall& call, const DeviceDescription& device) {
   const AttentionSizes n(call);
   constexpr size_t mask = attention_mask;
-  if (is_short_forward(call)) return mma_us<short_forward_times, mask>(call, device);
+  if (is_short_forward(call)) {
+    const double us = mma_us<short_forward_times, mask>(call, device);
+    return us > 0 && copies_mask(call, device.compute_capability == 90) ? us + mask_copy_us(call, mask, device) : us;
+  }
   if (padded_depth(n) != 128 || call.attrs.get_float("dropout") > 0) return mma_us<forward_times, mask>(call, device);
   const bool is_80 = std::max(n.depth, n.value_depth) <= 80 && !has_forms(call);
   return is_80 ? mma_us<forward_80_times, mask>(call, device) : mma_us<forward_128_times, mask>(call, device);
@@ -251,7 +255,7 @@ double one_pass_us(const OpCall& grad, const DeviceDescription& device) {
   if (tflops <= 0 || device.memory_gb_per_s <= 0) return 0;
   const AttentionSizes n(grad);
   const bool is_capped = grad.attrs.get_float("softcap") > 0;
-  const OnePassTimes times = one_pass_times(cuda::one_pass_depth(std::max(n.depth, n.value_depth), is_capped));
+  const OnePassTimes times = one_pass_times(one_pass_tile_depth(grad));
   double ps = times.pair_ps;
   if (grad.attrs.get_float("dropout") > 0) ps += times.dropout_ps;
   if (grad.has(mask)) ps += mask_steps(grad.operand(mask), n)[2] == 0 ? times.columns_ps : times.mask_ps;
@@ -274,7 +278,7 @@ double one_pass_us(const OpCall& grad, const DeviceDescription& device) {
                             : 0;
   return all_steps * step_us +
          per_multiprocessor(key_heads * bytes.parts * divide_up(n.columns, own)) * times.block_us + waits_us + sum_us +
-         y_and_dy_us(grad, device) + 2 * (device.launch_us + device.kernel_us);
+         y_and_dy_us(grad, device) + mask_copy_us(grad, mask, device) + 2 * (device.launch_us + device.kernel_us);
 }
 
 // What whole heads take on an H200. Those of up to 64 rows share a multiprocessor and memory; longer ones follow one

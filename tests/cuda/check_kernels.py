@@ -27,6 +27,7 @@ STACK = {
     r"\d+dk_dv_warpgroup_kernelI": 80,
     r"\d+dk_dv_warpgroup_kernelI.*ELb[01]ELb1E": 128,  # capped: part of dP waits there until masks are added
     # Two computing warpgroups leave few registers to the warps that load, and fewer where those draw dropout's bits.
+    r"\d+one_pass_short_kernelI.*ShortTileILi32ELb1E": 32,
     r"\d+one_pass_short_kernelI.*ShortTileILi64ELb0E": 16,
     r"\d+one_pass_short_kernelI.*ShortTileILi64ELb1E": 80,
     r"\d+one_pass_short_kernelI.*ShortTileILi80E": 8,

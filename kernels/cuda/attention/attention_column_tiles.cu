@@ -1,8 +1,11 @@
 #include "kernels/cuda/attention/attention_masks.cuh"
+#include "kernels/cuda/attention/mask_rows.h"
 #include "kernels/division.h"
 
-// Serves attention and its gradient ("mma") with a mask of columns: one block for each batch element of the mask,
-// before the tiles are met. Reads the mask twice.
+// What is made of masks before attention and its gradient ("mma", "one_pass") meet their tiles. Of a mask of columns,
+// what it does to tiles of them: one block for each batch element of the mask reads it twice. Of a mask with rows,
+// where they end within a word of 16 bytes, a copy: a thread makes a word element by element, and its neighbours find
+// theirs in the same lines of the cache.
 
 namespace plimsoll::cuda {
 namespace {
@@ -49,7 +52,44 @@ __global__ void __launch_bounds__(32 * block_warps) column_tiles_kernel(Attentio
   });
 }
 
+constexpr unsigned copying_threads = 256;
+
+template <typename E>
+__global__ void __launch_bounds__(copying_threads)
+    mask_rows_kernel(uint4* to, const E* from, unsigned rows, unsigned columns, unsigned words_of_row) {
+  constexpr unsigned of_word = sizeof(uint4) / sizeof(E);
+  const unsigned word = blockIdx.x * copying_threads + threadIdx.x, row = word / words_of_row;
+  if (row >= rows) return;
+  const unsigned first = (word - row * words_of_row) * of_word;
+  const E* const at = from + int64_t{row} * columns + first;
+  union {
+    uint4 whole;
+    E elements[of_word];
+  } made;
+#pragma unroll
+  for (unsigned i = 0; i < of_word; ++i) made.elements[i] = first + i < columns ? at[i] : E{0};
+  to[word] = made.whole;
+}
+
+template <typename E>
+void launch_mask_rows(void* to, const void* from, int64_t rows, int64_t columns, cudaStream_t stream) {
+  const int64_t words_of_row = mask_pitch(columns, sizeof(E)) / (sizeof(uint4) / sizeof(E));
+  mask_rows_kernel<<<static_cast<unsigned>(divide_up(rows * words_of_row, copying_threads)), copying_threads, 0,
+                     stream>>>(static_cast<uint4*>(to), static_cast<const E*>(from), static_cast<unsigned>(rows),
+                               static_cast<unsigned>(columns), static_cast<unsigned>(words_of_row));
+}
+
 }  // namespace
+
+cudaError_t copy_mask_rows(void* to, const void* from, int64_t rows, int64_t columns, int64_t bytes,
+                           cudaStream_t stream) {
+  if (rows * columns == 0) return cudaSuccess;
+  if (bytes == 4)
+    launch_mask_rows<uint32_t>(to, from, rows, columns, stream);
+  else
+    launch_mask_rows<uint16_t>(to, from, rows, columns, stream);
+  return cudaGetLastError();
+}
 
 cudaError_t launch_column_tiles(const AttentionShape& shape, cudaStream_t stream) {
   if (!shape.column_tiles || shape.columns == 0) return cudaSuccess;

@@ -100,7 +100,8 @@ cudaError_t attention_mma(const AttentionShape& shape, const AttentionCall& call
   if (const cudaError_t error = launch_column_tiles(shape, stream); error != cudaSuccess) return error;
   return with_16_bit_float(shape.type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
-    if (aligned && takes_warpgroups(depth)) return attention_warpgroup(shape, call, stream);
+    if (aligned && (takes_warpgroups(depth) || takes_short_forward(shape)))
+      return attention_warpgroup(shape, call, stream);
     auto launch = [&](auto tile) { return launch_forward<decltype(tile), T>(shape, aligned, call, stream); };
     if (depth <= 32) return launch(MmaTile<32, 1, 4, 64, 5>());
     if (depth <= 64) return launch(MmaTile<64, 1, 4, 64, 4>());

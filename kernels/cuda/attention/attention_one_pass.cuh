@@ -313,7 +313,9 @@ __device__ void start_dq(Sums<1, Tile::share_tiles>& dq, const T* ds_tile, uint6
   for (int column = 0; column < Tile::own; column += 16) {
     const uint64_t left = ds + matrix_step<Tile::own>(column, 0);
     const uint64_t right = k + matrix_step<Tile::own, Tile::box>(column, 0);
-    if constexpr (Tile::share_tiles == 4)
+    if constexpr (Tile::share_tiles == 2)
+      start_half_transposed_product<T>(dq[0], left, right, column > 0);
+    else if constexpr (Tile::share_tiles == 4)
       start_narrow_transposed_product<T>(dq[0], left, right, column > 0);
     else if constexpr (Tile::share_tiles == 6)
       start_transposed_wide_product<T>(dq[0], left, right, column > 0);

@@ -155,9 +155,9 @@ cudaError_t launch(const AttentionShape& shape, const AttentionGradCall& grads, 
 
 bool takes_one_pass(const AttentionShape& n, bool aligned, const AttentionGradCall& grads) {
   const int64_t depth = n.depth > n.value_depth ? n.depth : n.value_depth;
-  // Masks with rows are read by the copy engine, and dS of them is stored so.
+  // Masks with rows are read by the copy engine, and dS of them, where it is wanted, is stored so.
   const bool has_row_mask = n.mask && n.mask_strides[2] != 0;
-  const bool has_copied_mask = depth <= 64 && grads.scores.at && !grads.scores.is_wide && n.softcap == 0.0f &&
+  const bool has_copied_mask = depth <= 64 && !grads.scores.is_wide && n.softcap == 0.0f &&
                                n.mask_type != Scalar::Bool && n.mask_strides[3] == 1 &&
                                is_aligned(n.mask, n.mask_strides[2] * (n.mask_type == Scalar::F32 ? 2 : 1));
   const bool is_plain = !n.segments && (has_row_mask ? has_copied_mask : !grads.scores.at);
@@ -165,8 +165,8 @@ bool takes_one_pass(const AttentionShape& n, bool aligned, const AttentionGradCa
   const bool takes_columns = has_row_mask || !n.mask || n.mask_strides[1] == 0 || n.heads == n.kv_heads;
   // Columns add what slopes give to them, of one head and where rows have no columns behind them.
   const bool takes_slopes = !n.slopes || (n.causal && n.heads == n.kv_heads && !has_row_mask);
-  return grads.one_pass.sums && takes_warpgroups(depth) && depth <= max_one_pass_depth && aligned && is_plain &&
-         takes_columns && takes_slopes && n.rows > 0 && n.columns > 0;
+  return grads.one_pass.sums && is_hopper() && depth <= max_one_pass_depth && aligned && is_plain && takes_columns &&
+         takes_slopes && n.rows > 0 && n.columns > 0;
 }
 
 cudaError_t attention_grad_one_pass(const AttentionShape& shape, const AttentionGradCall& grads, cudaStream_t stream) {

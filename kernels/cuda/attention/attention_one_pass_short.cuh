@@ -11,7 +11,8 @@ namespace plimsoll::cuda {
 // A block of two computing warpgroups, which own 64 columns each, and of one or two that help. Of the helping warps so
 // many load, and two or three add shares of dq, each of them every second or third share. One warp loads; drawing
 // dropout's bits takes four, and so another warpgroup, or two where heads have more than 64 elements, whose sums leave
-// no registers to another warpgroup. `mask_bytes` are those of an element of a mask with rows, or 0.
+// no registers to another warpgroup. `mask_bytes` are those of an element of a mask with rows, or 0; dS of it is stored
+// where it is wanted.
 template <int depth_, bool drops_, int stages, int adding_warps_, int mask_bytes_>
 struct ShortTile : WarpgroupTile<depth_, 2, stages, 1> {
   using Base = WarpgroupTile<depth_, 2, stages, 1>;
@@ -276,13 +277,13 @@ struct AttentionGradMaps {
       if (error != cudaSuccess) return error;
     return cudaSuccess;
   }
-  // The mask and dS, which has elements of 2 bytes, for boxes of so many rows.
+  // The mask, and dS where it is wanted, which has elements of 2 bytes, for boxes of so many rows.
   [[nodiscard]] cudaError_t fill_scores(const AttentionShape& n, const ScoreGrads& grads, int64_t mask_bytes,
                                         int rows) {
     const int64_t batch = n.mask_strides[0] != 0 ? n.batch : 1, heads = n.mask_strides[1] != 0 ? n.heads : 1;
     const int64_t pitch = n.mask_strides[2];
     if (cudaError_t error = map_matrices(mask, n.mask, batch, heads, n.rows, n.columns, pitch, mask_bytes, rows);
-        error != cudaSuccess)
+        error != cudaSuccess || !grads.at)
       return error;
     return map_matrices(scores, grads.at, n.batch, n.heads, n.rows, n.columns, grads.pitch, 2, rows);
   }
@@ -418,7 +419,7 @@ __device__ void take_columns(int slot, uint32_t parity, const AttentionGradMaps&
                                 static_cast<int>(block.any.kv_head(n)), columns.first, columns.batch, is_full);
   }
   clear_rows<T>(block, n, grads);
-  if (Tile::has_row_mask && !grads.scores.skips_tiles) {
+  if (Tile::has_row_mask && grads.scores.at && !grads.scores.skips_tiles) {
     __syncwarp();
     clear_scores<Tile, T>(columns, block.shared_by, work.row_tiles, n, grads);
   }

@@ -112,7 +112,7 @@ __device__ void compute(const OwnedColumns& own, int slot, ShortPlaces<Tile>& pl
     } else {
       if (threadIdx.x == 0) wait_for_stored_boxes();  // the other tile may be written again
       meet<Tile::threads>(Tile::computing);
-      if (threadIdx.x == 0)
+      if (threadIdx.x == 0 && grads.scores.at)
         store_scores<Tile>(maps.scores, ds_of_last, own.first, own.first_head + last_head, last_row, own.batch);
       start_dq_of_rows<Tile>(dq, ds_of_last, k_of_share);
     }
@@ -306,7 +306,7 @@ cudaError_t launch(const AttentionShape& shape, const AttentionGradCall& grads, 
     return launch_mma(kernel, std::min<int64_t>(count, multiprocessors), Tile::block_threads,
                       ShortMemory<Tile, T>::bytes, stream, maps, shape, grads, work);
   };
-  if constexpr (Tile::has_row_mask || Tile::is_narrow)
+  if constexpr (Tile::has_row_mask || Tile::depth != 64)
     return launch_kernel(one_pass_short_kernel<Tile, false, T>);
   else
     return shape.softcap > 0.0f ? launch_kernel(one_pass_short_kernel<Tile, true, T>)
@@ -327,15 +327,25 @@ cudaError_t attention_grad_one_pass_short(const AttentionShape& shape, const Att
     if (depth == 80)
       return drops ? launch<ShortTile<80, true, 3, 2, 0>, T>(shape, grads, stream)
                    : launch<ShortTile<80, false, 3, 2, 0>, T>(shape, grads, stream);
-    if (!grads.scores.at)
-      return drops ? launch<ShortTile<64, true, 3, 3, 0>, T>(shape, grads, stream)
-                   : launch<ShortTile<64, false, 3, 3, 0>, T>(shape, grads, stream);
+    const int mask_bytes = !shape.mask || shape.mask_strides[2] == 0 ? 0 : shape.mask_type == Scalar::F32 ? 4 : 2;
+    if (depth == 32 && mask_bytes == 4)
+      return drops ? launch<ShortTile<32, true, 3, 3, 4>, T>(shape, grads, stream)
+                   : launch<ShortTile<32, false, 3, 3, 4>, T>(shape, grads, stream);
+    if (depth == 32 && mask_bytes == 2)
+      return drops ? launch<ShortTile<32, true, 4, 3, 2>, T>(shape, grads, stream)
+                   : launch<ShortTile<32, false, 4, 3, 2>, T>(shape, grads, stream);
+    if (depth == 32)
+      return drops ? launch<ShortTile<32, true, 4, 3, 0>, T>(shape, grads, stream)
+                   : launch<ShortTile<32, false, 4, 3, 0>, T>(shape, grads, stream);
     // The mask's tile takes the place of a buffer of shares, and of a stage where bits are kept, too.
-    if (shape.mask_type == Scalar::F32)
+    if (mask_bytes == 4)
       return drops ? launch<ShortTile<64, true, 2, 2, 4>, T>(shape, grads, stream)
                    : launch<ShortTile<64, false, 3, 2, 4>, T>(shape, grads, stream);
-    return drops ? launch<ShortTile<64, true, 3, 2, 2>, T>(shape, grads, stream)
-                 : launch<ShortTile<64, false, 3, 2, 2>, T>(shape, grads, stream);
+    if (mask_bytes == 2)
+      return drops ? launch<ShortTile<64, true, 3, 2, 2>, T>(shape, grads, stream)
+                   : launch<ShortTile<64, false, 3, 2, 2>, T>(shape, grads, stream);
+    return drops ? launch<ShortTile<64, true, 3, 3, 0>, T>(shape, grads, stream)
+                 : launch<ShortTile<64, false, 3, 3, 0>, T>(shape, grads, stream);
   });
 }
 

@@ -90,15 +90,20 @@ __device__ void start_narrow_rows_product(float (*sum)[4], uint64_t left, uint64
 #undef PLIMSOLL_NARROW_ROWS_PRODUCT
 #undef PLIMSOLL_TILE
 
-// Starts dq = dS * k for 32 elements of the head, at which the matrix k begins.
+// Starts dq = dS * k for half of the head's elements, at which the matrix k begins.
 template <typename Tile, typename T>
-__device__ void start_dq_of_rows(Sums<1, 4>& dq, const T* ds_tile, uint64_t k) {
+__device__ void start_dq_of_rows(Sums<1, Tile::share_tiles>& dq, const T* ds_tile, uint64_t k) {
   const uint64_t ds = shared_matrix(ds_tile);
   begin_products();
 #pragma unroll
-  for (int column = 0; column < Tile::own; column += 16)
-    start_narrow_rows_product<T>(dq[0], ds + matrix_step<Tile::others>(0, column),
-                                 k + matrix_step<Tile::own>(column, 0), column > 0);
+  for (int column = 0; column < Tile::own; column += 16) {
+    const uint64_t left = ds + matrix_step<Tile::others>(0, column);
+    const uint64_t right = k + matrix_step<Tile::own, Tile::box>(column, 0);
+    if constexpr (Tile::share_tiles == 2)
+      start_half_rows_product<T>(dq[0], left, right, column > 0);
+    else
+      start_narrow_rows_product<T>(dq[0], left, right, column > 0);
+  }
   commit_products();
 }
 

@@ -15,6 +15,7 @@ __device__ void multiply_as_warp(Sums<1, Tile::n_tiles>& sums, const T* q, const
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
   const T* const left_row = q + (thread / 32 * Tile::warp_rows + lane % 16) * Tile::row_step;
   const T* const right_row = k + (lane % 8 + lane / 16 * 8) * Tile::row_step;
+  const auto place = [&](int word) { return Tile::place_of_word(lane % 8, word) * 8; };
 #pragma unroll
   for (int t = 0; t < Tile::n_tiles; ++t)
 #pragma unroll
@@ -22,11 +23,11 @@ __device__ void multiply_as_warp(Sums<1, Tile::n_tiles>& sums, const T* q, const
 #pragma unroll 1
   for (int i = 0; i < Tile::depth / 16; ++i) {
     LeftFragment left;
-    load_matrices(left.at, left_row + ((2 * i + lane / 16) ^ lane % 8) * 8);
+    load_matrices(left.at, left_row + place(2 * i + lane / 16));
 #pragma unroll
     for (int t = 0; t < Tile::n_tiles; t += 2) {
       RightFragments right;
-      load_matrices(right.at, right_row + 8 * t * Tile::row_step + ((2 * i + lane / 8 % 2) ^ lane % 8) * 8);
+      load_matrices(right.at, right_row + 8 * t * Tile::row_step + place(2 * i + lane / 8 % 2));
       multiply_add<T>(sums[0][t], left, right, 0);
       multiply_add<T>(sums[0][t + 1], left, right, 1);
     }
@@ -201,11 +202,18 @@ cudaError_t launch(const AttentionShape& n, const AttentionCall& call, cudaStrea
                     ShortForwardMemory<Tile, T>::bytes, stream, maps, n, call, blocks);
 }
 
-template <bool drops, typename T>
+template <int depth, bool drops, typename T>
 cudaError_t launch_for_mask(const AttentionShape& n, const AttentionCall& call, cudaStream_t stream) {
-  if (!n.mask || n.mask_strides[2] == 0) return launch<ShortForwardTile<3, 2, 0>, drops, T>(n, call, stream);
-  return n.mask_type == Scalar::F32 ? launch<ShortForwardTile<2, 1, 4>, drops, T>(n, call, stream)
-                                    : launch<ShortForwardTile<2, 2, 2>, drops, T>(n, call, stream);
+  constexpr int f32_row_stages = depth == 32 ? 2 : 1;
+  if (!n.mask || n.mask_strides[2] == 0) return launch<ShortForwardTile<depth, 3, 2, 0>, drops, T>(n, call, stream);
+  return n.mask_type == Scalar::F32 ? launch<ShortForwardTile<depth, 2, f32_row_stages, 4>, drops, T>(n, call, stream)
+                                    : launch<ShortForwardTile<depth, 2, 2, 2>, drops, T>(n, call, stream);
+}
+
+template <bool drops, typename T>
+cudaError_t launch_for_depth(const AttentionShape& n, const AttentionCall& call, cudaStream_t stream) {
+  return std::max(n.depth, n.value_depth) <= 32 ? launch_for_mask<32, drops, T>(n, call, stream)
+                                                : launch_for_mask<64, drops, T>(n, call, stream);
 }
 
 // Can the copy engine bring the mask as tiles?
@@ -221,15 +229,15 @@ bool has_mask_tiles(const AttentionShape& n) {
 }  // namespace
 
 bool takes_short_forward(const AttentionShape& n) {
-  return n.depth <= 64 && n.value_depth <= 64 && n.softcap == 0.0f && !n.slopes && !n.segments &&
+  return is_hopper() && n.depth <= 64 && n.value_depth <= 64 && n.softcap == 0.0f && !n.slopes && !n.segments &&
          (!n.mask || n.mask_strides[2] == 0 || has_mask_tiles(n));
 }
 
 cudaError_t attention_short_forward(const AttentionShape& shape, const AttentionCall& call, cudaStream_t stream) {
   return with_16_bit_float(shape.type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
-    return shape.dropout.blocks > 0 ? launch_for_mask<true, T>(shape, call, stream)
-                                    : launch_for_mask<false, T>(shape, call, stream);
+    return shape.dropout.blocks > 0 ? launch_for_depth<true, T>(shape, call, stream)
+                                    : launch_for_depth<false, T>(shape, call, stream);
   });
 }
 

@@ -11,9 +11,9 @@ namespace plimsoll::cuda {
 // Heads of up to 64 elements. A block has a computing warpgroup, which owns 64 rows, and one that loads; three blocks
 // fit on a multiprocessor. `row_stages` tiles of q are in shared memory at a time. `mask_bytes` are those of an element
 // of a mask with rows, or 0.
-template <int stages, int row_stages_, int mask_bytes_>
-struct ShortForwardTile : WarpgroupTile<64, 1, stages, 3> {
-  using Base = WarpgroupTile<64, 1, stages, 3>;
+template <int depth, int stages, int row_stages_, int mask_bytes_>
+struct ShortForwardTile : WarpgroupTile<depth, 1, stages, 3> {
+  using Base = WarpgroupTile<depth, 1, stages, 3>;
   static constexpr int row_stages = row_stages_, mask_bytes = mask_bytes_;
   static constexpr int drawn_together = warpgroup_threads / Base::own;  // tiles
   static constexpr int word_stages = stages + drawn_together;

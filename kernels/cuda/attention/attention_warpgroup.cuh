@@ -8,11 +8,13 @@
 #include "kernels/cuda/attention/attention_masks.cuh"
 #include "kernels/cuda/common/card_attributes.h"
 #include "kernels/cuda/common/narrow_boxes.cuh"
+#include "kernels/cuda/common/short_box_products.cuh"
 
 namespace plimsoll::cuda {
 
-// Heads of up to `depth` elements, a multiple of 64, or of 16 with tiles of narrow boxes. `stages` tiles of the other
-// side are in shared memory at a time, of which all but one are on their way; `blocks` fit on a multiprocessor.
+// Heads of up to `depth` elements: 32 with tiles of short rows, a multiple of 64, or of 16 with tiles of narrow boxes.
+// `stages` tiles of the other side are in shared memory at a time, of which all but one are on their way; `blocks` fit
+// on a multiprocessor.
 template <int depth_, int groups_, int stages_, int blocks_>
 struct WarpgroupTile {
   static constexpr int depth = depth_, groups = groups_, stages = stages_, blocks = blocks_;
@@ -20,20 +22,27 @@ struct WarpgroupTile {
   static constexpr int own = warpgroup_rows * groups, others = 64, threads = warpgroup_threads * groups;
   static constexpr int n_tiles = others / 8, d_tiles = depth / 8;
   static constexpr int own_elements = own * depth, other_elements = others * depth;
-  static constexpr int box = depth % 64 == 0 ? 64 : narrow_box, row_step = box;  // elements
+  static constexpr int box = depth % 64 == 0 ? 64 : depth == short_row ? short_row : narrow_box;  // elements
+  static constexpr int row_step = box;
 
   __device__ static int thread() { return static_cast<int>(threadIdx.x); }  // of those that fill a tile
   __device__ static int next(int stage) { return stage + 1 < stages ? stage + 1 : 0; }
+  // Where a word of 16 bytes of a row stands in its box.
+  __device__ static int place_of_word(int row, int word) {
+    constexpr int words = box / 8, rows_alike = 8 / words;
+    return word ^ row / rows_alike % words;
+  }
   template <int count>
   __device__ static int place(int row, int d) {
-    constexpr int words = box / 8, rows_alike = 8 / words;
-    return d / box * count * box + row * box + ((d / 8 % words) ^ (row / rows_alike % words)) * 8 + d % 8;
+    return d / box * count * box + row * box + place_of_word(row, d % box / 8) * 8 + d % 8;
   }
   // What the matrix units need to know of a matrix that begins here, in a tile of `count` rows.
   template <int count>
   __device__ static uint64_t matrix(const void* first) {
     if constexpr (box == narrow_box)
       return narrow_matrix<count>(first);
+    else if constexpr (box == short_row)
+      return short_matrix(first);
     else
       return shared_matrix(first);
   }
@@ -165,6 +174,8 @@ __device__ void start_weighted_rows(Sums<1, Tile::d_tiles>& sums, const Weights<
   for (int k = first; k < end; ++k)
     if constexpr (Tile::box == narrow_box) {
       start_wide_product<T>(sums[0], weights.at[k], other + matrix_step<Tile::others, narrow_box>(16 * k, 0));
+    } else if constexpr (Tile::box == short_row) {
+      start_narrow_product<T>(sums[0], weights.at[k], other + matrix_step<Tile::others, short_row>(16 * k, 0), true);
     } else {
 #pragma unroll
       for (int d = 0; d < Tile::depth; d += 64)
@@ -218,15 +229,16 @@ __device__ inline unsigned char* tile_memory() {
   return memory_of_tiles;
 }
 
-// Kernels for warpgroups run on Hopper alone; they take heads of up to 256 elements, and pay from so many on.
+// Kernels for warpgroups run on Hopper alone; they take heads of up to 256 elements. From so many on they take all
+// calls, below those of attention_short_forward and attention_grad_one_pass.
 inline constexpr int min_warpgroup_depth = 33;
 [[nodiscard]] inline bool takes_warpgroups(int64_t depth) { return depth >= min_warpgroup_depth && is_hopper(); }
 
 // Of aligned tensors.
 [[nodiscard]] cudaError_t attention_warpgroup(const AttentionShape& shape, const AttentionCall& call,
                                               cudaStream_t stream);
-// The same for heads of up to 64 elements, without caps, slopes, segments and masks with rows but those that come as
-// tiles.
+// The same for aligned heads of up to 64 elements on Hopper, without caps, slopes, segments and masks with rows but
+// those that come as tiles.
 [[nodiscard]] bool takes_short_forward(const AttentionShape& shape);
 [[nodiscard]] cudaError_t attention_short_forward(const AttentionShape& shape, const AttentionCall& call,
                                                   cudaStream_t stream);
@@ -234,8 +246,9 @@ inline constexpr int min_warpgroup_depth = 33;
 [[nodiscard]] cudaError_t attention_grad_warpgroup(const AttentionShape& shape, bool aligned,
                                                    const AttentionGradCall& grads, cudaStream_t stream);
 
-// In one pass: without segments and masks with rows, and with slopes only where columns beyond the row are closed and
-// each head has its own key head. Reads delta and lse of each row, and turns that are 0.
+// In one pass: without segments, with masks with rows only for heads of up to 64 elements and without a cap, and with
+// slopes only where columns beyond the row are closed and each head has its own key head. Reads delta and lse of each
+// row, and turns that are 0.
 [[nodiscard]] bool takes_one_pass(const AttentionShape& shape, bool aligned, const AttentionGradCall& grads);
 [[nodiscard]] cudaError_t attention_grad_one_pass(const AttentionShape& shape, const AttentionGradCall& grads,
                                                   cudaStream_t stream);

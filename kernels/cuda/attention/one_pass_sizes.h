@@ -9,8 +9,9 @@ namespace plimsoll::cuda {
 inline constexpr int one_pass_rows = 64, max_one_pass_depth = 256;
 
 // Tiles are of heads of so many elements, where the wider of a head's two depths is this. With a cap on the scores
-// there are none of 80 and 96.
+// there are none of 32, 80 and 96.
 constexpr int64_t one_pass_depth(int64_t widest, bool is_capped) {
+  if (widest <= 32 && !is_capped) return 32;
   if (widest <= 64) return 64;
   if (widest <= 96 && !is_capped) return widest <= 80 ? 80 : 96;
   return widest <= 128 ? 128 : 256;

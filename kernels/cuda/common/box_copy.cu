@@ -59,10 +59,13 @@ constexpr int64_t element_bytes = 2;
 
 cudaError_t map_rows(CUtensorMap& map, const void* tensor, int64_t batch, int64_t rows, int64_t heads, int64_t depth,
                      int64_t step, int box_rows, int box_elements) {
+  constexpr int of_64_bytes = 32;
   return map_boxes(map, tensor, {size(depth), size(heads), size(rows), size(batch)},
                    {size(depth * element_bytes), size(step * element_bytes), size(rows * step * element_bytes)},
                    {static_cast<cuuint32_t>(box_elements), 1, static_cast<cuuint32_t>(box_rows), 1},
-                   box_elements == box_depth ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_32B);
+                   box_elements == box_depth     ? CU_TENSOR_MAP_SWIZZLE_128B
+                   : box_elements == of_64_bytes ? CU_TENSOR_MAP_SWIZZLE_64B
+                                                 : CU_TENSOR_MAP_SWIZZLE_32B);
 }
 
 cudaError_t map_short_rows(CUtensorMap& map, const void* tensor, int64_t batch, int64_t rows, int64_t heads,

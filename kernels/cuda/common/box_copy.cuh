@@ -86,8 +86,8 @@ struct RingPlace {
 inline constexpr int box_depth = 64;  // elements of 16 bits a row: 128 bytes
 
 // Rows of the heads of a tensor [batch, rows, heads, depth], `step` elements apart: what a copy needs to know of it.
-// Boxes have 64 elements of `box_rows` rows of one head, or 16 as narrow_boxes.cuh has them; what lies outside the head
-// becomes 0.
+// Boxes have 64 elements of `box_rows` rows of one head, 32 as short_boxes.cuh or 16 as narrow_boxes.cuh has them; what
+// lies outside the head becomes 0.
 [[nodiscard]] cudaError_t map_rows(CUtensorMap& map, const void* tensor, int64_t batch, int64_t rows, int64_t heads,
                                    int64_t depth, int64_t step, int box_rows, int box_elements = box_depth);
 

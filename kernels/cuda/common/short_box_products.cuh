@@ -7,6 +7,8 @@
 
 namespace plimsoll::cuda {
 
+inline constexpr int short_row = 32;  // elements
+
 // What the matrix units need to know of short rows that begin here. 16 elements of a row further are two units of it,
 // 16 rows further 64.
 __device__ inline uint64_t short_matrix(const void* first) {
@@ -52,6 +54,33 @@ __device__ void start_narrow_product(float (*sum)[4], const LeftFragment& left, 
     PLIMSOLL_REGISTER_PRODUCT("f16");
 }
 
+#define PLIMSOLL_16_COLUMNS(type, transposes)                                  \
+  asm volatile(                                                                \
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %10, 0;\n"                             \
+      "wgmma.mma_async.sync.aligned.m64n16k16.f32." type "." type              \
+      " {%0, %1, %2, %3, %4, %5, %6, %7}, %8, %9, p, 1, 1, " transposes ";\n}" \
+      : PLIMSOLL_TILE(0), PLIMSOLL_TILE(1)                                     \
+      : "l"(left), "l"(right), "r"(static_cast<int>(adds)))
+
+// sum (+)= left^T * right, left being [16, 64] in a tile of 128 bytes a row, and right [16, 16] in shared memory; sum
+// is 2 tiles of 64 x 8.
+template <typename T>
+__device__ void start_half_transposed_product(float (*sum)[4], uint64_t left, uint64_t right, bool adds) {
+  if constexpr (std::is_same_v<T, bf16>)
+    PLIMSOLL_16_COLUMNS("bf16", "1, 1");
+  else
+    PLIMSOLL_16_COLUMNS("f16", "1, 1");
+}
+// The same, left being [64, 16].
+template <typename T>
+__device__ void start_half_rows_product(float (*sum)[4], uint64_t left, uint64_t right, bool adds) {
+  if constexpr (std::is_same_v<T, bf16>)
+    PLIMSOLL_16_COLUMNS("bf16", "0, 1");
+  else
+    PLIMSOLL_16_COLUMNS("f16", "0, 1");
+}
+
+#undef PLIMSOLL_16_COLUMNS
 #undef PLIMSOLL_REGISTER_PRODUCT
 #undef PLIMSOLL_56_COLUMNS
 #undef PLIMSOLL_16_SUMS

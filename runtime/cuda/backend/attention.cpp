@@ -1,7 +1,9 @@
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/attention/few_rows.h"
+#include "kernels/cuda/attention/mask_rows.h"
 #include "kernels/cuda/attention/rotary.h"
 #include "kernels/cuda/attention/whole_heads.h"
+#include "kernels/cuda/common/card_attributes.h"
 #include "runtime/cuda/backend/cudnn_attention.h"
 #include "runtime/kernels/attention.h"
 
@@ -69,6 +71,18 @@ cuda::AttentionShape shape_for_mma(const CudaCall& k, size_t mask, int64_t befor
   return shape;
 }
 
+// Copies the mask of a shape to rows of whole words, with which the workspace begins.
+Status copy_mask(const CudaCall& k, size_t mask, cuda::AttentionShape& shape) {
+  void* const to = k.scratch<std::byte>();
+  const Type& type = k.call.operand(mask);
+  const int64_t columns = shape.columns, bytes = dtype_bytes(type.dtype), rows = type.elements() / columns;
+  if (Status s = launched(k, cuda::copy_mask_rows(to, shape.mask, rows, columns, bytes, k.stream))) return s;
+  shape.mask = to;
+  for (int64_t& step : llvm::MutableArrayRef<int64_t>(shape.mask_strides).drop_back())
+    step = step / columns * cuda::mask_pitch(columns, bytes);
+  return Status::success();
+}
+
 cuda::AttentionCall call_of(const CudaCall& k) {
   const AttentionSizes n(k.call);
   cuda::AttentionCall call{
@@ -82,10 +96,14 @@ Status launch_attention(const CudaCall& k) {
 }
 
 Status launch_attention_mma(const CudaCall& k) {
-  const int64_t next_rows = next_rows_bytes(k.call);
+  const int64_t next_rows = next_rows_bytes(k.call),
+                copied = copies_mask(k.call, cuda::is_hopper()) ? mask_copy_bytes(k.call, attention_mask) : 0;
   cuda::AttentionCall call = call_of(k);
-  if (next_rows > 0) call.next_rows = k.scratch<unsigned>();
-  return launched(k, cuda::attention_mma(shape_for_mma(k, attention_mask, next_rows), call, k.stream));
+  cuda::AttentionShape shape = shape_for_mma(k, attention_mask, copied + next_rows);
+  if (next_rows > 0) call.next_rows = reinterpret_cast<unsigned*>(k.scratch<std::byte>() + copied);
+  if (copied > 0)
+    if (Status s = copy_mask(k, attention_mask, shape)) return s;
+  return launched(k, cuda::attention_mma(shape, call, k.stream));
 }
 
 Status launch_attention_few_rows(const CudaCall& k) {
@@ -139,9 +157,13 @@ void set_one_pass(cuda::AttentionGradCall& grads, const OnePassBytes& bytes, std
 
 Status launch_attention_grad_one_pass(const CudaCall& k) {
   const OnePassBytes bytes(k.call);
+  const int64_t copied = mask_copy_bytes(k.call, attention_grad_mask);
+  cuda::AttentionShape shape = shape_for_mma(k, attention_grad_mask, copied + bytes.all);
   cuda::AttentionGradCall grads = grad_call_of(k);
-  set_one_pass(grads, bytes, k.scratch<std::byte>());
-  return launched(k, cuda::attention_grad_mma(shape_for_mma(k, attention_grad_mask, bytes.all), grads, k.stream));
+  set_one_pass(grads, bytes, k.scratch<std::byte>() + copied);
+  if (copied > 0)
+    if (Status s = copy_mask(k, attention_grad_mask, shape)) return s;
+  return launched(k, cuda::attention_grad_mma(shape, grads, k.stream));
 }
 
 // The gradient of the mask reads what attention_grad reads, and writes no other.
@@ -207,16 +229,19 @@ Status launch_grad_with_mask_stored(const CudaCall& k) {
   return launched(k, cuda::attention_grad_with_mask_mma(shape, grads, mask_grad_of(k, nullptr), k.stream));
 }
 
-// dS comes before the rest of the workspace.
+// A copy of the mask and dS come before the rest of the workspace.
 Status launch_grad_with_mask_one_pass(const CudaCall& k) {
   const ScoreGradSizes scores(k.call);
+  const int64_t copied = mask_copy_bytes(k.call, attention_grad_mask);
+  cuda::AttentionShape shape = shape_of(k, attention_grad_mask);
   cuda::AttentionGradCall grads = grad_call_of(k, 1);
-  set_one_pass(grads, OnePassBytes(k.call), k.scratch<std::byte>() + scores.workspace_bytes());
-  grads.scores = {.at = scores.is_result ? k.out(0) : k.scratch<std::byte>(),
+  set_one_pass(grads, OnePassBytes(k.call), k.scratch<std::byte>() + copied + scores.workspace_bytes());
+  grads.scores = {.at = scores.is_result ? k.out(0) : k.scratch<std::byte>() + copied,
                   .pitch = scores.pitch,
                   .skips_tiles = !scores.is_result};
-  return launched(k, cuda::attention_grad_with_mask_mma(shape_of(k, attention_grad_mask), grads,
-                                                        mask_grad_of(k, nullptr), k.stream));
+  if (copied > 0)
+    if (Status s = copy_mask(k, attention_grad_mask, shape)) return s;
+  return launched(k, cuda::attention_grad_with_mask_mma(shape, grads, mask_grad_of(k, nullptr), k.stream));
 }
 
 Status launch_sinks_grad(const CudaCall& k) {

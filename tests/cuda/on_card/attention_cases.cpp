@@ -13,6 +13,14 @@ SampleOperand open_between(int64_t columns, std::initializer_list<std::pair<int6
   return fixed(values({static_cast<int64_t>(samples.size()), 1, 1, columns}, added));
 }
 
+// By head, so much more for each column: as ALiBi adds them where columns ahead of the row are closed.
+static std::vector<double> growing_numbers(int64_t columns, std::initializer_list<double> of_heads) {
+  std::vector<double> added;
+  for (const double number : of_heads)
+    for (int64_t i = 0; i < columns; ++i) added.push_back(number * static_cast<double>(i));
+  return added;
+}
+
 std::vector<AttentionCase> attention_cases() {
   constexpr double far_below = -1e30, infinity = std::numeric_limits<double>::infinity();
   SampleOperand closed_row = bools({2, 1, 70, 130});
@@ -144,6 +152,40 @@ std::vector<AttentionCase> attention_cases() {
       {"causal, numbers of heads and columns", 2, 300, 300, 4, 4, 64, 64, true, 0, fixed(normal({1, 4, 1, 300}))},
       {"causal, numbers of heads and columns, grouped", 2, 300, 300, 4, 2, 64, 64, true, 0,
        fixed(normal({1, 4, 1, 300}))},
+      {"causal, numbers that grow with columns by head", 1, 300, 300, 2, 2, 64, 64, true, 0,
+       fixed(values({1, 2, 1, 300}, growing_numbers(300, {0.01, 0.5})))},
+      {"heads of 32, odd rows", 2, 257, 257, 3, 3, 32, 32},
+      {"heads of 32, causal, dropped, packed", 2, 150, 150, 2, 2, 32, 32, true, 0.1, absent(), true},
+      {"heads of 32, causal, grouped, many tiles", 1, 600, 600, 4, 2, 32, 32, true},
+      {"heads of 32, cross, dropped", 1, 131, 397, 4, 2, 32, 32, false, 0.25},
+      {"heads of 32, padding of whole tiles by numbers", 3, 300, 330, 2, 2, 32, 32, false, 0,
+       open_between(330, {{0, 64}, {200, 330}, {100, 200}}, far_below)},
+      {"heads of 32, a sample that is closed whole", 2, 130, 330, 2, 1, 32, 32, false, 0.1,
+       open_between(330, {{0, 0}, {70, 90}}, -infinity)},
+      {"heads of 32, eight on one, sliding window, dropped", 1, 333, 333, 8, 1, 32, 32, true, 0.1, absent(), false, 90},
+      {"heads of 32, a bias per head in 16 bits", 3, 196, 200, 3, 3, 32, 32, false, 0,
+       fixed(normal({1, 3, 196, 200}, DType::BF16))},
+      {"heads of 32, a bias per head in 16 bits, causal, dropped", 3, 264, 264, 4, 2, 32, 32, true, 0.1,
+       fixed(normal({1, 4, 264, 264}, DType::BF16))},
+      {"heads of 32, a bias per head", 3, 200, 132, 3, 3, 32, 32, false, 0, fixed(normal({1, 3, 200, 132}))},
+      {"heads of 32, one bias of samples, dropped", 3, 130, 200, 2, 2, 32, 32, false, 0.2,
+       fixed(normal({3, 1, 130, 200}))},
+      {"heads of 32, a bias of samples and heads in 16 bits, packed", 2, 200, 200, 3, 3, 32, 32, true, 0,
+       fixed(normal({2, 3, 200, 200}, DType::BF16)), true},
+      {"heads of 24 and values of 16, a bias in f16", 2, 200, 136, 4, 2, 24, 16, false, 0,
+       fixed(normal({1, 4, 200, 136}, DType::F16)), false, 0, 0, false, false, 0, DType::F16},
+      {"heads of 16, causal, dropped, f16", 2, 200, 200, 4, 2, 16, 16, true, 0.1, absent(), false, 0, 0, false, false,
+       0, DType::F16},
+      {"heads of 32, a bias per head in 16 bits, odd rows", 3, 196, 196, 3, 3, 32, 32, false, 0,
+       fixed(normal({1, 3, 196, 196}, DType::BF16))},
+      {"bias of samples and heads in 16 bits, odd rows, dropped", 2, 199, 199, 2, 2, 64, 64, false, 0.1,
+       fixed(normal({2, 2, 199, 199}, DType::BF16))},
+      {"heads of 8 and values of 32", 2, 150, 200, 2, 2, 8, 32},
+      {"heads of 32, causal, slanted", 2, 200, 200, 4, 4, 32, 32, true, 0, absent(), false, 0, 0, true},
+      {"heads of 32, causal, capped", 2, 200, 200, 4, 2, 32, 32, true, 0, absent(), false, 0, 1.5},
+      {"more blocks of rows than at a time, heads of 32, dropped", 34, 260, 200, 4, 4, 32, 32, false, 0.1},
+      {"more blocks of rows than at a time, heads of 32, a bias per head in 16 bits", 34, 200, 200, 4, 4, 32, 32, false,
+       0, fixed(normal({1, 4, 200, 200}, DType::BF16))},
       {"heads of 80, odd rows", 2, 257, 257, 3, 3, 80, 80},
       {"heads of 80, causal, dropped, packed", 2, 150, 150, 2, 2, 80, 80, true, 0.1, absent(), true},
       {"heads of 80, padding, grouped", 2, 130, 333, 4, 2, 80, 80, false, 0, bools({2, 1, 1, 333})},
