@@ -26,6 +26,43 @@ int64_t gather_grad_workspace(const OpCall& call, llvm::ArrayRef<Type> results, 
                                            results[0].dtype == DType::F64 ? 8 : 4);
 }
 
+// Bytes of the result, of what is added to it and of what is summed.
+double bytes_of_gather_grad(const OpCall& call, const Type& dx) {
+  const Type& dy = call["dy"];
+  return static_cast<double>((call.has("addend") ? 2 : 1) * dx.bytes() + dy.bytes());
+}
+
+// Measured on an H200: the sort's launches, and what they and the sums take for each index.
+double sorted_gather_grad_us(const OpCall& call, const DeviceDescription& device) {
+  constexpr double launches_us = 24, index_us = 0.0014;
+  if (device.memory_gb_per_s <= 0) return 0;
+  const Types results = llvm::cantFail(infer(call));
+  return launches_us + index_us * static_cast<double>(call["indices"].elements()) +
+         bytes_of_gather_grad(call, results[0]) / (device.memory_gb_per_s * 1e3) + device.launch_us + device.kernel_us;
+}
+
+bool accepts_gather_grad_scan(const OpCall& call, llvm::ArrayRef<Type> results) {
+  const AxisShape dx = split_axis(results[0].shape, call.get_int("axis"));
+  return accepts_gather_grad(call, results) && computes_in_f32(results[0].dtype) && cuda::ScannedRows::fit(dx.inner) &&
+         call.get_int("size") > 0;
+}
+
+// Blocks of which two share a multiprocessor look through all indices, 128 of a warp's at a time, and add what they
+// find one row after the other.
+double gather_grad_scan_us(const OpCall& call, const DeviceDescription& device) {
+  constexpr double block_us = 0.5, look_us = 1.1, found_us = 0.5, looked_at_once = 128;
+  if (device.memory_gb_per_s <= 0) return 0;
+  const Types results = llvm::cantFail(infer(call));
+  const AxisShape dx = split_axis(results[0].shape, call.get_int("axis"));
+  const cuda::ScannedRows scanned(dx.outer, dx.length, dx.inner);
+  const auto count = static_cast<double>(call["indices"].elements());
+  const double of_warp = count / cuda::scan_warps;
+  const double found = of_warp * static_cast<double>(scanned.rows) / static_cast<double>(dx.length);
+  const int64_t waves = divide_up(scanned.blocks, 2 * std::max<int64_t>(device.multiprocessors, 1));
+  return static_cast<double>(waves) * (block_us + look_us * of_warp / looked_at_once + found_us * found) +
+         bytes_of_gather_grad(call, results[0]) / (device.memory_gb_per_s * 1e3) + device.launch_us + device.kernel_us;
+}
+
 // What is added: the updates of scatter_elements, or the gradient of what was picked.
 bool is_scatter(const OpCall& call) { return &call.op == &op_scatter_elements; }
 const Type& updates_of(const OpCall& call) { return is_scatter(call) ? call["updates"] : call["dy"]; }
@@ -128,7 +165,12 @@ bool accepts_top_k(const OpCall& call, llvm::ArrayRef<Type> results) {
 
 constexpr CudaCandidate index_table[] = {
     {op_gather, "rows", accepts_everything},
-    {op_gather_grad, "sorted", accepts_gather_grad, gather_grad_workspace},
+    {.op = op_gather_grad, .name = "scan", .accepts = accepts_gather_grad_scan, .predicted_us = gather_grad_scan_us},
+    {.op = op_gather_grad,
+     .name = "sorted",
+     .accepts = accepts_gather_grad,
+     .workspace_bytes = gather_grad_workspace,
+     .predicted_us = sorted_gather_grad_us},
     {op_gather_elements, "lines", accepts_gather_lines},
     {op_gather_elements, "elements", ranks_fit},
     {.op = op_gather_elements_grad,

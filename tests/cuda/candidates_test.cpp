@@ -1,3 +1,4 @@
+#include "kernels/cuda/index/index_workspace.h"
 #include "tests/support/kernel_candidates.h"
 
 #include <set>
@@ -273,6 +274,34 @@ TEST_SUITE("unit") {
           "lines elements reference ");
     CHECK(names_of(catalog, "gather_elements", {{"axis", int64_t{1}}}, {scores, Type(DType::I64, {512, 512})}) ==
           "elements reference ");
+  }
+
+  TEST_CASE("gradients of small tables look through all indices, those of large ones sort them") {
+    const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
+    const CudaCatalog catalog(h200);
+    const auto check = [&](int64_t count, int64_t size, int64_t inner, llvm::StringRef name, double us) {
+      const Type indices(DType::I64, {count}), dy(DType::F32, {count, inner});
+      const llvm::SmallVector<const Type*, 4> types{&indices, &dy};
+      const Attrs attrs{{"axis", int64_t{0}}, {"size", size}};
+      const OpCall call(get_op("gather_grad"), attrs, types);
+      const KernelCandidate first = catalog.candidates(call.op, call, llvm::cantFail(infer(call))).front();
+      CAPTURE(count);
+      CHECK(first.name == name);
+      CHECK(first.predicted_us == doctest::Approx(us).epsilon(0.2));
+    };
+    check(38416, 729, 12, "scan", 23.1);
+    check(2401, 169, 12, "scan", 5.8);
+    check(16384, 50257, 768, "sorted", 104);
+  }
+
+  TEST_CASE("rows of a table that looks through all indices are shared by blocks") {
+    for (int64_t size : {1, 2, 131, 132, 133, 729, 5000})
+      for (int64_t inner : {1, 12, 128, 384}) {
+        const cuda::ScannedRows scanned(3, size, inner);
+        CHECK(scanned.blocks == 3 * ((size + scanned.rows - 1) / scanned.rows));
+        CHECK(cuda::scan_warps * scanned.rows * inner <= cuda::max_line_floats);
+      }
+    CHECK_FALSE(cuda::ScannedRows::fit(385));
   }
 
   TEST_CASE("predictions of products know split sums, sums for a bias and odd rows") {

@@ -160,6 +160,8 @@ std::vector<Sample> gather_grad_samples() {
   return {{{integers({2, 3}, 0, 3), normal({2, 3, 2})}, {{"axis", 0}, {"size", 4}}},
           {{integers({3}, -4, 3, DType::I32), normal({2, 3})}, {{"axis", 1}, {"size", 4}}},
           {{integers({}, 0, 1), normal({2})}, {{"axis", 1}, {"size", 2}}},
+          // A table of which blocks have several rows each, the last one fewer.
+          {{integers({700}, -301, 300), fixed(normal({700, 5}))}, {{"axis", 0}, {"size", 301}}},
           // Rows that are picked very often.
           {{integers({400}, 0, 1), fixed(normal({400, 8}))}, {{"axis", 0}, {"size", 3}}},
           {{integers({2, 3}, 0, 3), normal({2, 3, 2}), normal({4, 2})}, {{"axis", 0}, {"size", 4}}},

@@ -27,6 +27,10 @@ struct Indices {
 [[nodiscard]] cudaError_t gather_rows_grad(Scalar type, void* dx, Scalar dy_type, const void* dy, const void* addend,
                                            const Indices& indices, int64_t outer, int64_t size, int64_t count,
                                            int64_t inner, void* workspace, cudaStream_t stream);
+// The same, without workspace, of rows that ScannedRows fit, computed in f32.
+[[nodiscard]] cudaError_t gather_rows_grad_by_scan(Scalar type, void* dx, Scalar dy_type, const void* dy,
+                                                   const void* addend, const Indices& indices, int64_t outer,
+                                                   int64_t size, int64_t count, int64_t inner, cudaStream_t stream);
 
 // y[...] = x[..., indices[...], ...] along one axis; tensors of the nest: y (dense), x with step 0 along the axis,
 // which has `size` elements `axis_stride` apart. The `count` indices serve that many elements of y after the other.

@@ -50,4 +50,22 @@ constexpr int64_t gather_grad_workspace_bytes(int64_t outer, int64_t size, int64
          array_bytes(2 * chunks * outer * inner * sum_bytes);
 }
 
+// How blocks of `scan_warps` warps share the rows of dx [outer, size, inner] where each looks through all indices: each
+// warp has sums of its block's rows in shared memory.
+inline constexpr int scan_warps = 32;
+struct ScannedRows {
+  int64_t rows, blocks;  // rows of a block; blocks of all outer
+
+  ScannedRows(int64_t outer, int64_t size, int64_t inner) {
+    constexpr int64_t wanted_blocks = 132;
+    const int64_t most = max_line_floats / (scan_warps * (inner > 0 ? inner : 1));
+    rows = divide_up(outer * size, wanted_blocks);
+    if (rows > size) rows = size;
+    if (rows > most) rows = most;
+    if (rows < 1) rows = 1;
+    blocks = outer * divide_up(size, rows);
+  }
+  static bool fit(int64_t inner) { return scan_warps * inner <= max_line_floats; }
+};
+
 }  // namespace plimsoll::cuda

@@ -30,6 +30,13 @@ Status launch_gather_grad(const CudaCall& k) {
                                             k.call["indices"].elements(), dx.inner, k.workspace, k.stream));
 }
 
+Status launch_gather_grad_scan(const CudaCall& k) {
+  const AxisShape dx = split_axis(k.out_shape("dx"), k.call.get_int("axis"));
+  return launched(k, cuda::gather_rows_grad_by_scan(k.out_scalar("dx"), k.out("dx"), k.in_scalar("dy"), k.in("dy"),
+                                                    k.in("addend"), indices_of(k), dx.outer, dx.length,
+                                                    k.call["indices"].elements(), dx.inner, k.stream));
+}
+
 // Indices along an axis of a tensor of shape `whole`, which pick elements of shape `picked`.
 cuda::ElementIndices element_indices(const CudaCall& k, llvm::ArrayRef<int64_t> whole, llvm::ArrayRef<int64_t> picked) {
   const int64_t axis = k.call.get_int("axis");
@@ -183,6 +190,7 @@ Status launch_arg(const CudaCall& k) {
 
 constexpr CudaLauncher index_table[] = {
     {op_gather, "rows", launch_gather},
+    {op_gather_grad, "scan", launch_gather_grad_scan},
     {op_gather_grad, "sorted", launch_gather_grad},
     {op_gather_elements, "lines", launch_gather_lines},
     {op_gather_elements, "elements", launch_gather_elements},
