@@ -29,7 +29,7 @@ struct DeviceParts {
   DevicePart parts[max_parts];
 };
 
-// The part that `is_before` says no more than `number` parts to be before.
+// The first part that is not before what is looked for; the last is not asked.
 template <typename IsBefore>
 __device__ int find_part(int count, IsBefore is_before) {
   int number = 0;
@@ -43,18 +43,29 @@ __device__ int find_part(int count, IsBefore is_before) {
   return number;
 }
 
+// What a block has of a band of rows, where one part comes after the other.
+struct PartOfBlock {
+  int number;               // of the part
+  int64_t block;            // of its blocks in the band
+  int64_t first_row, rows;  // of the band
+
+  __device__ explicit PartOfBlock(const DeviceParts& parts) : block(blockIdx.x) {
+    const int64_t band = parts.band_blocks.divide(block);
+    number = find_part(parts.count, [&](int i) { return block >= parts.parts[i].end_block; });
+    if (number > 0) block -= parts.parts[number - 1].end_block;
+    first_row = band * parts.band_rows;
+    rows = min(parts.band_rows, parts.rows - first_row);
+  }
+};
+
 // Rows of the whole are split band by band, each by blocks of one part after the other, so that what they read of a
 // sector is still in the second-level cache. A thread writes 16 bytes, or one unit, of its part.
 template <typename Unit, int count>
 __global__ void __launch_bounds__(block_threads) split_kernel(const __grid_constant__ DeviceParts parts) {
-  int64_t block = blockIdx.x;
-  const int64_t band = parts.band_blocks.divide(block);
-  const int number = find_part(parts.count, [&](int i) { return block >= parts.parts[i].end_block; });
-  const DevicePart& part = parts.parts[number];
-  if (number > 0) block -= parts.parts[number - 1].end_block;
-  const int64_t first_row = band * parts.band_rows;
-  const int64_t rows = min(parts.band_rows, parts.rows - first_row), n = rows * part.width;
-  const int64_t first = (block * block_threads + threadIdx.x) * count;
+  const PartOfBlock here(parts);
+  const DevicePart& part = parts.parts[here.number];
+  const int64_t first_row = here.first_row, n = here.rows * part.width;
+  const int64_t first = (here.block * block_threads + threadIdx.x) * count;
   if (first >= n) return;
   int64_t column = first;
   const int64_t row = part.columns.divide(column);
@@ -112,14 +123,10 @@ __global__ void __launch_bounds__(block_threads) join_kernel(const __grid_consta
 // Parts that are some of the columns: a thread writes a unit of one of them.
 template <typename Unit>
 __global__ void __launch_bounds__(block_threads) join_some_kernel(const __grid_constant__ DeviceParts parts) {
-  int64_t block = blockIdx.x;
-  const int64_t band = parts.band_blocks.divide(block);
-  const int number = find_part(parts.count, [&](int i) { return block >= parts.parts[i].end_block; });
-  const DevicePart& part = parts.parts[number];
-  if (number > 0) block -= parts.parts[number - 1].end_block;
-  const int64_t first_row = band * parts.band_rows;
-  const int64_t n = min(parts.band_rows, parts.rows - first_row) * part.width;
-  const int64_t i = block * block_threads + threadIdx.x;
+  const PartOfBlock here(parts);
+  const DevicePart& part = parts.parts[here.number];
+  const int64_t first_row = here.first_row, n = here.rows * part.width;
+  const int64_t i = here.block * block_threads + threadIdx.x;
   if (i >= n) return;
   int64_t column = i;
   const int64_t row = first_row + part.columns.divide(column);
