@@ -6,6 +6,14 @@ std::string CudaCandidate::kernel_name(int algorithm) const {
   return algorithm == 0 ? name.str() : name.str() + "_" + std::to_string(algorithm + 1);
 }
 
+int64_t moved_bytes(const OpCall& call, llvm::ArrayRef<Type> results) {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < call.count(); ++i)
+    if (call.has(i)) bytes += call.operand(i).bytes();
+  for (const Type& result : results) bytes += result.bytes();
+  return bytes;
+}
+
 double gathered_us(const OpCall& call, int64_t elements, int64_t bytes, const DeviceDescription& device) {
   constexpr int64_t most_elements = 2 << 20;
   constexpr double calls_of_a_launch = 64;

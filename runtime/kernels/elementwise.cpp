@@ -33,9 +33,7 @@ double reductions_us(const OpCall& call, const DeviceDescription& device) {
   constexpr double share = 0.8;
   const Types results = llvm::cantFail(infer(call));
   const int64_t parts = reducing_workspace(call, results);
-  int64_t bytes = 2 * parts;
-  for (size_t i = 0; i < call.count(); ++i) bytes += call.operand(i).bytes();
-  for (const Type& result : results) bytes += result.bytes();
+  const int64_t bytes = 2 * parts + moved_bytes(call, results);
   const double roofline_us = device.roofline_us(op_fused.flops(call, results), bytes, std::nullopt);
   return roofline_us / share + device.beside_us(roofline_us) + (parts > 0 ? device.beside_us(0) : 0);
 }

@@ -26,19 +26,14 @@ int64_t gather_grad_workspace(const OpCall& call, llvm::ArrayRef<Type> results, 
                                            results[0].dtype == DType::F64 ? 8 : 4);
 }
 
-// Bytes of the result, of what is added to it and of what is summed.
-double bytes_of_gather_grad(const OpCall& call, const Type& dx) {
-  const Type& dy = call["dy"];
-  return static_cast<double>((call.has("addend") ? 2 : 1) * dx.bytes() + dy.bytes());
-}
-
 // Measured on an H200: the sort's launches, and what they and the sums take for each index.
 double sorted_gather_grad_us(const OpCall& call, const DeviceDescription& device) {
   constexpr double launches_us = 24, index_us = 0.0014;
   if (device.memory_gb_per_s <= 0) return 0;
   const Types results = llvm::cantFail(infer(call));
   return launches_us + index_us * static_cast<double>(call["indices"].elements()) +
-         bytes_of_gather_grad(call, results[0]) / (device.memory_gb_per_s * 1e3) + device.launch_us + device.kernel_us;
+         static_cast<double>(moved_bytes(call, results)) / (device.memory_gb_per_s * 1e3) + device.launch_us +
+         device.kernel_us;
 }
 
 bool accepts_gather_grad_scan(const OpCall& call, llvm::ArrayRef<Type> results) {
@@ -60,7 +55,8 @@ double gather_grad_scan_us(const OpCall& call, const DeviceDescription& device) 
   const double found = of_warp * static_cast<double>(scanned.rows) / static_cast<double>(dx.length);
   const int64_t waves = divide_up(scanned.blocks, 2 * std::max<int64_t>(device.multiprocessors, 1));
   return static_cast<double>(waves) * (block_us + look_us * of_warp / looked_at_once + found_us * found) +
-         bytes_of_gather_grad(call, results[0]) / (device.memory_gb_per_s * 1e3) + device.launch_us + device.kernel_us;
+         static_cast<double>(moved_bytes(call, results)) / (device.memory_gb_per_s * 1e3) + device.launch_us +
+         device.kernel_us;
 }
 
 // What is added: the updates of scatter_elements, or the gradient of what was picked.

@@ -191,17 +191,15 @@ double product_us(const OpCall& call, const DeviceDescription& device, int64_t m
   return product_us(call, device, m, n, k, result_bytes, call.op.name);
 }
 
-// Odd rows make even a product slow that memory bounds: of 64 x 499 x 997 products of depth 64 and their gradients,
-// three of 64 MB, the library takes 73 to 241 us, of aligned ones 20.
+// Odd rows make even a product slow that memory bounds: of 64 products of [499,64] by [64,997] and their gradients the
+// library takes 73 to 241 us, of aligned ones 20; of 16,384 of [27,128] by [128,27] and theirs 185 and 220.
 double matmul_us(const OpCall& call, const DeviceDescription& device) {
-  constexpr double odd_tflops = 40;
+  constexpr double odd_tflops = 25;
   const Type &a = call["a"], &b = call["b"];
   const Types results = llvm::cantFail(infer(call));
-  int64_t bytes = results[0].bytes();
-  for (size_t i = 0; i < call.count(); ++i) bytes += call.operand(i).bytes();
   const double flops = op_matmul.flops(call, results);
-  const double us = device.roofline_us(flops, bytes, a.dtype) / device.efficiency_of("matmul");
-  const bool is_odd = slowdown_of_odd_rows(a.dtype, a.shape.back(), b.shape.back()) > 1;
+  const double us = device.roofline_us(flops, moved_bytes(call, results), a.dtype) / device.efficiency_of("matmul");
+  const bool is_odd = slowdown_of_odd_rows(a.dtype, a.shape.back() | b.shape.back(), results[0].shape.back()) > 1;
   return (is_odd ? std::max(us, flops / (odd_tflops * 1e6)) : us) + device.beside_us(us);
 }
 

@@ -133,14 +133,6 @@ constexpr CudaCandidate group_parts_candidate(const OpDef& op, CudaCandidate::Wo
           .predicted_us = group_parts_us};
 }
 
-int64_t moved_bytes(const OpCall& call) {
-  int64_t bytes = 0;
-  for (size_t i = 0; i < call.count(); ++i)
-    if (call.has(i)) bytes += call.operand(i).bytes();
-  for (const Type& result : llvm::cantFail(infer(call))) bytes += result.bytes();
-  return bytes;
-}
-
 // With a SiLU behind a batch norm its exponentials come on top, as measured on an H200.
 constexpr double silu_forward = 1.15, silu_backward = 1.33;
 
@@ -152,7 +144,7 @@ double activation_times(const OpCall& call, double of_silu) {
 template <const double& times>
 double silu_us(const OpCall& call, const DeviceDescription& device) {
   if (activation_times(call, times) == 1 || device.memory_gb_per_s <= 0) return 0;
-  const double us = device.roofline_us(0, moved_bytes(call), std::nullopt);
+  const double us = device.roofline_us(0, moved_bytes(call, llvm::cantFail(infer(call))), std::nullopt);
   return times * us / device.efficiency_of(call.op.name) + device.beside_us(us);
 }
 
@@ -169,7 +161,7 @@ double channels_us(const OpCall& call, const DeviceDescription& device) {
   if (device.memory_gb_per_s <= 0) return 0;
   const bool single = cuda::access_length(channels_of(call), dtype_bytes(call["x"].dtype), access_bytes) == 1;
   const double slower = single ? (is_backward(call) ? single_backward : single_forward) : 1;
-  const int64_t bytes = moved_bytes(call) + tensors_again(call) * call["x"].bytes();
+  const int64_t bytes = moved_bytes(call, llvm::cantFail(infer(call))) + tensors_again(call) * call["x"].bytes();
   return activation_times(call, times) * slower * device.roofline_us(0, bytes, std::nullopt) / copy_share +
          3 * device.launch_us + 2 * device.kernel_us;
 }
@@ -180,7 +172,8 @@ double resident_us(const OpCall& call, const DeviceDescription& device) {
   if (device.memory_gb_per_s <= 0) return 0;
   const int64_t kept_tensors = is_backward(call) || call.has("residual") ? 2 : 1;
   const int64_t room = device.multiprocessors * cuda::resident_bytes_of_block / kept_tensors;
-  const int64_t bytes = moved_bytes(call) + tensors_again(call) * std::max<int64_t>(0, call["x"].bytes() - room);
+  const int64_t bytes = moved_bytes(call, llvm::cantFail(infer(call))) +
+                        tensors_again(call) * std::max<int64_t>(0, call["x"].bytes() - room);
   return activation_times(call, of_silu) * device.roofline_us(0, bytes, std::nullopt) / copy_share + waiting_us +
          device.launch_us;
 }

@@ -50,9 +50,9 @@ inline constexpr int short_row_threads = 256;
 template <typename T, typename Launch>
 void with_short_rows(const RowsByLanes& rows, Launch launch) {
   const auto with = [&](auto n) {
-    constexpr bool is_wide = n * sizeof(T) >= 8;
-    constexpr int at_once = is_wide ? 4 : 2;
-    launch(n, std::integral_constant < int, is_wide ? 1 : 4 > (), std::integral_constant<int, at_once>(),
+    constexpr int access_bytes = n * sizeof(T), held = RowsByLanes::held_of(access_bytes);
+    constexpr int at_once = RowsByLanes::is_wide_access(access_bytes) ? 4 : 2;
+    launch(n, std::integral_constant<int, held>(), std::integral_constant<int, at_once>(),
            blocks_for(rows.count, int64_t{short_row_threads / rows.lanes} * at_once));
   };
   if constexpr (sizeof(T) == 2)
