@@ -1,5 +1,6 @@
 #include "kernels/cuda/reduce/reduce.h"
 
+#include "kernels/cuda/common/packed.cuh"
 #include "kernels/cuda/common/partial_sums.cuh"
 #include "kernels/cuda/common/short_rows.cuh"
 
@@ -44,6 +45,18 @@ struct Destination {
       parts[part * outputs + output] = total;
     else
       store_any(y, type, output, static_cast<double>(total / divisor));
+  }
+  // Neighbouring totals that are outputs.
+  template <int n>
+  __device__ void store_together(int64_t output, float (&totals)[n]) const {
+#pragma unroll
+    for (float& total : totals) total /= divisor;
+    if (type == Scalar::BF16)
+      store_packed(static_cast<bf16*>(y) + output, pack<bf16>(totals));
+    else if (type == Scalar::F16)
+      store_packed(static_cast<f16*>(y) + output, pack<f16>(totals));
+    else
+      store_vector(static_cast<float*>(y) + output, reinterpret_cast<const Vector<float, n>&>(totals));
   }
 };
 
@@ -133,6 +146,33 @@ __global__ void __launch_bounds__(block_threads, 4)
   for (int i = 0; i < n; ++i) to.store(outer * plan.inner + column + i, blockIdx.y, plan.outer * plan.inner, totals[i]);
 }
 
+// The form FewRows: thread i takes outputs n * i and following ones, n of which divide a row.
+template <Family family, int n, typename T>
+__global__ void __launch_bounds__(block_threads)
+    reduce_few_rows_kernel(Operation<family> f, Destination to, ReductionPlan plan, const T* x) {
+  constexpr int batch = 4;
+  const int64_t output = (int64_t{blockIdx.x} * block_threads + threadIdx.x) * n;
+  if (output >= plan.outputs()) return;
+  const auto inner = static_cast<int>(plan.inner), length = static_cast<int>(plan.length);
+  const int outer = static_cast<int>(output) / inner;
+  const T* from = x + output + int64_t{outer} * (length - 1) * inner;
+  float totals[n];
+#pragma unroll
+  for (int i = 0; i < n; ++i) totals[i] = f.empty();
+  for (int row = 0; row < length; row += batch) {
+    Packed<T, n> loaded[batch];
+#pragma unroll
+    for (int b = 0; b < batch; ++b)
+      if (row + b < length) loaded[b] = load_packed<n>(from + int64_t{row + b} * inner);
+#pragma unroll
+    for (int b = 0; b < batch; ++b)
+      if (row + b < length)
+#pragma unroll
+        for (int i = 0; i < n; ++i) totals[i] = f(totals[i], loaded[b][i]);
+  }
+  to.store_together(output, totals);
+}
+
 // Where the numbers of kept and of reduced elements lead.
 struct AnyPlaces {
   AlternatingShape shape;
@@ -170,6 +210,17 @@ __global__ void __launch_bounds__(combine_threads)
                    [&](int64_t output, float total) { to.store(output, 0, outputs, total); });
 }
 
+// Calls launch(n) with an integral constant.
+template <typename T, typename Launch>
+void with_outputs_at_once(const ReductionPlan& plan, Launch launch) {
+  const int count = plan.outputs_at_once(sizeof(T));
+  if constexpr (sizeof(T) == 2)
+    if (count == 8) return launch(std::integral_constant<int, 8>());
+  if (count == 4) return launch(std::integral_constant<int, 4>());
+  if (count == 2) return launch(std::integral_constant<int, 2>());
+  launch(std::integral_constant<int, 1>());
+}
+
 template <Family family, typename T>
 void launch_first_stage(const ReduceCall& call, const ReductionPlan& plan, const Destination& to, cudaStream_t stream) {
   const Operation<family> f{call.reduction};
@@ -177,6 +228,11 @@ void launch_first_stage(const ReduceCall& call, const ReductionPlan& plan, const
   const int64_t teams = plan.parts() * plan.outer;
   if (plan.form == ReductionPlan::Form::Any) {
     reduce_any_kernel<<<static_cast<unsigned>(teams), block_threads, 0, stream>>>(f, to, plan, {call.shape}, x);
+  } else if (plan.form == ReductionPlan::Form::FewRows) {
+    with_outputs_at_once<T>(plan, [&](auto n) {
+      reduce_few_rows_kernel<family, n>
+          <<<blocks_for(divide_up(plan.outputs(), n)), block_threads, 0, stream>>>(f, to, plan, x);
+    });
   } else if (plan.form == ReductionPlan::Form::Columns) {
     const int64_t length = access_length(plan.inner, sizeof(T));
     const ColumnTiles tiles = plan.tiles(sizeof(T));

@@ -34,13 +34,14 @@ struct ReductionPlan {
   enum class Form : uint8_t {
     Rows,     // [lead, outer, length]: the first and the last are reduced
     Columns,  // [outer, length, inner]: the middle is reduced
+    FewRows,  // the same where `length` is so short that a thread takes all of it for some neighbouring outputs
     Any,      // outer outputs of `length` elements each, anywhere
   };
   Form form;
   int64_t lead = 1, outer = 1, length = 1, inner = 1;
   int64_t splits = 1;  // parts of `length`
 
-  int64_t outputs() const { return outer * inner; }
+  constexpr int64_t outputs() const { return outer * inner; }
   // The parts that the first stage leaves of each output, to be combined by a second stage when there is more than one.
   int64_t parts() const { return lead * splits; }
   int64_t workspace() const { return parts() > 1 ? parts() * outputs() : 0; }
@@ -67,7 +68,15 @@ struct ReductionPlan {
       form = Form::Columns, outer = size[0], length = size[1], inner = size[2];
     else
       count_any(shape);
+    if (form == Form::Columns && has_few_rows(element_bytes)) form = Form::FewRows;
     choose_splits(element_bytes);
+  }
+
+  // Outputs of a thread in the form FewRows: neighbours in a row, loaded at once.
+  int outputs_at_once(int64_t element_bytes) const {
+    int count = 1;
+    while (2 * count * element_bytes <= vector_bytes && inner % (2 * count) == 0) count *= 2;
+    return count;
   }
 
   // The form Columns has a warp for 512 bytes of a row, so that common widths leave no thread without work.
@@ -79,6 +88,11 @@ struct ReductionPlan {
  private:
   static constexpr int64_t wanted_blocks = 528;
 
+  // Threads must still fill a chip without a row's being cut.
+  bool has_few_rows(int64_t element_bytes) const {
+    constexpr int64_t most_rows = 128, least_threads = 16384;
+    return length <= most_rows && outputs() / outputs_at_once(element_bytes) >= least_threads;
+  }
   void count_any(const AlternatingShape& shape) {
     form = Form::Any;
     for (int d = 0; d < shape.rank; ++d) (shape.reduced[d] ? length : outer) *= shape.sizes[d];
@@ -88,7 +102,7 @@ struct ReductionPlan {
     constexpr int64_t elements_per_block = 8192;
     if (form == Form::Columns)
       splits = tiles(element_bytes).row_blocks;
-    else
+    else if (form != Form::FewRows)
       splits = std::clamp<int64_t>(wanted_blocks / std::max<int64_t>(lead * outer, 1), 1,
                                    std::max<int64_t>(divide_up(length, elements_per_block), 1));
   }

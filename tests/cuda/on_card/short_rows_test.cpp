@@ -29,6 +29,22 @@ TEST_CASE("softmax and reductions of short rows: near the reference's, with the 
     }
 }
 
+TEST_CASE("reductions over a few rows: near the reference's, with the same bits again") {
+  using namespace samples;
+  const CudaCatalog catalog(card_under_test());
+  struct Rows {
+    int64_t outer, length, inner;
+  };
+  for (const Rows& s : {Rows{5, 2, 26312}, {700, 5, 196}, {1500, 12, 12}, {4100, 3, 14}, {2400, 7, 7}, {131, 128, 130}})
+    for (DType dtype : {DType::BF16, DType::F16, DType::F32})
+      for (llvm::StringRef op : {"reduce_sum", "reduce_mean", "reduce_max"}) {
+        INFO(op.str(), " of ", s.outer, " x ", s.length, " x ", s.inner);
+        Attrs attrs{{"axes", Ints{1}}};
+        if (op == "reduce_sum" && s.length == 2) attrs.set("dtype", DType::F32);
+        check_kernels_twice(catalog, KernelCase(op, attrs, {normal({s.outer, s.length, s.inner}, dtype)}, 7));
+      }
+}
+
 TEST_CASE("cross-entropies of few classes: near the reference's, with the same bits again") {
   using namespace samples;
   const CudaCatalog catalog(card_under_test());
