@@ -1,7 +1,7 @@
 #include "passes/clean/simplify_rules.h"
 
-// These rules remove arithmetic with a neutral element, powers that are squares, casts that lose nothing on the way,
-// and choices between equal or known sides.
+// These rules remove arithmetic with a neutral element, powers that are squares, products of one term, casts that lose
+// nothing on the way, and choices between equal or known sides.
 
 #include "ir/fold.h"
 
@@ -115,26 +115,26 @@ ValueId reduce(Builder& b, const Node& node) {
   return same_elements && b.type(x).dtype == result.dtype ? b.reshape(x, result.shape) : ValueId::None;
 }
 
+// A product of columns with rows adds nothing up: it is elementwise.
+ValueId matmul(Builder& b, const Node& node) {
+  const bool turned_a = node.attrs.get_int("transpose_a") != 0, turned_b = node.attrs.get_int("transpose_b") != 0;
+  ValueId column = operand_of(node, "a"), row = operand_of(node, "b");
+  Shape left = b.type(column).shape, right = b.type(row).shape;
+  if (left.size() < 2 || right.size() < 2 || left[left.size() - (turned_a ? 2 : 1)] != 1) return ValueId::None;
+  if (turned_a) std::swap(left[left.size() - 1], left[left.size() - 2]);
+  if (turned_b) std::swap(right[right.size() - 1], right[right.size() - 2]);
+  return b.emit("mul", {b.reshape(column, left), b.reshape(row, right)});
+}
+
 ValueId add_n(Builder&, const Node& node) { return node.operands.size() == 1 ? node.operands[0] : ValueId::None; }
 
 constexpr SimplifyEntry rules[] = {
-    {"add", add},
-    {"mul", mul},
-    {"sub", sub},
-    {"div", div},
-    {"pow", pow},
-    {"neg", involution},
-    {"not", involution},
-    {"cast", cast},
-    {"where", where},
-    {"clip", clip},
-    {"dropout", dropout},
-    {"add_n", add_n},
-    {"reduce_sum", reduce},
-    {"reduce_mean", reduce},
-    {"reduce_max", reduce},
-    {"reduce_min", reduce},
-    {"reduce_prod", reduce},
+    {"add", add},           {"mul", mul},           {"sub", sub},
+    {"div", div},           {"pow", pow},           {"neg", involution},
+    {"not", involution},    {"cast", cast},         {"where", where},
+    {"clip", clip},         {"dropout", dropout},   {"add_n", add_n},
+    {"matmul", matmul},     {"reduce_sum", reduce}, {"reduce_mean", reduce},
+    {"reduce_max", reduce}, {"reduce_min", reduce}, {"reduce_prod", reduce},
 };
 
 }  // namespace

@@ -96,9 +96,9 @@ std::string FusedWriter::term(llvm::StringRef at, int64_t inner, int64_t size, i
 
 std::string FusedWriter::pointers() const {
   std::string text;
-  for (size_t r = 0; r < results.size(); ++r) text += formatv("{0}* y{1}, ", stored_type(results[r].dtype), r).str();
-  for (size_t i = 0; i < call.count(); ++i)
-    text += formatv("{0}const {1}* x{2}_at", i ? ", " : "", stored_operand(i), i).str();
+  for (size_t r = 0; r < results.size(); ++r)
+    text += formatv("{0}{1}* y{2}", r ? ", " : "", stored_type(results[r].dtype), r).str();
+  for (size_t i = 0; i < call.count(); ++i) text += formatv(", const {0}* x{1}_at", stored_operand(i), i).str();
   return text;
 }
 

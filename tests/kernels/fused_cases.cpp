@@ -82,6 +82,9 @@ std::vector<KernelCase> fused_element_cases(DType dtype) {
     if (body.count() == ops_per_body) finish();
   }
   finish();
+  // What a constant alone makes has no operands.
+  const Attrs of_nothing{{"body", "graph @body() { %c = constant() {value=f32[]<3.0>} %v = exp(%c) return %v }"}};
+  if (dtype == DType::F32) all.emplace_back("fused", of_nothing, llvm::ArrayRef<SampleOperand>(), 1);
   return all;
 }
 
