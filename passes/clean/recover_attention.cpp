@@ -72,9 +72,16 @@ ValueId segments_of(Builder& b, const AttentionMatch& match) {
   return b.reshape(b.expand(of_image, {match.batch / windows, windows, match.rows}), {match.batch, match.rows});
 }
 
+// Wider ones, as where channels attend to channels over all positions of an image, no kernel keeps on chip, and
+// products of so long rows lose nothing to the scores between them.
+bool are_heads(const Graph& graph, const AttentionMatch& match) {
+  constexpr int64_t max_elements = 256;
+  return graph.type(match.q).shape.back() <= max_elements && graph.type(match.v).shape.back() <= max_elements;
+}
+
 bool try_attention(Graph& graph, NodeId id) {
   std::optional<AttentionMatch> a = match_attention(graph, graph.node(id));
-  if (!a) return false;
+  if (!a || !are_heads(graph, *a)) return false;
   NodeId end = graph.value(a->result).producer;
   Builder b = builder_at(graph, end);
   ValueId q = with_heads_apart(b, a->q, *a);
