@@ -19,6 +19,8 @@
 namespace plimsoll {
 namespace {
 
+constexpr size_t line_rank = 3;  // [N, C, L]
+
 Ints to_last(size_t rank) {
   Ints perm{0};
   for (size_t d = 2; d < rank; ++d) perm.push_back(static_cast<int64_t>(d));
@@ -44,6 +46,16 @@ ValueId channels_last_twin(const Graph& graph, ValueId value, size_t rank) {
   bool is_twin = back && graph.type(value).shape.size() == rank &&
                  back->attrs.get_ints("perm") == llvm::ArrayRef<int64_t>(to_first(rank));
   return is_twin ? back->operands[0] : ValueId::None;
+}
+
+// Of an image that is cut from rows of channels, as tokens of a transformer are, these rows [N, positions, C]; None
+// where it is not.
+ValueId rows_of_image(const Graph& graph, ValueId value, size_t rank) {
+  const Node* cut = producer_of(graph, value, "reshape");
+  if (!cut || rank == line_rank || graph.type(value).shape.size() != rank) return ValueId::None;
+  const Shape &image = graph.type(value).shape, &line = graph.type(cut->operands[0]).shape;
+  const bool keeps_channels = line.size() == line_rank && line[0] == image[0] && line[1] == image[1];
+  return keeps_channels ? channels_last_twin(graph, cut->operands[0], line_rank) : ValueId::None;
 }
 
 // Does the permutation move elements, or only dimensions of size 1?
@@ -114,6 +126,9 @@ bool is_product(const Graph& graph, const Node& node) {
 
 bool is_convolution(const Node& node) { return node.op->name == "conv" || node.op->name == "conv_transpose"; }
 
+// Pools of planes take 6 to 45 times as long as a copy of what they move, two transposes around pools of pixels twice.
+bool is_pool(const Node& node) { return node.op->name == "max_pool" || node.op->name == "average_pool"; }
+
 // ---- The walk ----
 
 size_t rank_of(const Graph& graph, const Node& node) {
@@ -126,6 +141,12 @@ size_t rank_of(const Graph& graph, const Node& node) {
 ValueId with_channels_last(Builder& b, ValueId value, size_t rank) {
   if (value == ValueId::None || b.type(value).elements() == 1) return value;
   if (ValueId twin = channels_last_twin(b.graph(), value, rank); twin != ValueId::None) return twin;
+  if (ValueId rows = rows_of_image(b.graph(), value, rank); rows != ValueId::None) {
+    const Shape& image = b.type(value).shape;
+    Shape last;
+    for (int64_t dim : to_last(rank)) last.push_back(image[dim]);
+    return b.reshape(rows, last);
+  }
   Shape shape(rank - b.type(value).shape.size(), 1);
   shape.append(b.type(value).shape.begin(), b.type(value).shape.end());
   const std::string name = b.graph().value(value).name + ".channels_last";
@@ -156,8 +177,6 @@ llvm::SmallVector<ValueId, 4> rewrite(Graph& graph, NodeId id, const Form& form,
   return made;
 }
 
-constexpr size_t line_rank = 3;  // [N, C, L]
-
 bool has_images(const Graph& graph) {
   return llvm::any_of(graph.order(), [&](NodeId id) {
     return is_convolution(graph.node(id)) && rank_of(graph, graph.node(id)) > line_rank;
@@ -183,13 +202,15 @@ class Walk {
   // Does the graph have the value with its channels last, so that a node gains?
   bool is_there(const Graph& graph, ValueId value, size_t rank) const {
     const ValueId twin = channels_last_twin(graph, value, rank);
-    return rank == line_rank ? lines_.count(twin) > 0 : twin != ValueId::None;
+    if (rank == line_rank) return lines_.count(twin) > 0;
+    return twin != ValueId::None || rows_of_image(graph, value, rank) != ValueId::None;
   }
 
-  // A convolution gains by itself, but for a line's that is a matmul in either layout. Another node gains when it needs
-  // no more elements transposed on the way in than would be transposed back for it.
+  // A convolution gains by itself, but for a line's that is a matmul in either layout, and so does an image's pool.
+  // Another node gains when it needs no more elements transposed on the way in than would be transposed back for it.
   bool pays(const Graph& graph, const Node& node, const Form& form, size_t rank) const {
     if (is_convolution(node) && (rank > line_rank || !is_product(graph, node))) return true;
+    if (is_pool(node) && rank > line_rank) return true;
     int64_t there = 0, to_move = 0;
     bool any = false;
     for (ValueId operand : llvm::ArrayRef<ValueId>(node.operands).take_front(form.operands)) {
@@ -227,7 +248,7 @@ Result<bool> run_channels_last(Graph& graph, PassContext& context) {
 
 constinit const PassInfo pass_channels_last{
     .name = "channels-last",
-    .summary = "put the channels of convolutions, and of what lies between them, last",
+    .summary = "put the channels of convolutions and pools, and of what lies between them, last",
     .stage = Stage::Forward,
     .run = run_channels_last,
 };
