@@ -183,6 +183,17 @@ double ragged_bias_us(const Type& result, const DeviceDescription& device) {
 // cuDNN makes tiles of no fewer channels of y, or of x where these are the result, on Hopper.
 constexpr int64_t tile_channels = 64;
 
+// Along lines cuDNN 9.19 at times picks a kernel that takes 15 to 1000 times as long as its usual ones where dilated
+// taps lie 30 positions apart and more: of weight gradients of 11 taps by 3 two of three (1014 and 1354 us on an H200),
+// and one of twelve forward calls (30 ms, of 7 taps by 5). Our own kernels, which vary little, go before it there.
+constexpr double far_share[] = {0.4, 1, 0.08};
+bool reaches_far(ConvPass pass, const OpCall& call, const ConvTypes& types) {
+  constexpr int64_t far = 30;
+  const llvm::ArrayRef<int64_t> dilations = call.attrs.get_ints("dilations");
+  return pass != ConvPass::InputGradient && types.x.rank() == 3 && !dilations.empty() && dilations[0] > 1 &&
+         (types.w.shape[1] - 1) * dilations[0] >= far;
+}
+
 // The share of the roofline that cuDNN 9.19 reaches, as measured on an H200 where channels are last: little for wide
 // dilations, which its kernels for Hopper do not know, and for weight gradients of several taps by channels of y.
 double library_share(ConvPass pass, const OpCall& call, const ConvTypes& types, const DeviceDescription& device) {
@@ -198,6 +209,7 @@ double library_share(ConvPass pass, const OpCall& call, const ConvTypes& types, 
   const auto index = static_cast<size_t>(pass);
   if (llvm::any_of(call.attrs.get_ints("dilations"), [&](int64_t dilation) { return dilation > widest[index]; }))
     return beyond_widest[index];
+  if (reaches_far(pass, call, types)) return far_share[index];
   const int64_t from = types.x.shape.back(), to = types.y.shape.back();
   if (pass != ConvPass::WeightGradient || types.w.elements() == from * to) return usual;
   return llvm::find_if(of_several_taps, [&](const Share& s) { return to <= s.channels; })->share;

@@ -14,7 +14,8 @@ NormRows::NormRows(const OpCall& call) {
 cuda::ChannelShape channels_of(const Type& image, bool channels_last) {
   const llvm::ArrayRef<int64_t> shape = image.shape;
   if (channels_last) return {shape[0], shape.back(), element_count(shape.drop_front().drop_back()), true};
-  return {shape[0], shape[1], element_count(shape.drop_front(2)), false};
+  const int64_t inner = element_count(shape.drop_front(2));
+  return {shape[0], shape[1], inner, inner == 1};  // of one position channels are last, wherever they stand
 }
 
 cuda::ChannelShape channels_of(const OpCall& call) {

@@ -1,3 +1,5 @@
+#include "kernels/cuda/reduce/reduce_plan.h"
+#include "runtime/kernels/norm.h"
 #include "tests/support/kernel_candidates.h"
 
 #include <set>
@@ -509,6 +511,39 @@ TEST_SUITE("unit") {
       CHECK(best(axes).name == "two_stages");
     CHECK(best({3}).workspace_bytes == 0);          // 16384 rows of 32
     CHECK(best({0, 2, 3}).workspace_bytes == 512);  // 8 planes of each of 16 channels
+  }
+
+  TEST_CASE("sums over a few rows are predicted as an H200 measured them") {
+    using Form = cuda::ReductionPlan::Form;
+    const auto form = [](int64_t outer, int64_t length, int64_t inner) {
+      cuda::AlternatingShape shape;
+      shape.add(outer, false), shape.add(length, true), shape.add(inner, false);
+      return cuda::ReductionPlan(shape, 2).form;
+    };
+    CHECK(form(256, 2, 200704) == Form::FewRows);
+    CHECK(form(262144, 12, 12) == Form::FewRows);
+    CHECK(form(64, 128, 2048) == Form::FewRows);
+    CHECK(form(64, 129, 2048) == Form::Columns);
+    CHECK(form(4, 128, 2048) == Form::Columns);  // too few threads
+  }
+
+  TEST_CASE("without positions, channels are last wherever they stand") {
+    const auto is_last = [](Shape shape) {
+      return channels_of(Type(DType::BF16, std::move(shape)), false).channels_last;
+    };
+    CHECK(is_last({50176, 256}));
+    CHECK(is_last({128, 256, 1, 1}));
+    CHECK_FALSE(is_last({128, 256, 7, 7}));
+  }
+
+  TEST_CASE("what runs on the host is not predicted to take what a kernel would") {
+    const Type q(DType::BF16, {128, 32, 9408});
+    const Type* operands[] = {&q, &q, &q};
+    const Attrs attrs{{"heads", int64_t{3}}, {"kv_heads", int64_t{3}}, {"causal", int64_t{0}}, {"scale", 1.0}};
+    const OpCall call(get_op("attention"), attrs, operands);
+    const KernelCandidate first = CudaCatalog(any_device()).candidates(call.op, call, *infer(call)).front();
+    CHECK(first.name == "reference");
+    CHECK(first.predicted_us > 1e6);
   }
 
   TEST_CASE("a sum of squares over many tensors has a part for each 8192 elements of each of them") {
