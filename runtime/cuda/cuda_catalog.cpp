@@ -1,6 +1,7 @@
 #include "runtime/cuda/cuda_catalog.h"
 
 #include "ir/support/strings.h"
+#include "runtime/kernels/folded_conv.h"
 
 #include "llvm/ADT/Hashing.h"
 #include "llvm/ADT/STLExtras.h"
@@ -85,7 +86,10 @@ static double on_host_us(const OpCall& call, llvm::ArrayRef<Type> results) {
 }
 
 std::vector<KernelCandidate> CudaCatalog::find_candidates(llvm::ArrayRef<const CudaCandidate*> of_op,
-                                                          const OpCall& call, llvm::ArrayRef<Type> results) const {
+                                                          const OpCall& written, llvm::ArrayRef<Type> made) const {
+  const std::optional<FoldedConvolution> folded = FoldedConvolution::of(written, made);
+  const OpCall call = folded ? folded->call() : written;
+  const llvm::ArrayRef<Type> results = folded ? folded->results() : made;
   std::vector<KernelCandidate> accepted;
   for (const CudaCandidate* candidate : of_op) {
     if (!candidate->accepts(call, results)) continue;

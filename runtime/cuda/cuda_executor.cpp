@@ -5,6 +5,7 @@
 #include "runtime/comm/host_name.h"
 #include "runtime/cuda/loader.h"
 #include "runtime/kernels/cuda_candidate.h"
+#include "runtime/kernels/folded_conv.h"
 
 #include <unistd.h>
 #include <cstdlib>
@@ -177,9 +178,12 @@ class CudaExecutor : public Executor {
 };
 
 // For the plan's own device, as when the plan was made.
-std::optional<int64_t> workspace_on(const DeviceDescription& device, const OpCall& call, llvm::ArrayRef<Type> results,
+std::optional<int64_t> workspace_on(const DeviceDescription& device, const OpCall& written, llvm::ArrayRef<Type> made,
                                     llvm::StringRef kernel) {
   if (kernel == "reference") return 0;  // on the host
+  const std::optional<FoldedConvolution> folded = FoldedConvolution::of(written, made);
+  const OpCall call = folded ? folded->call() : written;
+  const llvm::ArrayRef<Type> results = folded ? folded->results() : made;
   const std::optional<CudaKernel> found = find_cuda_kernel(call.op, kernel);
   if (!found || !found->candidate->accepts(call, results)) return std::nullopt;
   const CudaCandidate& candidate = *found->candidate;

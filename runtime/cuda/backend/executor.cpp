@@ -314,8 +314,10 @@ class Backend : public CudaBackend {
     static_cast<PlannedStep&>(step) = std::move(*planned);
     step.name = name_of(instruction.results[0]);
     const bool on_host = instruction.kernel == "reference";
-    if (!on_host)
+    if (!on_host) {
       if (Status s = find_launcher(instruction.kernel, step)) return s;
+      fold_volumes(step);
+    }
     const OpCall call = step.op_call();
     const CudaCall launch = step.call_on(stream_, call);
     if (on_host) {

@@ -38,6 +38,20 @@ Status find_launcher(const std::string& kernel, Step& step) {
   return Status::success();
 }
 
+void fold_volumes(Step& step) {
+  Types results;
+  for (const TensorView& result : step.results) results.push_back(result.type);
+  std::optional<FoldedConvolution> folded = FoldedConvolution::of(step.op_call(), results);
+  if (!folded) return;
+  step.folded = std::make_unique<FoldedConvolution>(std::move(*folded));
+  step.attrs = &step.folded->attrs();
+  for (size_t i = 0; i < step.operands.size(); ++i) {
+    step.operand_types[i] = step.folded->operands()[i];
+    if (step.operand_types[i]) step.operands[i].type = *step.operand_types[i];
+  }
+  for (size_t i = 0; i < step.results.size(); ++i) step.results[i].type = step.folded->results()[i];
+}
+
 size_t count_joined(llvm::ArrayRef<Step> steps) {
   size_t count = 1;
   for (; count < steps.size() && joins(steps.front(), steps[count]); ++count) {

@@ -3,6 +3,7 @@
 // An instruction of a plan on its way to the card, with nothing left to look up.
 
 #include "runtime/cuda/backend/launcher.h"
+#include "runtime/kernels/folded_conv.h"
 #include "runtime/planned_step.h"
 
 #include <string>
@@ -14,6 +15,7 @@ struct Step : PlannedStep {
   const CudaLauncher* launcher = nullptr;  // null: the reference on the host
   int algorithm = 0;
   std::unique_ptr<CudaPrepared> prepared;
+  std::unique_ptr<FoldedConvolution> folded;  // what the launcher is called with, in place of the plan's call
 
   CudaCall call_on(cudaStream_t stream, const OpCall& call) const {
     return {kernel_call(call), workspace_bytes, algorithm, prepared.get(), stream};
@@ -22,6 +24,9 @@ struct Step : PlannedStep {
 
 // The launcher of the kernel that a plan names; an error where there is none.
 Status find_launcher(const std::string& kernel, Step& step);
+
+// Kernels see convolutions over volumes as planning has shown them to the catalog.
+void fold_volumes(Step& step);
 
 // How many steps, from the first on, one launch can do: those that its launcher takes together and that could as well
 // run in any order. 1 where there are no others.
