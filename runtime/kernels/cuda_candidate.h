@@ -68,6 +68,7 @@ llvm::ArrayRef<CudaCandidate> pool_candidates();
 llvm::ArrayRef<CudaCandidate> reduce_candidates();
 llvm::ArrayRef<CudaCandidate> resize_candidates();
 llvm::ArrayRef<CudaCandidate> update_candidates();
+llvm::ArrayRef<CudaCandidate> volume_conv_candidates();
 
 // Every candidate of every family. Of those that accept a call the one that is predicted to be the fastest is
 // preferred, and the first where one of them has no prediction; measured times go before either.

@@ -4,6 +4,7 @@
 #include "kernels/cuda/common/matrix_boxes.cuh"
 #include "kernels/cuda/common/pitched_boxes.cuh"
 #include "kernels/cuda/common/short_boxes.cuh"
+#include "kernels/cuda/common/volume_boxes.cuh"
 
 #include <cuda_runtime_api.h>
 
@@ -119,6 +120,17 @@ cudaError_t map_image(CUtensorMap& map, const void* image, const ImageBoxes& box
                            {1, count(boxes.strides[1]), count(boxes.strides[0]), 1},
                            has_whole_rows ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
                            has_whole_rows ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B : CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
+}
+
+cudaError_t map_volume(CUtensorMap& map, const void* volume, const VolumeBoxes& v) {
+  const int64_t pixel = v.channels * element_bytes, line = v.sizes[2] * pixel, plane = v.sizes[1] * line;
+  const bool has_whole_rows = v.box_channels == box_depth;
+  const auto count = [](int n) { return static_cast<cuuint32_t>(n); };
+  return map_boxes(map, volume, {size(v.channels), size(v.sizes[2]), size(v.sizes[1]), size(v.sizes[0]), size(v.batch)},
+                   {size(pixel), size(line), size(plane), size(v.sizes[0] * plane)},
+                   {count(v.box_channels), count(v.box[2]), count(v.box[1]), count(v.box[0]), 1},
+                   has_whole_rows ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
+                   has_whole_rows ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B : CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
 }
 
 cudaError_t map_taps(CUtensorMap& map, const void* weights, int64_t outer, int64_t taps, int64_t inner, int box_outer) {

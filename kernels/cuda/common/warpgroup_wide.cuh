@@ -1,6 +1,6 @@
 #pragma once
 
-// Products of a warpgroup with 128, 192 or 256 columns at once: all but a few of a thread's registers are sums.
+// Products of a warpgroup with 96, 128, 192 or 256 columns at once: all but a few of a thread's registers are sums.
 
 #include "kernels/cuda/common/warpgroup.cuh"
 
@@ -28,6 +28,14 @@ __device__ inline uint64_t shared_lines(const void* first, uint64_t eight_rows, 
   PLIMSOLL_TILE(t), PLIMSOLL_TILE(t + 1), PLIMSOLL_TILE(t + 2), PLIMSOLL_TILE(t + 3), PLIMSOLL_TILE(t + 4), \
       PLIMSOLL_TILE(t + 5), PLIMSOLL_TILE(t + 6), PLIMSOLL_TILE(t + 7)
 #define PLIMSOLL_OPERANDS "l"(left), "l"(right), "r"(static_cast<int>(adds)), "n"(left_in_columns), "n"(right_in_rows)
+#define PLIMSOLL_PRODUCT_96(type)                                                                             \
+  asm volatile(                                                                                               \
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %50, 0;\n"                                                           \
+      "wgmma.mma_async.sync.aligned.m64n96k16.f32." type "." type " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, " \
+      PLIMSOLL_TEN(1) PLIMSOLL_TEN(2) PLIMSOLL_TEN(3) "%40, %41, %42, %43, %44, %45, %46, %47}, "              \
+      "%48, %49, p, 1, 1, %51, %52;\n}"                                                                       \
+      : PLIMSOLL_EIGHT(0), PLIMSOLL_TILE(8), PLIMSOLL_TILE(9), PLIMSOLL_TILE(10), PLIMSOLL_TILE(11)           \
+      : PLIMSOLL_OPERANDS)
 #define PLIMSOLL_PRODUCT_128(type) \
   asm volatile(                                                                                                      \
       "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"                                                                  \
@@ -55,8 +63,10 @@ __device__ inline uint64_t shared_lines(const void* first, uint64_t eight_rows, 
 // of a tile, or a column does so; of right likewise.
 template <typename T, bool left_in_columns, bool right_in_rows, int tiles>
 __device__ void start_wide_product(float (*sum)[4], uint64_t left, uint64_t right, bool adds = true) {
-  static_assert(tiles == 16 || tiles == 24 || tiles == 32, "128, 192 or 256 columns");
+  static_assert(tiles == 12 || tiles == 16 || tiles == 24 || tiles == 32, "96, 128, 192 or 256 columns");
   constexpr bool is_bf16 = std::is_same_v<T, bf16>;
+  if constexpr (tiles == 12 && is_bf16) PLIMSOLL_PRODUCT_96("bf16");
+  if constexpr (tiles == 12 && !is_bf16) PLIMSOLL_PRODUCT_96("f16");
   if constexpr (tiles == 16 && is_bf16) PLIMSOLL_PRODUCT_128("bf16");
   if constexpr (tiles == 16 && !is_bf16) PLIMSOLL_PRODUCT_128("f16");
   if constexpr (tiles == 24 && is_bf16) PLIMSOLL_PRODUCT_192("bf16");
@@ -68,6 +78,7 @@ __device__ void start_wide_product(float (*sum)[4], uint64_t left, uint64_t righ
 #undef PLIMSOLL_PRODUCT_256
 #undef PLIMSOLL_PRODUCT_192
 #undef PLIMSOLL_PRODUCT_128
+#undef PLIMSOLL_PRODUCT_96
 #undef PLIMSOLL_OPERANDS
 #undef PLIMSOLL_EIGHT
 #undef PLIMSOLL_TILE

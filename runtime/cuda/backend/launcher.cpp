@@ -13,7 +13,7 @@ const CudaLauncher& launcher_of(const CudaCandidate& candidate) {
          {attention_launchers(), collective_launchers(), conv_launchers(), dense_conv_launchers(),
           elementwise_launchers(), grouped_conv_launchers(), index_launchers(), loss_launchers(), matmul_launchers(),
           move_launchers(), norm_launchers(), pool_launchers(), reduce_launchers(), resize_launchers(),
-          update_launchers()})
+          update_launchers(), volume_conv_launchers()})
       for (const CudaLauncher& launcher : family) by_name[(launcher.op.name + "/" + launcher.name).str()] = &launcher;
     llvm::DenseMap<const CudaCandidate*, const CudaLauncher*> map;
     for (const CudaCandidate* candidate : cuda_candidates()) {

@@ -64,6 +64,7 @@ llvm::ArrayRef<CudaLauncher> pool_launchers();
 llvm::ArrayRef<CudaLauncher> reduce_launchers();
 llvm::ArrayRef<CudaLauncher> resize_launchers();
 llvm::ArrayRef<CudaLauncher> update_launchers();
+llvm::ArrayRef<CudaLauncher> volume_conv_launchers();
 
 // The first call ends the program when a candidate has no launcher.
 const CudaLauncher& launcher_of(const CudaCandidate& candidate);

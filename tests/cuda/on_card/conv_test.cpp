@@ -229,6 +229,23 @@ std::vector<ConvCase> dense_cases() {
   };
 }
 
+// Volumes: tiles that reach beyond them, channels that do not fill a tile, several ranges of planes, and folded ones.
+std::vector<ConvCase> volume_cases() {
+  const Ints one{1, 1, 1}, pads{1, 1, 1, 1, 1, 1};
+  return {
+      {"3 x 3 x 3 of 32 channels", {2, 9, 17, 33, 32}, {32, 3, 3, 3, 32}, 1, one, pads, one, true},
+      {"3 x 3 x 3, 64 to 32", {1, 12, 18, 20, 64}, {32, 3, 3, 3, 64}, 1, one, pads, one, true},
+      {"3 x 3 x 3, 32 to 64", {1, 7, 16, 40, 32}, {64, 3, 3, 3, 32}, 1, one, pads, one},
+      {"3 x 3 x 3 of 64 channels", {2, 8, 16, 16, 64}, {64, 3, 3, 3, 64}, 1, one, pads, one, true},
+      {"3 x 3 x 3, 136 to 72", {1, 5, 9, 11, 136}, {72, 3, 3, 3, 136}, 1, one, pads, one, true},
+      {"3 x 3 x 3, 8 to 24, pads of one side", {3, 4, 6, 19, 8}, {24, 3, 3, 3, 8}, 1, one, {2, 0, 1, 0, 1, 2}, one},
+      {"3 x 3 x 3, 48 to 40 without pads", {2, 10, 20, 12, 48}, {40, 3, 3, 3, 48}, 1, one, {0, 0, 0, 0, 0, 0}, one},
+      {"1 x 3 x 3 of 32 channels", {2, 5, 14, 15, 32}, {32, 1, 3, 3, 32}, 1, one, {0, 1, 1, 0, 1, 1}, one, true},
+      {"3 x 1 x 1 of 64 channels", {2, 9, 7, 8, 64}, {64, 3, 1, 1, 64}, 1, one, {1, 0, 0, 1, 0, 0}, one},
+      {"1 x 3 x 3, depthwise", {2, 4, 9, 11, 24}, {24, 1, 3, 3, 1}, 24, one, {0, 1, 1, 0, 1, 1}, one, true},
+  };
+}
+
 // Lines of whole words of 16 bytes, of pixels that are none.
 std::vector<ConvCase> packed_cases() {
   return {
@@ -336,6 +353,12 @@ TEST_CASE("convolutions in groups in bf16 agree with the reference across tiles,
 }
 TEST_CASE("convolutions in groups in f16 agree with the reference across tiles, and give the same bits twice") {
   check_in_groups(std::not_fn(is_depthwise), DType::F16);
+}
+
+TEST_CASE("convolutions over volumes agree with the reference across tiles, and give the same bits twice") {
+  for (const ConvCase& c : volume_cases()) SUBCASE(c.name) {
+      for (DType dtype : {DType::BF16, DType::F16}) check_conv(c, dtype);
+    }
 }
 
 TEST_CASE("convolutions without groups agree with the reference across tiles, and give the same bits twice") {

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "kernels/cuda/conv/volume_sizes.h"
+#include "runtime/kernels/conv.h"
+
+namespace plimsoll {
+
+// A convolution over volumes with channels last, as our own kernels see it; none where they do not take it: 3 x 3 x 3
+// taps of whole words of 16-bit floats, with strides and dilations of 1.
+std::optional<cuda::VolumeSizes> volume_sizes(ConvPass pass, const OpCall& call, llvm::ArrayRef<Type> results);
+
+}  // namespace plimsoll
