@@ -18,7 +18,7 @@ const llvm::StringLiteral finish_pipeline =
     "recover-linear, recover-dora, recover-attention, recover-losses, simplify, recover-split, pack-attention, cse, "
     "dce";
 
-const llvm::StringLiteral inference_pipeline = "inference-mode, dce";
+const llvm::StringLiteral inference_pipeline = "inference-mode, drop-detaches, dce";
 
 const llvm::StringLiteral layout_pipeline =
     "channels-last, dce, move-transposes, fold-constants, simplify, dce, pack-attention, cse, dce";
@@ -125,7 +125,8 @@ ImageMoments preferred_moments(const KernelCatalog& catalog) {
 std::string step_pipeline(const TrainingRequest& request, const KernelPreferences& preferences, ImageMoments moments,
                           bool joins_dropouts) {
   std::string text =
-      "simplify, exchange-lookups, fold-casts-into-reductions, dce, narrow-lookups, simplify, cse, dce, expand-f8";
+      "drop-detaches, simplify, exchange-lookups, fold-casts-into-reductions, dce, narrow-lookups, simplify, cse, dce, "
+      "expand-f8";
   if (request.quantize.turned_bytes > 0) text += "{turned-bytes=" + std::to_string(request.quantize.turned_bytes) + "}";
   text += ", dce, fuse-batch-norms, save-pool-indices, join-cross-entropy, fuse-addends, dce, order-sums, dce";
   std::string epilogues = preferences.exact_gelu_epilogues ? "exact=1" : "";

@@ -7,8 +7,6 @@ namespace {
 
 constexpr auto same = import_as_is;
 
-void first_input(NodeContext& n) { n.output(0, n.input(0)); }
-
 // Max, Min and Sum of n inputs combine pairs from the left.
 ValueId chain(NodeContext& n) {
   ValueId result = n.input(0);
@@ -76,6 +74,13 @@ void import_clip(NodeContext& n) {
   n.output(0, x);
 }
 
+// No gradient goes through what the model detached.
+void import_identity(NodeContext& n) {
+  const ValueId x = n.input(0);
+  const bool ends = is_recorded_detach(n.node()) && is_float(n.type(x).dtype) && !n.constant(x);
+  n.output(0, ends ? n.emit("detach", {x}) : x);
+}
+
 constexpr ImportRow elementwise_table[] = {
     {"Abs", 6, same, "abs"},
     {"Acos", 7, same, "acos"},
@@ -110,7 +115,7 @@ constexpr ImportRow elementwise_table[] = {
     {"GreaterOrEqual", 12, same, "greater_equal"},
     {"HardSigmoid", 6, same, "hard_sigmoid", {{"alpha", 0.2f}, {"beta", 0.5}}},
     {"HardSwish", 14, same, "hard_swish"},
-    {"Identity", 1, first_input},
+    {"Identity", 1, import_identity},
     {"IsInf", 10, import_is_inf},
     {"IsNaN", 9, same, "is_nan"},
     {"LeakyRelu", 6, same, "leaky_relu", {{"alpha", 0.01f}}},

@@ -102,6 +102,11 @@ double recorded_label_smoothing(const onnx::NodeProto& node) {
   return text.trim().getAsDouble(smoothing) ? 0 : smoothing;
 }
 
+bool is_recorded_detach(const onnx::NodeProto& node) {
+  const llvm::StringRef call = metadata(node.metadata_props(), "pkg.torch.onnx.fx_node");
+  return call.contains("[target=torch.ops.aten.detach.default]");
+}
+
 // Parses lines such as `p_lm_head_weight: PARAMETER target='lm_head.weight'` and
 // `getitem_3: BUFFER_MUTATION target='bn1.running_mean'`.
 ExportSignature ExportSignature::read(const onnx::GraphProto& graph) {

@@ -19,6 +19,10 @@ std::string wrapper_prefix(const onnx::GraphProto& graph);
 // none: PyTorch's exporter drops it without a word and keeps the call as metadata.
 double recorded_label_smoothing(const onnx::NodeProto& node);
 
+// Whether an Identity stands for PyTorch's detach. ONNX cannot say that no gradient goes through a value; PyTorch's
+// exporter keeps the call as metadata.
+bool is_recorded_detach(const onnx::NodeProto& node);
+
 // torch.export's lists of parameters and buffers.
 class ExportSignature {
  public:

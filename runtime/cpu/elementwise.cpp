@@ -248,6 +248,7 @@ constexpr CpuKernel elementwise_table[] = {
     {op_to_host, "bytes", accepts_everything, launch_copy},
     {op_to_device, "bytes", accepts_everything, launch_to_device},
     {op_identity, "bytes", accepts_everything, launch_copy},
+    {op_detach, "bytes", accepts_everything, launch_copy},
     {op_reshape, "bytes", accepts_everything, launch_copy},
 };
 

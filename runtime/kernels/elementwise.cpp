@@ -136,6 +136,7 @@ constexpr CudaCandidate elementwise_table[] = {
     {op_to_scaled_f8, "tiles", accepts_tiles_to_f8},
     {op_copy, "bytes", accepts_everything},
     {op_identity, "bytes", accepts_everything},
+    {op_detach, "bytes", accepts_everything},
     {op_reshape, "bytes", accepts_everything},
     {op_to_host, "copy_engine", accepts_everything},
     {op_to_device, "copy_engine", accepts_everything},

@@ -130,6 +130,23 @@ TEST_CASE("the label smoothing that PyTorch's exporter leaves out is read from i
   CHECK(smoothing_of("%x, %labels, None, 1, -100), kwargs = {") == 0);
 }
 
+TEST_CASE("an Identity that PyTorch's exporter wrote for detach lets no gradient through") {
+  const auto ops_of = [](const std::string& call, DType dtype) {
+    ModelMaker maker;
+    maker.input("x", {"2", "3"}, dtype).output("y", {"2", "3"}, dtype);
+    maker.node("Neg", {"x"}, {"negative"}).node("Identity", {"negative"}, {"y"}, [&](onnx::NodeProto& node) {
+      auto* entry = node.add_metadata_props();
+      entry->set_key("pkg.torch.onnx.fx_node");
+      entry->set_value("%y : [num_users=1] = call_function[target=torch.ops.aten." + call +
+                       "](args = (%neg,), kwargs = {})");
+    });
+    return op_names(import_graph(maker));
+  };
+  CHECK(ops_of("detach.default", DType::F32) == Names{"neg", "detach"});
+  CHECK(ops_of("detach.default", DType::I64) == Names{"neg"});
+  CHECK(ops_of("clone.default", DType::F32) == Names{"neg"});
+}
+
 TEST_CASE("shape arithmetic is gone after import") {
   ModelMaker maker;
   maker.input("x", {"batch", "6"}).output("y", {"batch", "2", "3"}).weight("tail", Tensor::of_ints({2, 3}));

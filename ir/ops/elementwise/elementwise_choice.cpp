@@ -1,4 +1,4 @@
-// Ops that choose, bound, convert or repeat what is there: where, clip, cast, identity, copy, add_n.
+// Ops that choose, bound, convert or repeat what is there: where, clip, cast, identity, detach, copy, add_n.
 
 #include "ir/ops/elementwise/elementwise.h"
 
@@ -228,6 +228,18 @@ constinit const OpDef op_identity{
     .summary = "x under another name",
     .infer = infer_same,
     .gradient = Gradient::rule(unary_rule<pass_on>),
+    .view_of = "x",
+    .elementwise = true,
+    .linear = {"x"},
+    .reference = copy_reference,
+    .samples = copy_samples,
+};
+
+constinit const OpDef op_detach{
+    .name = "detach",
+    .summary = "x, and no gradient goes through it",
+    .infer = infer_same,
+    .gradient = Gradient::zero(),
     .view_of = "x",
     .elementwise = true,
     .linear = {"x"},

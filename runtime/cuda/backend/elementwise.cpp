@@ -256,6 +256,7 @@ constexpr CudaLauncher elementwise_table[] = {
      [](const CudaCall& k) { return launched(k, cuda::tiles_to_f8(scaled_f8(k), k.stream)); }},
     {op_copy, "bytes", launch_copy},
     {op_identity, "bytes", launch_copy},
+    {op_detach, "bytes", launch_copy},
     {op_reshape, "bytes", launch_copy},
     {op_to_host, "copy_engine", launch_to_host},
     {op_to_device, "copy_engine", launch_to_device},

@@ -139,6 +139,24 @@ graph @weighted(%x: f32[4,3], %labels: i64[4]) state(%w: f32[5,3] parameter trai
     CHECK(count_phase(frozen->functions[0], Phase::Backward) < count_phase(full->functions[0], Phase::Backward));
   }
 
+  TEST_CASE("no gradient goes through a detached value") {
+    Graph forward = parsed(R"(
+graph @halved(%x: f32[3]) state(%w: f32[3] parameter, %v: f32[3] parameter) {
+  %a = mul(%x, %w) : f32[3]
+  %b = mul(%a, %v) : f32[3]
+  %d = detach(%b) : f32[3]
+  %e = mul(%a, %d) : f32[3]
+  %loss = reduce_sum(%e) {axes=[0], keep_dims=0} : f32[]
+  return loss=%loss
+}
+)");
+    REQUIRE_FALSE(bool(select_trained(forward, {}, {})));
+    Result<Program> program = make_training_program(std::move(forward), {});
+    REQUIRE(bool(program));
+    REQUIRE(program->functions[0].gradients.size() == 1);
+    CHECK(program->functions[0].value(program->functions[0].gradients[0].state).name == "w");
+  }
+
   TEST_CASE("micro-batches with different label counts give the full batch's gradient") {
     // Rows 0 and 1 hold one counted label, rows 2 and 3 two: a mean of means would weigh them wrongly.
     std::string half = tied_model.str();
