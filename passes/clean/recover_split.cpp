@@ -2,7 +2,8 @@
 #include "passes/rewrite/match.h"
 
 // Slices that cut one value along one axis into adjoining pieces become one split. Its gradient is a concatenation
-// instead of a sum of zero-padded pieces.
+// instead of a sum of zero-padded pieces. Of many pieces few may be absent, such as the last of the chunks that a
+// recurrence goes through: the split makes them too, and nothing reads them.
 
 #include <algorithm>
 #include <map>
@@ -29,27 +30,46 @@ int64_t cut_axis(const Graph& graph, const Node& node) {
   return axis;
 }
 
-bool try_split(Graph& graph, ValueId source, int64_t axis, std::vector<Piece> pieces) {
-  std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.start < b.start; });
-  Ints sizes;
-  llvm::SmallVector<std::string, 4> names;
+// One part in so many may be absent. The split writes it in vain, which takes less time than the gradients of as many
+// slices, each of which reads and writes the whole.
+constexpr int64_t parts_of_one_absent = 8;
+
+// Puts pieces that no slice takes between the others, which come in order. False if two overlap.
+bool fill_gaps(std::vector<Piece>& pieces, int64_t size) {
+  std::vector<Piece> all;
   int64_t at = 0;
   for (const Piece& piece : pieces) {
-    if (piece.start != at) return false;
-    at += piece.size;
-    sizes.push_back(piece.size);
-    names.push_back(graph.value(graph.node(piece.node).results[0]).name);
+    if (piece.start < at) return false;
+    if (piece.start > at) all.push_back({NodeId::None, at, piece.start - at});
+    all.push_back(piece);
+    at = piece.start + piece.size;
   }
-  if (pieces.size() < 2 || at != graph.type(source).shape[axis]) return false;
+  if (at < size) all.push_back({NodeId::None, at, size - at});
+  pieces = std::move(all);
+  return true;
+}
+
+bool try_split(Graph& graph, ValueId source, int64_t axis, std::vector<Piece> pieces) {
+  std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.start < b.start; });
+  const NodeId first = pieces.front().node;
+  const int64_t whole = graph.type(source).shape[axis];
+  if (!fill_gaps(pieces, whole) || pieces.size() < 2) return false;
+  Ints sizes;
+  int64_t absent = 0;
+  for (const Piece& piece : pieces) {
+    sizes.push_back(piece.size);
+    if (piece.node == NodeId::None) absent += piece.size;
+  }
+  if (absent * parts_of_one_absent > whole) return false;
   // The split stands right behind the value that all pieces read, so before the first of them.
-  NodeId first = pieces.front().node;
   NodeId producer = graph.value(source).producer;
   NodeId before = producer == NodeId::None ? graph.first_node() : graph.next_node(producer);
   Builder b(graph, before);
   b.origin = graph.node(first).origin;
   b.phase = graph.node(first).phase;
   auto parts = b.emit_all("split", {source}, {{"axis", axis}, {"sizes", sizes}});
-  for (size_t i = 0; i < pieces.size(); ++i) replace_and_rename(graph, graph.node(pieces[i].node).results[0], parts[i]);
+  for (const auto& [piece, part] : llvm::zip(pieces, parts))
+    if (piece.node != NodeId::None) replace_and_rename(graph, graph.node(piece.node).results[0], part);
   return true;
 }
 
@@ -73,7 +93,7 @@ Result<bool> run_recover_split(Graph& graph, PassContext& context) {
 
 constinit const PassInfo pass_recover_split{
     .name = "recover-split",
-    .summary = "turn adjoining slices of one value into one split",
+    .summary = "turn slices that take most of one value in adjoining pieces into one split",
     .run = run_recover_split,
 };
 
