@@ -2,8 +2,9 @@
 #include "passes/rewrite/match.h"
 
 // Slices that cut one value along one axis into adjoining pieces become one split. Its gradient is a concatenation
-// instead of a sum of zero-padded pieces. Of many pieces few may be absent, such as the last of the chunks that a
-// recurrence goes through: the split makes them too, and nothing reads them.
+// instead of a sum of zero-padded pieces. A small part of the value may be in no slice, such as the last of the chunks
+// that a recurrence goes through, or what a padded convolution makes beyond the end: the split makes it too, and
+// nothing reads it.
 
 #include <algorithm>
 #include <map>
