@@ -157,6 +157,26 @@ graph @halved(%x: f32[3]) state(%w: f32[3] parameter, %v: f32[3] parameter) {
     CHECK(program->functions[0].value(program->functions[0].gradients[0].state).name == "w");
   }
 
+  TEST_CASE("the gradient of parts of which one in eight is not trained is one split") {
+    Graph forward = parsed(R"(
+graph @states(%first: f32[1,2]) state(%a: f32[3,2] parameter, %b: f32[4,2] parameter) {
+  %all = concat(%first, %a, %b) {axis=0} : f32[8,2]
+  %y = mul(%all, %all) : f32[8,2]
+  %loss = reduce_sum(%y) {axes=[0,1], keep_dims=0} : f32[]
+  return loss=%loss
+}
+)");
+    REQUIRE_FALSE(bool(select_trained(forward, {}, {})));
+    Result<Program> program = make_training_program(std::move(forward), {});
+    REQUIRE(bool(program));
+    const Graph& step = program->functions[0];
+    const auto count_of = [&](llvm::StringRef op) {
+      return llvm::count_if(step.order(), [&](NodeId id) { return step.node(id).op->name == op; });
+    };
+    CHECK(count_of("split") == 1);
+    CHECK(count_of("slice") == 0);
+  }
+
   TEST_CASE("micro-batches with different label counts give the full batch's gradient") {
     // Rows 0 and 1 hold one counted label, rows 2 and 3 two: a mean of means would weigh them wrongly.
     std::string half = tied_model.str();
