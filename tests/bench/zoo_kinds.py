@@ -748,7 +748,7 @@ class RadianceField(nn.Module):
         x = torch.cat([self.feature(x), encoded(directions, self.direction_waves)[:, None].expand(rays, steps, -1)], -1)
         lengths = torch.cat([depths[:, 1:] - depths[:, :-1], torch.full_like(depths[:, :1], 1e10)], 1) * directions.norm(dim=-1, keepdim=True)
         depth = density * lengths
-        passed = torch.exp(depth - depth.cumsum(1))  # the released code takes cumprod, which PyTorch's exporter refuses
+        passed = torch.exp(-F.pad(depth[:, :-1].cumsum(1), (1, 0)))  # the released code takes cumprod, which PyTorch's exporter refuses
         stopped = 1 - torch.exp(-depth)
         return ((stopped * passed)[..., None] * self.colour(x).float()).sum(1)
 
@@ -844,18 +844,18 @@ class FaceBlock(nn.Module):
 class Faces(nn.Module):
     """ArcFace (Deng et al. 2019): the IResNet of its code, and a margin between the angle to a face's own class and to the others'."""
 
-    def __init__(self, widths, depths, size, out, classes):
+    def __init__(self, widths, depths, size, out, classes, scale=64.0, margin=0.5):
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(3, widths[0], 3, 1, 1, bias=False), nn.BatchNorm2d(widths[0], 1e-5), nn.PReLU(widths[0]))
         self.blocks = nn.Sequential(*[FaceBlock(i if n == 0 else o, o, 2 if n == 0 else 1) for i, o, depth in zip([widths[0], *widths], widths, depths) for n in range(depth)])
         self.norm, self.fc, self.last = nn.BatchNorm2d(widths[-1], 1e-5), nn.Linear(widths[-1] * (size // 2 ** len(widths)) ** 2, out), nn.BatchNorm1d(out, 1e-5)
-        self.classes = nn.Parameter(0.01 * torch.randn(classes, out))
+        self.classes, self.scale, self.margin = nn.Parameter(0.01 * torch.randn(classes, out)), scale, margin
 
-    def forward(self, x, labels, scale=64.0, margin=0.5):
+    def forward(self, x, labels):
         x = self.last(self.fc(self.norm(self.blocks(self.stem(x))).flatten(1)))
         cosine = F.linear(F.normalize(x), F.normalize(self.classes)).float().clamp(-1 + 1e-6, 1 - 1e-6)
         own = F.one_hot(labels, cosine.shape[1]).bool()
-        return F.cross_entropy(scale * torch.where(own, torch.cos(torch.acos(cosine) + margin), cosine), labels)
+        return F.cross_entropy(self.scale * torch.where(own, torch.cos(torch.acos(cosine) + self.margin), cosine), labels)
 
 
 def faces(small):
@@ -863,7 +863,7 @@ def faces(small):
     return {"x": randn(batch, 3, size, size), "labels": randint(classes, batch)}
 
 
-KINDS["arcface"] = Case("ArcFace on IResNet-50 of 85,742 classes, 256 x 112", lambda small: Loss(Faces(*(((16, 16), (1, 1), 32, 16, 50) if small else
+KINDS["arcface"] = Case("ArcFace on IResNet-50 of 85,742 classes, 256 x 112", lambda small: Loss(Faces(*(((16, 16), (1, 1), 32, 16, 50, 8.0) if small else
                         ((64, 128, 256, 512), (3, 4, 14, 3), 112, 512, 85742))), lambda model, x, labels: model(x, labels)), faces, channels_last=True)
 
 
@@ -917,7 +917,7 @@ KINDS["ft-transformer"] = Case("FT-Transformer of 127 columns, 1024", lambda sma
                                lambda model, numbers, categories, wanted: F.mse_loss(model(numbers, categories), wanted)), table_rows)
 
 
-# -- proteins, fields and scenes --------------------------------------------------------------------------------------
+# -- proteins, scenes and patches -------------------------------------------------------------------------------------
 
 def esm(small):
     import transformers as T
@@ -1026,47 +1026,6 @@ def alignments(small):
 
 KINDS["evoformer"] = Case("AlphaFold's Evoformer, 8 of 48 blocks, 128 x 256", lambda small: Loss(Evoformer(*((32, 32, 1) if small else (256, 128, 8))), folded), alignments,
                           note="8 of 48 blocks, without dropout of rows")
-
-
-class FourierLayer(nn.Module):
-    """Li et al. 2021: a product for each of the lowest waves."""
-
-    def __init__(self, width, waves):
-        super().__init__()
-        self.waves, self.skip = waves, nn.Conv2d(width, width, 1)
-        self.low, self.high = (nn.Parameter(torch.rand(2, width, width, waves, waves) / width**2) for _ in range(2))
-
-    def forward(self, x):
-        batch, width, rows, columns = x.shape
-        n, waves = self.waves, torch.view_as_real(torch.fft.rfft2(x.float()))
-        def times(a, w):
-            real, imaginary = a.unbind(-1)
-            def product(p, q):
-                return torch.einsum("bixy,ioxy->boxy", p, q)
-            return torch.stack([product(real, w[0]) - product(imaginary, w[1]), product(real, w[1]) + product(imaginary, w[0])], -1)
-        low, high = times(waves[:, :, :n, :n], self.low), times(waves[:, :, -n:, :n], self.high)
-        y = F.pad(torch.cat([low, low.new_zeros(batch, width, rows - 2 * n, n, 2), high], 2), (0, 0, 0, columns // 2 + 1 - n))
-        return torch.fft.irfft2(torch.view_as_complex(y), (rows, columns)).to(x.dtype) + self.skip(x)
-
-
-class FourierOperator(nn.Module):
-    def __init__(self, width, waves, layers=4):
-        super().__init__()
-        self.lift, self.layers, self.head = nn.Conv2d(3, width, 1), nn.ModuleList([FourierLayer(width, waves) for _ in range(layers)]), nn.Sequential(nn.Conv2d(width, 128, 1), nn.GELU(), nn.Conv2d(128, 1, 1))
-
-    def forward(self, x):
-        x = self.lift(x)
-        for i, layer in enumerate(self.layers):
-            x = layer(x) if i + 1 == len(self.layers) else F.gelu(layer(x))
-        return self.head(x)
-
-
-def fields(small):
-    batch, size = (2, 16) if small else (20, 128)
-    return {"x": randn(batch, 3, size, size), "wanted": randn(batch, 1, size, size, seed=3)}
-
-
-KINDS["fno"] = Case("Fourier neural operator, 20 x 128", lambda small: Loss(FourierOperator(*((8, 4) if small else (64, 16))), lambda model, x, wanted: F.mse_loss(model(x), wanted)), fields)
 
 
 class DeformableAttention(nn.Module):
