@@ -28,7 +28,7 @@ __device__ inline uint64_t shared_lines(const void* first, uint64_t eight_rows, 
   PLIMSOLL_TILE(t), PLIMSOLL_TILE(t + 1), PLIMSOLL_TILE(t + 2), PLIMSOLL_TILE(t + 3), PLIMSOLL_TILE(t + 4), \
       PLIMSOLL_TILE(t + 5), PLIMSOLL_TILE(t + 6), PLIMSOLL_TILE(t + 7)
 #define PLIMSOLL_OPERANDS "l"(left), "l"(right), "r"(static_cast<int>(adds)), "n"(left_in_columns), "n"(right_in_rows)
-#define PLIMSOLL_PRODUCT_96(type)                                                                             \
+#define PLIMSOLL_PRODUCT_96(type) \
   asm volatile(                                                                                               \
       "{\n.reg .pred p;\nsetp.ne.b32 p, %50, 0;\n"                                                           \
       "wgmma.mma_async.sync.aligned.m64n96k16.f32." type "." type " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, " \

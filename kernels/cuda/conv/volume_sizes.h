@@ -96,11 +96,11 @@ struct VolumeSweep {
     return int64_t{channel_tiles()} * chunks() * VolumeSizes::plane_taps * weight_bytes();
   }
 
-  // Clocks of a multiprocessor, fitted to 11 calls on an H200, which are within 18 % of this. Each tap has a beginning;
+  // Clocks of a multiprocessor, fitted to 10 calls on an H200, which are within 12 % of this. Each tap has a beginning;
   // weights that do not stay are waited for.
   constexpr int64_t clocks(int64_t multiprocessors) const {
-    constexpr int64_t of_plane = 660, of_tap = 300, of_streamed_tap = 450, of_block = 6000;
-    const int64_t product = slot == 64 ? 75 : 34, steps = int64_t{VolumeSizes::plane_taps} * chunks();
+    constexpr int64_t of_plane = 460, of_tap = 100, of_streamed_tap = 200, of_block = 6000;
+    const int64_t product = slot == 64 ? 67 : 35, steps = int64_t{VolumeSizes::plane_taps} * chunks();
     const int64_t plane =
         steps * (groups * group_tiles * (terms / 16) * product + of_tap + (keeps_weights() ? 0 : of_streamed_tap)) +
         of_plane;

@@ -2,6 +2,7 @@
 #include "kernels/cuda/common/packed.cuh"
 #include "kernels/cuda/common/short_boxes.cuh"
 #include "kernels/cuda/common/volume_boxes.cuh"
+#include "kernels/cuda/common/warpgroup_columns.cuh"
 #include "kernels/cuda/conv/unit_tiles.cuh"
 #include "kernels/cuda/conv/volumes.h"
 #include "kernels/cuda/matmul/tile_ring.cuh"
@@ -54,22 +55,54 @@ __global__ void __launch_bounds__(block_threads)
   row[place * 8 + k % 8] = value;
 }
 
+// What a block needs of a sweep, counted once by the launch: kernels have no registers to spare for it.
+struct SweepNumbers {
+  int planes, plane_bytes, weight_stages, weight_bytes, staged_bytes, chunks, line_pixels, tiles_across, copied_bytes;
+  int channel_tiles, across, pixels_across, down, pixels_down, parts, part_planes, out_channels, terms;
+  int in[3], out[3], first[3];
+  bool keeps_weights;
+
+  explicit SweepNumbers(const Sweep& s)
+      : planes(s.planes()),
+        plane_bytes(s.plane_bytes()),
+        weight_stages(s.weight_stages()),
+        weight_bytes(s.weight_bytes()),
+        staged_bytes(s.staged_bytes()),
+        chunks(s.chunks()),
+        line_pixels(s.line_pixels()),
+        tiles_across(s.tiles_across()),
+        copied_bytes(s.copied_bytes()),
+        channel_tiles(s.channel_tiles()),
+        across(s.across()),
+        pixels_across(s.pixels_across()),
+        down(s.down()),
+        pixels_down(s.pixels_down()),
+        parts(s.parts),
+        part_planes(s.part_planes()),
+        out_channels(s.out_channels()),
+        terms(s.terms),
+        in{s.in(0), s.in(1), s.in(2)},
+        out{s.out(0), s.out(1), s.out(2)},
+        first{s.first(0), s.first(1), s.first(2)},
+        keeps_weights(s.keeps_weights()) {}
+};
+
 struct SweepShared {
   uint8_t *planes, *weights, *staged;
   Barrier *plane_there, *plane_read, *weight_there, *weight_read;
 
-  __device__ SweepShared(void* shared, const Sweep& p) : planes(first_tile_border(shared)) {
-    weights = planes + p.planes() * p.plane_bytes();
-    staged = weights + p.weight_stages() * p.weight_bytes();
-    plane_there = reinterpret_cast<Barrier*>(staged + p.staged_bytes());
+  __device__ SweepShared(void* shared, const SweepNumbers& p) : planes(first_tile_border(shared)) {
+    weights = planes + p.planes * p.plane_bytes;
+    staged = weights + p.weight_stages * p.weight_bytes;
+    plane_there = reinterpret_cast<Barrier*>(staged + p.staged_bytes);
     plane_read = plane_there + Sweep::max_planes;
     weight_there = plane_read + Sweep::max_planes;
-    weight_read = weight_there + p.weight_stages();
+    weight_read = weight_there + p.weight_stages;
   }
-  __device__ void create(const Sweep& p) const {
-    for (int i = 0; i < p.planes(); ++i)
+  __device__ void create(const SweepNumbers& p) const {
+    for (int i = 0; i < p.planes; ++i)
       set_up_barrier(plane_there + i, 1), set_up_barrier(plane_read + i, Sweep::groups);
-    for (int i = 0; i < p.weight_stages(); ++i)
+    for (int i = 0; i < p.weight_stages; ++i)
       set_up_barrier(weight_there + i, 1), set_up_barrier(weight_read + i, Sweep::groups);
     show_barriers_to_copies();
   }
@@ -79,59 +112,60 @@ struct SweepShared {
 struct SweepBlock {
   int channel_tile, across, down, batch, begin, end;
 
-  __device__ explicit SweepBlock(const Sweep& p) {
+  __device__ explicit SweepBlock(const SweepNumbers& p) {
     int index = static_cast<int>(blockIdx.x);
-    channel_tile = index % p.channel_tiles(), index /= p.channel_tiles();
-    across = index % p.across() * p.pixels_across(), index /= p.across();
-    down = index % p.down() * p.pixels_down(), index /= p.down();
-    begin = index % p.parts * p.part_planes(), batch = index / p.parts;
-    end = min(begin + p.part_planes(), p.out(0));
+    channel_tile = index % p.channel_tiles, index /= p.channel_tiles;
+    across = index % p.across * p.pixels_across, index /= p.across;
+    down = index % p.down * p.pixels_down, index /= p.down;
+    begin = index % p.parts * p.part_planes, batch = index / p.parts;
+    end = min(begin + p.part_planes, p.out[0]);
   }
   // Planes of the input that results of the block are made of, some of them outside the volume.
-  __device__ int first_plane(const Sweep& p) const { return begin + p.first(0); }
-  __device__ int end_plane(const Sweep& p) const { return end + p.first(0) + VolumeSizes::kernel - 1; }
+  __device__ int first_plane(const SweepNumbers& p) const { return begin + p.first[0]; }
+  __device__ int end_plane(const SweepNumbers& p) const { return end + p.first[0] + VolumeSizes::kernel - 1; }
 };
 
-__device__ inline void copy_planes(const SweepShared& shared, const CUtensorMap& in, const Sweep& p,
+__device__ inline void copy_planes(const SweepShared& shared, const CUtensorMap& in, const SweepNumbers& p,
                                    const SweepBlock& mine) {
   RingPlace place;
-  for (int z = max(mine.first_plane(p), 0); z < min(mine.end_plane(p), p.in(0)); ++z)
-    for (int chunk = 0; chunk < p.chunks(); ++chunk, place.advance(p.planes())) {
+  for (int z = max(mine.first_plane(p), 0); z < min(mine.end_plane(p), p.in[0]); ++z)
+    for (int chunk = 0; chunk < p.chunks; ++chunk, place.advance(p.planes)) {
       wait_at(shared.plane_read + place.stage, place.parity ^ 1);
-      arrive_with_copies(shared.plane_there + place.stage, p.copied_bytes());
-      copy_box(shared.planes + place.stage * p.plane_bytes(), in,
-               VolumePlace{chunk * p.terms, mine.across + p.first(2), mine.down + p.first(1), z, mine.batch},
+      arrive_with_copies(shared.plane_there + place.stage, p.copied_bytes);
+      copy_box(shared.planes + place.stage * p.plane_bytes, in,
+               VolumePlace{chunk * p.terms, mine.across + p.first[2], mine.down + p.first[1], z, mine.batch},
                shared.plane_there + place.stage);
     }
 }
 
-__device__ inline void copy_weights(const SweepShared& shared, const uint8_t* packed, const Sweep& p,
+__device__ inline void copy_weights(const SweepShared& shared, const uint8_t* packed, const SweepNumbers& p,
                                     const SweepBlock& mine) {
-  const int all = p.chunks() * VolumeSizes::plane_taps, bytes = p.weight_bytes();
+  const int all = p.chunks * VolumeSizes::plane_taps, bytes = p.weight_bytes;
   const uint8_t* from = packed + int64_t{mine.channel_tile} * all * bytes;
   RingPlace place;
   wait_for_launch_before();
-  for (int z = max(mine.first_plane(p), 0); z < min(mine.end_plane(p), p.in(0)); ++z) {
-    for (int i = 0; i < all; ++i, place.advance(p.weight_stages())) {
+  for (int z = max(mine.first_plane(p), 0); z < min(mine.end_plane(p), p.in[0]); ++z) {
+    for (int i = 0; i < all; ++i, place.advance(p.weight_stages)) {
       wait_at(shared.weight_read + place.stage, place.parity ^ 1);
       arrive_with_copies(shared.weight_there + place.stage, bytes);
       copy_bytes(shared.weights + place.stage * bytes, from + int64_t{i} * bytes, bytes,
                  shared.weight_there + place.stage);
     }
-    if (p.keeps_weights()) return;
+    if (p.keeps_weights) return;
   }
 }
 
 // The products of one chunk of a plane, for all taps of the plane.
 template <typename T, typename Form>
 __device__ __forceinline__ void multiply_plane(float (&sums)[Sweep::group_tiles][Form::product_tiles][4],
-                                               const SweepShared& shared, const Sweep& p, const uint32_t (&tile_at)[2],
-                                               uint32_t plane, RingPlace& weights, bool announces) {
-  const uint32_t line_bytes = static_cast<uint32_t>(p.line_pixels() * Form::pixel_bytes);
-  const bool keeps = p.keeps_weights();
+                                               const SweepShared& shared, const SweepNumbers& p,
+                                               const uint32_t (&tile_at)[2], uint32_t plane, RingPlace& weights,
+                                               bool announces) {
+  const uint32_t line_bytes = static_cast<uint32_t>(p.line_pixels * Form::pixel_bytes);
+  const bool keeps = p.keeps_weights;
   int before = -1;  // the stage of weights whose products may still be under way
 #pragma unroll 1
-  for (int tap = 0; tap < VolumeSizes::plane_taps; ++tap, weights.advance(p.weight_stages())) {
+  for (int tap = 0; tap < VolumeSizes::plane_taps; ++tap, weights.advance(p.weight_stages)) {
     wait_at(shared.weight_there + weights.stage, keeps ? 0 : weights.parity);
     const uint32_t behind = static_cast<uint32_t>(tap / VolumeSizes::kernel) * line_bytes +
                             static_cast<uint32_t>(tap % VolumeSizes::kernel * Form::pixel_bytes);
@@ -153,7 +187,7 @@ __device__ __forceinline__ void multiply_plane(float (&sums)[Sweep::group_tiles]
   }
   wait_for_products<0>();
 #pragma unroll
-  for (int m = 0; m < Sweep::group_tiles; ++m) settle(sums[m]);
+  for (int m = 0; m < Sweep::group_tiles; ++m) settle_here(sums[m]);
   if (announces && before >= 0) arrive_at(shared.weight_read + before);
 }
 
@@ -163,8 +197,8 @@ __device__ inline void wait_for_group(int group) {
 }
 
 template <typename T, typename Form>
-__device__ void sweep_planes(const SweepShared& shared, const CUtensorMap& out, const Sweep& p, const SweepBlock& mine,
-                             const T* bias) {
+__device__ void sweep_planes(const SweepShared& shared, const CUtensorMap& out, const SweepNumbers& p,
+                             const SweepBlock& mine, const T* bias) {
   const int group = static_cast<int>(threadIdx.x) / group_threads,
             thread = static_cast<int>(threadIdx.x) % group_threads;
   const int warp = thread / warp_threads, lane = thread % warp_threads;
@@ -174,9 +208,8 @@ __device__ void sweep_planes(const SweepShared& shared, const CUtensorMap& out, 
 #pragma unroll
   for (int m = 0; m < Sweep::group_tiles; ++m) {
     const int tile = group * Sweep::group_tiles + m;
-    tile_down[m] = tile / p.tiles_across() * Sweep::tile_side,
-    tile_across[m] = tile % p.tiles_across() * Sweep::tile_side;
-    tile_at[m] = static_cast<uint32_t>((tile_down[m] * p.line_pixels() + tile_across[m]) * Form::pixel_bytes);
+    tile_down[m] = tile / p.tiles_across * Sweep::tile_side, tile_across[m] = tile % p.tiles_across * Sweep::tile_side;
+    tile_at[m] = static_cast<uint32_t>((tile_down[m] * p.line_pixels + tile_across[m]) * Form::pixel_bytes);
   }
   // Lane 8 m + i says where row i of 8 x 8 matrix m goes: two of them are below each other, two beside each other.
   uint8_t* const staged = shared.staged + group * Sweep::group_tiles * Form::staged_tile;
@@ -188,16 +221,16 @@ __device__ void sweep_planes(const SweepShared& shared, const CUtensorMap& out, 
   RingPlace place, weights;
 #pragma unroll 1
   for (int z = mine.first_plane(p); z < mine.end_plane(p); ++z) {
-    if (z >= 0 && z < p.in(0))
+    if (z >= 0 && z < p.in[0])
 #pragma unroll 1
-      for (int chunk = 0; chunk < p.chunks(); ++chunk, place.advance(p.planes())) {
+      for (int chunk = 0; chunk < p.chunks; ++chunk, place.advance(p.planes)) {
         wait_at(shared.plane_there + place.stage, place.parity);
         multiply_plane<T, Form>(sums, shared, p, tile_at,
-                                shared_address(shared.planes) + static_cast<uint32_t>(place.stage * p.plane_bytes()),
+                                shared_address(shared.planes) + static_cast<uint32_t>(place.stage * p.plane_bytes),
                                 weights, announces);
         if (announces) arrive_at(shared.plane_read + place.stage);
       }
-    const int made = z - p.first(0) - (VolumeSizes::kernel - 1);
+    const int made = z - p.first[0] - (VolumeSizes::kernel - 1);
     if (made >= mine.begin) {
       if (announces) wait_for_box_reads();
       wait_for_group(group);
@@ -210,7 +243,7 @@ __device__ void sweep_planes(const SweepShared& shared, const CUtensorMap& out, 
 #pragma unroll
             for (int j = 0; j < 2; ++j) {
               const int channel = first_channel + (i + j) * 8 + lane % 4 * 2;
-              if (channel >= p.out_channels()) continue;
+              if (channel >= p.out_channels) continue;
               const Packed<T, 2> two = load_packed<2>(bias + channel);
               float(&sum)[4] = j == 0 ? left : right;
               sum[0] += two[0], sum[1] += two[1], sum[2] += two[0], sum[3] += two[1];
@@ -227,7 +260,7 @@ __device__ void sweep_planes(const SweepShared& shared, const CUtensorMap& out, 
 #pragma unroll
         for (int m = 0; m < Sweep::group_tiles; ++m) {
           const VolumePlace at{first_channel, mine.across + tile_across[m], mine.down + tile_down[m], made, mine.batch};
-          if (at.across < p.out(2) && at.down < p.out(1)) store_box(staged + m * Form::staged_tile, out, at);
+          if (at.across < p.out[2] && at.down < p.out[1]) store_box(staged + m * Form::staged_tile, out, at);
         }
         commit_boxes();
       }
@@ -247,7 +280,7 @@ __device__ void sweep_planes(const SweepShared& shared, const CUtensorMap& out, 
 template <typename T, typename Form>
 __global__ void __launch_bounds__(all_threads, 1)
     volume_sweep_kernel(const __grid_constant__ CUtensorMap in, const __grid_constant__ CUtensorMap out,
-                        const uint8_t* packed, const T* bias, const __grid_constant__ Sweep p) {
+                        const uint8_t* packed, const T* bias, const __grid_constant__ SweepNumbers p) {
   if constexpr (has_warpgroups) {
     extern __shared__ uint8_t memory[];
     const SweepShared shared(memory, p);
@@ -301,7 +334,7 @@ cudaError_t launch(void* y, const void* x, const void* w, const void* bias, cons
   config.attrs = &early;
   config.numAttrs = 1;
   return cudaLaunchKernelEx(&config, kernel, in, out, static_cast<const uint8_t*>(packed), static_cast<const T*>(bias),
-                            p);
+                            SweepNumbers(p));
 }
 
 }  // namespace
