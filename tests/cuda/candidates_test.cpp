@@ -513,7 +513,7 @@ TEST_SUITE("unit") {
     CHECK(best({0, 2, 3}).workspace_bytes == 512);  // 8 planes of each of 16 channels
   }
 
-  TEST_CASE("sums over a few rows are predicted as an H200 measured them") {
+  TEST_CASE("sums over a few rows and maxima of windows are predicted as an H200 measured them") {
     using Form = cuda::ReductionPlan::Form;
     const auto form = [](int64_t outer, int64_t length, int64_t inner) {
       cuda::AlternatingShape shape;
@@ -525,6 +525,23 @@ TEST_SUITE("unit") {
     CHECK(form(64, 128, 2048) == Form::FewRows);
     CHECK(form(64, 129, 2048) == Form::Columns);
     CHECK(form(4, 128, 2048) == Form::Columns);  // too few threads
+    const CudaCatalog catalog(llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200")));
+    const auto check = [&](llvm::StringRef op, const Attrs& attrs, const Type& x, double us) {
+      const Type* operands[] = {&x};
+      const OpCall call(get_op(op), attrs, operands);
+      INFO(op.str(), " of ", to_string(x));
+      CHECK(catalog.candidates(call.op, call, *infer(call)).front().predicted_us == doctest::Approx(us).epsilon(0.25));
+    };
+    const Attrs middle{{"axes", Ints{1}}};
+    check("reduce_sum", middle, Type(DType::BF16, {262144, 12, 12}), 23.6);
+    check("reduce_sum", middle, Type(DType::BF16, {401408, 14, 14}), 58.0);
+    check("reduce_sum", middle, Type(DType::BF16, {200704, 28, 28}), 83.0);
+    check("reduce_sum", middle, Type(DType::BF16, {128, 4, 524288}), 154.1);
+    check("reduce_mean", middle, Type(DType::F32, {128, 14, 5376}), 12.0);
+    Attrs window{{"kernel", Ints{3, 3}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 1, 1, 1}}};
+    check("max_pool", window, Type(DType::BF16, {128, 192, 56, 56}), 303.6);
+    window.set("channels_last", int64_t{1});
+    check("max_pool", window, Type(DType::BF16, {256, 112, 112, 64}), 252.7);
   }
 
   TEST_CASE("without positions, channels are last wherever they stand") {
