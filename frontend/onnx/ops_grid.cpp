@@ -114,8 +114,7 @@ void import_affine_grid(NodeContext& n) {
   n.output(0, n.reshape(grid, shape));
 }
 
-// Adds each column of blocks [N, C*k, L] to its window of the image. This is a transposed convolution whose kernels
-// pick one element each.
+// Adds each column of blocks [N, C*k, L] to its window of the image.
 void import_col2im(NodeContext& n) {
   ValueId x = n.input(0);
   Ints image = n.known_ints(1, "image shape"), kernel = n.known_ints(2, "block shape");
@@ -125,22 +124,19 @@ void import_col2im(NodeContext& n) {
   NodeWindow window = read_window(n, image, kernel, WindowFor::Transpose);
   if (n.failed()) return;
   int64_t channels = n.dim(x, 1) / block;
-  Shape spread{n.dim(x, 0), n.dim(x, 1)}, weight{n.dim(x, 1), 1};
-  Ints extra;
+  Ints shape{n.dim(x, 0), channels};
+  Shape patches{n.dim(x, 0), channels, block};
   for (size_t d = 0; d < window.rank(); ++d) {
     int64_t room = image[d] + window.pads[d] + window.pads[d + window.rank()] - window.span(d);
-    spread.push_back(room / window.strides[d] + 1);
-    extra.push_back(room % window.strides[d]);
+    patches.push_back(room / window.strides[d] + 1);
+    shape.push_back(image[d]);
   }
-  if (element_count(spread) != n.type(x).elements())
+  if (element_count(patches) != n.type(x).elements())
     return n.fail(llvm::Twine(n.dim(x, 2)) + " blocks do not cover an image of " + to_string(image));
-  weight.append(kernel.begin(), kernel.end());
-  Tensor pick(Type(n.type(x).dtype, weight));
-  for (int64_t i = 0; i < n.dim(x, 1); ++i) pick.view().set(i * block + i % block, 1);
   Attrs attrs = window.attrs();
-  attrs.set("groups", channels);
-  attrs.set("output_padding", extra);
-  n.output(0, n.emit("conv_transpose", {n.reshape(x, spread), n.constant_value(std::move(pick))}, attrs));
+  attrs.set("kernel", kernel);
+  attrs.set("shape", shape);
+  n.output(0, n.emit("fold", {n.reshape(x, patches)}, attrs));
 }
 
 constexpr ImportRow grid_table[] = {

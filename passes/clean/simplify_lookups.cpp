@@ -6,7 +6,7 @@
 // These rules remove lookups by a constant that counts. Exporters write a mask's `mask[arange(batch)[:, None],
 // arange(time)]` as a table of indices, or as indices into the flattened mask. Where the table names every element
 // once, in a regular order, the lookup is a reshape, and the batch can be changed. Others that are the same for all
-// samples are kept once.
+// samples are kept once. Two tables that count rows and columns of overlapping windows are an unfold.
 
 namespace plimsoll {
 namespace {
@@ -67,12 +67,72 @@ ValueId pick_by_counting(Builder& b, ValueId x, size_t from, size_t to, llvm::Ar
   return b.expand(b.reshape(in_order, surrounded(once)), surrounded(shape));
 }
 
+// One dimension of windows: a table [taps, positions] of tap * dilation + position * stride.
+struct WindowTable {
+  int64_t taps, positions, dilation, stride;
+};
+
+std::optional<WindowTable> window_table(const Graph& graph, const Node& lookup) {
+  const Node* constant = producer_of(graph, operand_of(lookup, "indices"), "constant");
+  if (!constant) return std::nullopt;
+  const TensorRef table = constant->attrs.get_tensor("value");
+  const Shape shape = table->type().shape;
+  if (shape.size() != 2) return std::nullopt;
+  const std::optional<Shape> strides = counting_strides(table->ints(), shape);
+  if (!strides || llvm::any_of(*strides, [](int64_t stride) { return stride < 0; })) return std::nullopt;
+  return WindowTable{shape[0], shape[1], std::max<int64_t>((*strides)[0], 1), std::max<int64_t>((*strides)[1], 1)};
+}
+
+// The image of which `padded` is made by zeros around it, and how many {before, after}; `padded` itself without any.
+ValueId without_zeros_around(const Graph& graph, ValueId padded, Ints& pads) {
+  const Node* pad = producer_of(graph, padded, "pad");
+  pads = {0, 0, 0, 0};
+  if (!pad || operand_of(*pad, "value") != ValueId::None || pad->attrs.get_string("mode", "constant") != "constant")
+    return padded;
+  const llvm::ArrayRef<int64_t> before = pad->attrs.get_ints("before"), after = pad->attrs.get_ints("after");
+  const auto is_inside = [](llvm::ArrayRef<int64_t> list) {
+    return list[0] == 0 && list[1] == 0 && list[2] >= 0 && list[3] >= 0;
+  };
+  if (!is_inside(before) || !is_inside(after)) return padded;
+  pads = {before[2], before[3], after[2], after[3]};
+  return pad->operands[0];
+}
+
+// torch's im2col: a lookup of rows of x[N, C, H, W], and one of columns of what it gives, [N, C, taps, positions, W].
+ValueId unfold(Builder& b, const Node& columns) {
+  const Graph& graph = b.graph();
+  const Node* rows = producer_of(graph, operand_of(columns, "x"), "gather");
+  if (!rows || rows->attrs.get_int("axis") != 2 || columns.attrs.get_int("axis") != 4) return ValueId::None;
+  const ValueId padded = operand_of(*rows, "x");
+  const Shape image = graph.type(padded).shape;
+  const std::optional<WindowTable> down = window_table(graph, *rows), across = window_table(graph, columns);
+  if (image.size() != 4 || !down || !across || !is_float(graph.type(padded).dtype)) return ValueId::None;
+  Ints kernel, strides, dilations, pads;
+  for (const auto& [table, size] : {std::pair(*down, image[2]), std::pair(*across, image[3])}) {
+    // One position has no stride, but windows end where it ends.
+    const int64_t stride = table.positions == 1 ? size : table.stride;
+    const int64_t reach = (table.taps - 1) * table.dilation + 1;
+    if (reach > size || (size - reach) / stride + 1 != table.positions) return ValueId::None;
+    kernel.push_back(table.taps);
+    strides.push_back(stride);
+    dilations.push_back(table.dilation);
+  }
+  const ValueId x = without_zeros_around(graph, padded, pads);
+  const ValueId patches =
+      b.emit("unfold", {x}, {{"kernel", kernel}, {"strides", strides}, {"dilations", dilations}, {"pads", pads}});
+  const ValueId apart =
+      b.reshape(patches, {image[0], image[1], down->taps, across->taps, down->positions, across->positions});
+  return b.transpose(apart, {0, 1, 2, 4, 3, 5});
+}
+
 ValueId gather(Builder& b, const Node& node) {
   const ValueId x = operand_of(node, "x");
   const Type indices = b.type(operand_of(node, "indices"));
   if (const Node* table = producer_of(b.graph(), operand_of(node, "indices"), "constant")) {
     auto axis = static_cast<size_t>(node.attrs.get_int("axis"));
-    return pick_by_counting(b, x, axis, axis + 1, table->attrs.get_tensor("value")->ints(), indices.shape);
+    const ValueId picked =
+        pick_by_counting(b, x, axis, axis + 1, table->attrs.get_tensor("value")->ints(), indices.shape);
+    return picked != ValueId::None ? picked : unfold(b, node);
   }
   // Position tables look up the same for all samples, so one lookup is expanded.
   const ValueId once = value_below(b.graph(), operand_of(node, "indices"), "expand");

@@ -75,6 +75,20 @@ struct Form {
   size_t operands, results;
 };
 
+// The permutation of patches [N, C, taps, out...] to [N, out..., taps, C].
+Ints patches_to_last(size_t rank) {
+  Ints perm{0};
+  for (size_t d = 3; d < rank; ++d) perm.push_back(static_cast<int64_t>(d));
+  perm.append({2, 1});
+  return perm;
+}
+Ints patches_to_first(size_t rank) {
+  const auto last = static_cast<int64_t>(rank) - 1;
+  Ints perm{0, last, last - 1};
+  for (int64_t d = 1; d + 1 < last; ++d) perm.push_back(d);
+  return perm;
+}
+
 // Reduced dimensions are kept, so that the result still has a channel dimension.
 Attrs renumbered_axes(const Attrs& attrs, size_t rank) {
   Ints axes;
@@ -177,6 +191,33 @@ llvm::SmallVector<ValueId, 4> rewrite(Graph& graph, NodeId id, const Form& form,
   return made;
 }
 
+// Patches gain by themselves as convolutions do: their taps are runs of channels then.
+bool rewrite_patches(Graph& graph, NodeId id) {
+  const Node& node = graph.node(id);
+  if (node.attrs.get_int("channels_last")) return false;
+  const bool is_fold = node.op->name == "fold";
+  const ValueId x = node.operands[0], y = node.results[0];
+  const size_t rank = graph.type(is_fold ? y : x).shape.size();
+  Builder b = builder_at(graph, id);
+  Attrs attrs = node.attrs;
+  attrs.set("channels_last", int64_t{1});
+  if (is_fold) {
+    const llvm::ArrayRef<int64_t> first = node.attrs.get_ints("shape");
+    Ints shape;
+    for (int64_t d : to_last(rank)) shape.push_back(first[static_cast<size_t>(d)]);
+    attrs.set("shape", shape);
+  }
+  const ValueId moved = is_fold ? b.transpose(x, patches_to_last(rank + 1)) : with_channels_last(b, x, rank);
+  const std::string name = graph.value(y).name;
+  const ValueId made = b.emit(node.op->name, {moved}, attrs);
+  const ValueId in_place = b.transpose(made, is_fold ? to_first(rank) : patches_to_first(rank + 1));
+  graph.replace_uses(y, in_place);
+  graph.erase_node(id);
+  graph.rename(made, name);
+  graph.rename(in_place, name + ".channels_first");
+  return true;
+}
+
 bool has_images(const Graph& graph) {
   return llvm::any_of(graph.order(), [&](NodeId id) {
     return is_convolution(graph.node(id)) && rank_of(graph, graph.node(id)) > line_rank;
@@ -233,9 +274,12 @@ class Walk {
 Result<bool> run_channels_last(Graph& graph, PassContext& context) {
   Walk walk(graph);
   auto try_node = [&](Graph& in, NodeId id) { return walk.try_node(in, id); };
-  const bool changed = apply_patterns(
-      graph, context,
-      {{"conv", "convolutions", try_node}, {"conv_transpose", "convolutions", try_node}, {"", "followed", try_node}});
+  const bool changed = apply_patterns(graph, context,
+                                      {{"conv", "convolutions", try_node},
+                                       {"conv_transpose", "convolutions", try_node},
+                                       {"unfold", "patches", rewrite_patches},
+                                       {"fold", "patches", rewrite_patches},
+                                       {"", "followed", try_node}});
   const int64_t convolutions = context.counters["convolutions"], followed = context.counters["followed"];
   if (convolutions > 0)
     context.decide("images", "channels last",

@@ -44,4 +44,32 @@ TEST_SUITE("unit") {
       CHECK(us == doctest::Approx(s.us[1]).epsilon(0.27));
     }
   }
+
+  TEST_CASE("patches are predicted as an H200 measured them") {
+    const CudaCatalog h200(llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200")));
+    struct Shape {
+      int64_t size, channels, kernel, stride, pad;
+      double us[2];  // of unfold and fold
+    };
+    for (const Shape& s : {Shape{28, 192, 3, 2, 1, {22.9, 28.9}},
+                           {28, 64, 3, 1, 1, {21.5, 24.9}},
+                           {27, 44, 3, 2, 1, {9.0, 14.1}},
+                           {56, 64, 7, 4, 2, {47.4, 42.3}}}) {
+      const Type x(DType::BF16, {64, s.size, s.size, s.channels});
+      Attrs attrs{{"channels_last", int64_t{1}},
+                  {"kernel", Ints{s.kernel, s.kernel}},
+                  {"strides", Ints{s.stride, s.stride}},
+                  {"pads", Ints{s.pad, s.pad, s.pad, s.pad}}};
+      INFO(s.size, " pixels, ", s.channels, " channels, ", s.kernel, " x ", s.kernel, ", stride ", s.stride);
+      const Type* const of_y[] = {&x};
+      const OpCall unfold(get_op("unfold"), attrs, of_y);
+      const Types y = llvm::cantFail(infer(unfold));
+      CHECK(h200.candidates(unfold.op, unfold, y).front().predicted_us == doctest::Approx(s.us[0]).epsilon(0.15));
+      attrs.set("shape", Ints(x.shape.begin(), x.shape.end()));
+      const Type* const of_x[] = {&y[0]};
+      const OpCall fold(get_op("fold"), attrs, of_x);
+      const Types back = llvm::cantFail(infer(fold));
+      CHECK(h200.candidates(fold.op, fold, back).front().predicted_us == doctest::Approx(s.us[1]).epsilon(0.15));
+    }
+  }
 }

@@ -1,6 +1,6 @@
-#include "kernels/cuda/pool/pool.h"
-#include "runtime/cuda/backend/launcher.h"
 #include "runtime/kernels/pool.h"
+#include "kernels/cuda/pool/patches.h"
+#include "runtime/cuda/backend/launcher.h"
 
 namespace plimsoll {
 namespace {
@@ -48,12 +48,29 @@ Status launch_average_pool_grad(const CudaCall& k) {
       k, cuda::average_pool_grad(shape, k.in_scalar("dy"), includes_padding(k), k.out("dx"), k.in("dy"), k.stream));
 }
 
+// Patches have their taps beside their channels.
+cuda::PoolShape patches_of(const Attrs& attrs, llvm::ArrayRef<int64_t> x, llvm::ArrayRef<int64_t> y) {
+  return pool_of(attrs, x, attrs.get_int("channels_last") ? y.drop_back() : y.drop_front());
+}
+
+Status launch_unfold(const CudaCall& k) {
+  return launched(k, cuda::unfold(patches_of(k.attrs(), k.in_shape("x"), k.out_shape("y")), k.in_scalar("x"),
+                                  k.out("y"), k.in("x"), k.stream));
+}
+
+Status launch_fold(const CudaCall& k) {
+  return launched(k, cuda::fold(patches_of(k.attrs(), k.out_shape("y"), k.in_shape("x")), k.in_scalar("x"), k.out("y"),
+                                k.in("x"), k.stream));
+}
+
 constexpr CudaLauncher pool_table[] = {
     {op_max_pool, "windows", launch_max_pool},
     {op_max_pool_with_indices, "windows", launch_max_pool_with_indices},
     {op_max_pool_grad, "windows", launch_max_pool_grad},
     {op_average_pool, "windows", launch_average_pool},
     {op_average_pool_grad, "windows", launch_average_pool_grad},
+    {op_unfold, "windows", launch_unfold},
+    {op_fold, "windows", launch_fold},
 };
 
 }  // namespace
