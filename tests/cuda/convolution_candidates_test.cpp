@@ -608,6 +608,43 @@ TEST_SUITE("unit") {
     CHECK(library_us > 5 * own_us);
   }
 
+  TEST_CASE("cuDNN is known to be hopeless at one channel to several a group") {
+    const CudaCatalog h200(llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200")));
+    struct Shape {
+      int64_t batch, size, channels, to, taps, stride;
+      double us[3];  // of y, dx and dw
+    };
+    for (const Shape& s : {Shape{256, 14, 128, 256, 3, 2, {220, 3936, 27154}},
+                           {256, 27, 64, 128, 3, 2, {363, 4549, 14696}},
+                           {128, 64, 48, 96, 7, 2, {3592, 11163, 5323}},
+                           {128, 32, 96, 192, 3, 2, {358, 5113, 21152}},
+                           {128, 16, 192, 384, 3, 2, {262, 5294, 266}},
+                           {128, 8, 384, 768, 3, 1, {320, 249, 408}}}) {
+      constexpr double times = 2.1;
+      const int64_t pad = s.taps / 2, out = (s.size + 2 * pad - s.taps) / s.stride + 1;
+      const Type x(DType::BF16, {s.batch, s.size, s.size, s.channels}), y(DType::BF16, {s.batch, out, out, s.to}),
+          w(DType::BF16, {s.to, s.taps, s.taps, 1});
+      const Attrs attrs{{"channels_last", int64_t{1}},
+                        {"groups", s.channels},
+                        {"strides", Ints{s.stride, s.stride}},
+                        {"pads", Ints{pad, pad, pad, pad}}};
+      Attrs of_x = attrs, of_w = attrs;
+      of_x.set("shape", Ints(x.shape.begin(), x.shape.end()));
+      of_w.set("shape", Ints(w.shape.begin(), w.shape.end()));
+      const std::tuple<const char*, const Attrs*, const Type*, const Type*> calls[] = {
+          {"conv", &attrs, &x, &w}, {"conv_dx", &of_x, &y, &w}, {"conv_dw", &of_w, &x, &y}};
+      for (int pass = 0; pass < 3; ++pass) {
+        const auto& [op, of_pass, first, second] = calls[pass];
+        const Type* const operands[] = {first, second};
+        const OpCall call(get_op(op), *of_pass, operands);
+        INFO(std::string(op), " of ", s.size, " pixels, ", s.channels, " channels, ", s.taps, " taps");
+        const double us = h200.candidates(call.op, call, llvm::cantFail(infer(call))).front().predicted_us;
+        CHECK(us > s.us[pass] / times);
+        CHECK(us < s.us[pass] * times);
+      }
+    }
+  }
+
   TEST_CASE("space to depth leaves no strides and no pads: blocks of 2 x 2 pixels of 3 channels are pixels of 16") {
     const Attrs attrs{{"pads", Ints{3, 3, 3, 3}}, {"strides", Ints{2, 2}}, {"channels_last", int64_t{1}}};
     const SpaceToDepthConvolution stem(attrs, Type(DType::BF16, {256, 224, 224, 3}), {64, 7, 7, 3},
