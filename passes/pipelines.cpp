@@ -56,7 +56,7 @@ std::string forward_pipeline(const TrainingRequest& request, const KernelPrefere
     text += "insert-casts{to=" + to + " rules=" + option_text(rules) + "}, ";
     if (request.precision == "fp8") mark = "mark-f8{rules=" + option_text(rules) + "}, ";
   }
-  if (preferences.channels_last) text += "repeat-channels, cse, dce, ";
+  if (preferences.channels_last) text += "repeat-channels, slice-pixels, cse, dce, ";
   text += narrowed == Narrowed::Trained ? "narrow-frozen{trained=1}, " : "narrow-frozen, ";
   // 8-bit products read weights as they are stored, and ranks that divide tensors know parts of whole weights.
   if (mark.empty() && request.mesh[MeshAxis::Tensor] == 1) {
