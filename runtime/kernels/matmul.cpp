@@ -3,6 +3,7 @@
 #include "ir/f8_scales.h"
 #include "kernels/division.h"
 #include "runtime/kernels/elementwise.h"
+#include "runtime/kernels/narrow_matmul.h"
 #include "runtime/kernels/reduce.h"
 
 namespace plimsoll {
@@ -78,6 +79,14 @@ bool accepts_few_rows(const OpCall& call, llvm::ArrayRef<Type> results) {
   return accepts_matmul<2>(call, results) && is_16_bit_float(x.dtype) && !call.attrs.has("columns") &&
          rows_of(x) <= most_few_rows && results[0].elements() <= most_of_small_weight && x.shape.back() % 2 == 0 &&
          dy.shape.back() % 2 == 0 && llvm::all_of(results, is_result);
+}
+
+bool accepts_narrow_linear(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return accepts_matmul<3>(call, results) && is_narrow_linear(call, results);
+}
+
+bool accepts_narrow_gradient(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return accepts_matmul<2>(call, results) && is_narrow_gradient(call, results);
 }
 
 // Where dy has more columns than are asked for, and these are an odd number.
@@ -216,6 +225,7 @@ double biased_product_us(const OpCall& call, const DeviceDescription& device, in
 double linear_us(const OpCall& call, const DeviceDescription& device) {
   const Type &x = call["x"], &w = call["w"];
   if (!computes_in_f32(x.dtype) || device.memory_gb_per_s <= 0) return 0;
+  if (const double us = library_narrow_linear_us(call, device); us > 0) return us;
   const int64_t elements = rows_of(x) * w.elements() / std::max<int64_t>(x.shape.back(), 1);
   return biased_product_us(call, device,
                            call.has("addend") ? 2 * call["addend"].bytes() : elements * dtype_bytes(x.dtype));
@@ -316,6 +326,7 @@ double weight_gradient_us(const OpCall& call, const DeviceDescription& device) {
   if (!computes_in_f32(x.dtype) || device.memory_gb_per_s <= 0) return 0;
   const double sums_us =
       call.gives("dbias") ? copy_us(dy.bytes(), device) + stages_us + device.launch_us + device.kernel_us : 0;
+  if (const double us = library_narrow_gradient_us(call, device); us > 0) return us + sums_us;
   return columns_us(call, device, call.attrs.get_int("columns", dy.shape.back())) + sums_us;
 }
 
@@ -417,6 +428,7 @@ constexpr CudaCandidate warpgroup_gelu{.op = op_linear_gelu_grad,
 constexpr CudaCandidate matmul_table[] = {
     cublaslt(op_matmul, "cublaslt", 4, accepts_matmul<2>, matmul_workspace, matmul_us),
     cublaslt(op_linear, "cublaslt", 4, accepts_matmul<3>, matmul_workspace, linear_us),
+    {.op = op_linear, .name = "narrow", .accepts = accepts_narrow_linear, .predicted_us = narrow_linear_us},
     cublaslt(op_linear_gelu, "cublaslt", 4, accepts_linear_gelu, matmul_workspace, before_gelu_us),
     warpgroup_linear_gelu,
     cublaslt(op_linear_gelu_grad, "cublaslt_dgelu", 2, accepts_dgelu, matmul_workspace, dgelu_us),
@@ -429,6 +441,11 @@ constexpr CudaCandidate matmul_table[] = {
     cublaslt(op_linear_dw, "cublaslt_bgrad", 2, accepts_bgrad, matmul_workspace, bgrad_us),
     warpgroup_bgrad,
     {.op = op_linear_dw, .name = "few_rows", .accepts = accepts_few_rows, .predicted_us = few_rows_us},
+    {.op = op_linear_dw,
+     .name = "narrow",
+     .accepts = accepts_narrow_gradient,
+     .workspace_bytes = narrow_gradient_workspace,
+     .predicted_us = narrow_gradient_us},
 };
 
 }  // namespace

@@ -38,4 +38,21 @@ inline std::string names_of(const CudaCatalog& catalog, llvm::StringRef op, cons
   return names;
 }
 
+// All candidates of a call for an H200, best first, and what one of them takes; 0 where it is none of them.
+inline std::vector<KernelCandidate> candidates_on_h200(llvm::StringRef op, const Attrs& attrs,
+                                                       llvm::ArrayRef<Type> operands) {
+  const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
+  llvm::SmallVector<const Type*, 8> types;
+  for (const Type& type : operands) types.push_back(&type);
+  const OpCall call(get_op(op), attrs, types);
+  const auto all = CudaCatalog(h200).candidates(call.op, call, llvm::cantFail(infer(call)));
+  return {all.begin(), all.end()};
+}
+
+inline double predicted_us(llvm::ArrayRef<KernelCandidate> candidates, llvm::StringRef name) {
+  for (const KernelCandidate& each : candidates)
+    if (each.name == name) return each.predicted_us;
+  return 0;
+}
+
 }  // namespace plimsoll::testing

@@ -3,11 +3,13 @@
 #include "kernels/cuda/matmul/few_rows_gradient.h"
 #include "kernels/cuda/matmul/linear_gelu.h"
 #include "kernels/cuda/matmul/linear_gelu_grad.h"
+#include "kernels/cuda/matmul/narrow_product.h"
 #include "kernels/cuda/reduce/reduce.h"
 #include "runtime/cuda/backend/libraries.h"
 #include "runtime/cuda/backend/matmul_plan.h"
 #include "runtime/cuda/backend/weight_gradient.h"
 #include "runtime/kernels/elementwise.h"
+#include "runtime/kernels/narrow_matmul.h"
 #include "runtime/kernels/reduce.h"
 
 // matmul, linear, linear's weight gradient, linear with gelu or gelu's gradient behind it and products of 8-bit floats,
@@ -65,6 +67,18 @@ Matmul linear_with_bias(const CudaCall& k) {
 }
 
 Status launch_linear(const CudaCall& k) { return run(k, "x", "w", k.in("addend")); }
+
+Status launch_narrow(const CudaCall& k) {
+  const cuda::NarrowProductCall call{.sizes = narrow_sizes(k.call["x"], k.result("y").type),
+                                     .x = k.in("x"),
+                                     .w = k.in("w"),
+                                     .bias = k.in("bias"),
+                                     .addend = k.in("addend"),
+                                     .y = k.out("y"),
+                                     .type = k.in_scalar("x"),
+                                     .transpose_w = k.call.get_int("transpose_w") != 0};
+  return launched(k, cuda::narrow_product(call, k.stream));
+}
 
 // ---- linear_gelu ----
 
@@ -192,6 +206,20 @@ Status launch_few_rows(const CudaCall& k) {
   return launched(k, cuda::few_rows_gradient(call, k.stream));
 }
 
+Status launch_narrow_gradient(const CudaCall& k) {
+  const cuda::NarrowGradientCall call{.sizes = narrow_sizes(k.call["x"], k.call["dy"]),
+                                      .x = k.in("x"),
+                                      .dy = k.in("dy"),
+                                      .addend = k.in("addend"),
+                                      .dw = k.out("dw"),
+                                      .dbias = k.out_if_given("dbias"),
+                                      .workspace = k.scratch<float>(),
+                                      .type = k.in_scalar("x"),
+                                      .dw_type = k.out_scalar("dw"),
+                                      .transpose_w = k.call.get_int("transpose_w") != 0};
+  return launched(k, cuda::narrow_gradient(call, k.stream));
+}
+
 // What `columns` of dy make of dw, from the first one on: rows of it, or columns.
 Matmul weight_gradient_of(const CudaCall& k, int64_t first, int64_t columns) {
   Matmul matmul = weight_gradient(k);
@@ -259,6 +287,7 @@ Matmul f8_matmul(const CudaCall& k) {
 constexpr CudaLauncher matmul_table[] = {
     {op_matmul, "cublaslt", launch_matmul, prepare<plain_matmul>},
     {op_linear, "cublaslt", launch_linear, prepare<linear_with_bias>},
+    {op_linear, "narrow", launch_narrow},
     {op_linear_gelu, "cublaslt", launch_before_gelu, prepare<linear_with_bias>},
     {op_linear_gelu, "warpgroup_gelu", launch_warpgroup_linear_gelu, prepare_tiles},
     {op_linear_gelu_grad, "cublaslt_dgelu", launch_dgelu, prepare<linear_with_dgelu>},
@@ -271,6 +300,7 @@ constexpr CudaLauncher matmul_table[] = {
     {op_linear_dw, "cublaslt_bgrad", launch_bgrad, prepare<weight_gradient_with_sums>},
     {op_linear_dw, "warpgroup_bgrad", launch_weight_gradient, prepare_weight_gradient},
     {op_linear_dw, "few_rows", launch_few_rows},
+    {op_linear_dw, "narrow", launch_narrow_gradient},
 };
 
 }  // namespace
