@@ -53,6 +53,15 @@ void for_each_dim(llvm::ArrayRef<ValueId> values, llvm::ArrayRef<std::optional<C
     if (values[i] != ValueId::None && cuts[i]) visit(DimOfValue(values[i], cuts[i]->dim));
 }
 
+// Of a layer with fewer columns on one side than a 16-byte word has, these rows stay odd whatever the others get, and
+// kernels for narrow sides take them as they are.
+bool is_narrow_layer(const Graph& graph, const Node& node, int64_t multiple) {
+  constexpr int64_t most_wide = 256;
+  if (node.op->name != llvm::StringRef("linear")) return false;
+  const int64_t inner = graph.type(node.operands[0]).shape.back(), columns = graph.type(node.results[0]).shape.back();
+  return std::min(inner, columns) < multiple && std::max(inner, columns) <= most_wide;
+}
+
 class PaddingFinder {
  public:
   PaddingFinder(const Graph& graph, const PaddingCosts& costs) : graph_(graph), costs_(costs) {}
@@ -301,6 +310,7 @@ std::vector<DimOfValue> odd_rows(const Graph& graph, const Node& node, int64_t m
   std::vector<DimOfValue> odd;
   const bool is_product = padded_kind(graph, node) == PaddedKind::Product;
   if (!is_product || !is_16_bit_float(graph.type(node.operands[0]).dtype)) return odd;
+  if (is_narrow_layer(graph, node, multiple)) return odd;
   const auto look = [&](ValueId value) {
     const Shape& shape = graph.type(value).shape;
     if (shape.back() % multiple != 0 && shape.back() > multiple)
