@@ -3,7 +3,8 @@
 // Moves reshapes, transposes and slices past ops that do not depend on the layout, so that pairs meet and cancel
 // (simplify removes them). Each rule is local and moves a layout change in one direction only, so the rules end:
 // reshapes move down past linear layers, transposes down past ops on rows and elements and concats, and up through
-// merging reshapes, expands and resizes that enlarge, slices and splits up towards the value they cut.
+// merging reshapes, expands and resizes that enlarge, slices and splits up towards the value they cut. Expands move
+// down past linear layers, softmax and ops on elements, which then do their work once and not for each copy.
 
 #include <algorithm>
 
@@ -158,6 +159,34 @@ bool transpose_above_expand(Graph& graph, NodeId id) {
   return true;
 }
 
+// Does an op on operand 0 treat the copies alike that an expand makes of it? `in` and `out` are the expand's shapes.
+bool treats_copies_alike(const Graph& graph, const Node& node, const Shape& in, const Shape& out) {
+  const auto is_copied = [&](int64_t dim) { return in[static_cast<size_t>(dim)] != out[static_cast<size_t>(dim)]; };
+  const llvm::StringRef op = node.op->name;
+  if (op == "softmax" || op == "log_softmax") return !is_copied(node.attrs.get_int("axis"));
+  if (op == "linear")
+    return !is_copied(static_cast<int64_t>(in.size()) - 1) && operand_of(node, "addend") == ValueId::None;
+  // Masks are left as their readers know them; dropout draws for each copy.
+  return node.op->elementwise && node.operands.size() == 1 && is_float(graph.type(node.operands[0]).dtype) &&
+         is_float(graph.type(node.results[0]).dtype);
+}
+
+// op(expand(x)) -> expand(op(x)). The gradients of copies are summed first likewise.
+bool expand_below_rows(Graph& graph, NodeId id) {
+  const Node& node = graph.node(id);
+  if (node.operands.empty() || node.results.size() != 1) return false;
+  const ValueId below = value_below(graph, node.operands[0], "expand");
+  if (below == ValueId::None) return false;
+  const Shape in = graph.type(below).shape, out = graph.type(node.operands[0]).shape;
+  if (in.size() != out.size() || in.empty() || !treats_copies_alike(graph, node, in, out)) return false;
+  llvm::SmallVector<ValueId, 4> operands(node.operands.begin(), node.operands.end());
+  operands[0] = below;
+  const Shape result = graph.type(node.results[0]).shape;
+  Builder b = builder_at(graph, id);
+  replace_and_rename(graph, node.results[0], b.expand(b.emit(node.op->name, operands, node.attrs), result));
+  return true;
+}
+
 // transpose(resize(x)) -> resize(transpose(x)) where that moves fewer elements. A resize with other readers stays for
 // them and is repeated: this reads x once more and writes the result, where the transpose would read and write it.
 bool transpose_above_resize(Graph& graph, NodeId id, PassContext& context) {
@@ -284,6 +313,7 @@ Result<bool> run_move_transposes(Graph& graph, PassContext& context) {
                          {"slice", "moved", slice_above_split},
                          {"split", "moved", split_above_transpose},
                          {"concat", "moved", transpose_below_concat},
+                         {"", "moved", expand_below_rows},
                          {"", "moved", transpose_below_rows}});
 }
 
@@ -291,7 +321,9 @@ Result<bool> run_move_transposes(Graph& graph, PassContext& context) {
 
 constinit const PassInfo pass_move_transposes{
     .name = "move-transposes",
-    .summary = "move reshapes, transposes and slices past ops that do not depend on the layout, so that they cancel",
+    .summary =
+        "move reshapes, transposes and slices past ops that do not depend on the layout, so that they cancel, and "
+        "expands past ops that treat copies alike",
     .run = run_move_transposes,
 };
 
