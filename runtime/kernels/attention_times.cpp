@@ -208,12 +208,33 @@ OnePassTimes one_pass_times(int64_t depth) {
 
 // On the vector units, in TFLOP/s as measured on an H200, where products in f32 reach 51.
 constexpr double flash_tflops = 11, flash_grad_tflops = 8, measured_f32_tflops = 51;
+// A block there, and an element of a head in a sample of the few blocks that sum a mask's gradient.
+constexpr double flash_block_us = 1, flash_sample_us = 2, flash_element_us = 0.033;
+
+// Times as many operations as tiles have that hold a head: 16 or 32 rows and columns, of 32, 64, 128 or 256 elements.
+struct FlashTiles {
+  double padding, blocks;  // the latter: of rows and of columns
+
+  explicit FlashTiles(const AttentionSizes& n) {
+    const double depth = padded_depth(n), lengths = static_cast<double>(n.depth + n.value_depth);
+    const int64_t tile = depth > 128 ? 16 : 32, rows = divide_up(n.rows, tile), columns = divide_up(n.columns, tile);
+    const auto pairs = static_cast<double>(n.rows * n.columns), tile_pairs = static_cast<double>(tile * tile);
+    // Sums over a head's elements stop at its end, results are of whole tiles.
+    padding = static_cast<double>(rows * columns) * tile_pairs / std::max(pairs, 1.0) * (lengths + 2 * depth) /
+              std::max(2 * lengths, 1.0);
+    blocks = static_cast<double>(n.batch * n.heads * std::max(rows, columns));
+  }
+};
 
 template <const OpDef& op, const double& tflops>
-double flops_us(const OpCall& call, const DeviceDescription& device) {
+double flash_flops_us(const OpCall& call, int64_t launches, const DeviceDescription& device) {
   const double f32_tflops = device.matmul_tflops_for(DType::F32);
   if (f32_tflops <= 0) return 0;
-  return op.flops(call, {}) / tflops * 1e-6 * measured_f32_tflops / f32_tflops + device.launch_us + device.kernel_us;
+  const FlashTiles tiles{AttentionSizes(call)};
+  const auto count = static_cast<double>(launches);
+  return op.flops(call, {}) * tiles.padding / tflops * 1e-6 * measured_f32_tflops / f32_tflops +
+         count * (tiles.blocks / std::max(device.multiprocessors, 1) * flash_block_us + device.launch_us +
+                  device.kernel_us);
 }
 
 }  // namespace
@@ -304,11 +325,11 @@ double whole_heads_us(const OpCall& grad, const DeviceDescription& device) {
 }
 
 double flash_us(const OpCall& call, const DeviceDescription& device) {
-  return flops_us<op_attention, flash_tflops>(call, device);
+  return flash_flops_us<op_attention, flash_tflops>(call, 1, device);
 }
 
 double flash_grad_us(const OpCall& grad, const DeviceDescription& device) {
-  return flops_us<op_attention_grad, flash_grad_tflops>(grad, device);
+  return flash_flops_us<op_attention_grad, flash_grad_tflops>(grad, 2, device);
 }
 
 // The mask's gradient in a launch of its own, but for small windows, whose sums stay in registers.
@@ -341,8 +362,19 @@ double one_pass_with_mask_us(const OpCall& call, const DeviceDescription& device
          device.launch_us + device.kernel_us;
 }
 
+// A block has 16 x 16 elements of the mask's gradient, and goes over the samples and heads that share them one after
+// the other.
 double flash_with_mask_us(const OpCall& call, const DeviceDescription& device) {
-  return flash_grad_us(call, device) + flops_us<op_attention_mask_grad, flash_grad_tflops>(call, device);
+  constexpr int64_t tile = 16, blocks_at_once = 4;
+  const double grad_us = flash_grad_us(call, device);
+  if (grad_us <= 0) return 0;
+  const AttentionSizes n(call);
+  const MaskGradSizes of_mask(call["mask"]);
+  const int64_t blocks = of_mask.batch * of_mask.heads * divide_up(n.rows, tile) * divide_up(n.columns, tile),
+                samples = n.batch * n.heads / std::max<int64_t>(of_mask.batch * of_mask.heads, 1);
+  const int64_t turns = divide_up(blocks, blocks_at_once * std::max(device.multiprocessors, 1)) * samples;
+  return grad_us + static_cast<double>(turns) *
+                       (flash_sample_us + flash_element_us * static_cast<double>(n.depth + n.value_depth));
 }
 
 // In place, heads that do not turn are not touched.
