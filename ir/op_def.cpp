@@ -73,7 +73,7 @@ double elementwise_result(const OpCall& call, const DividedCall& made, double cu
       if (is_float(dtype))
         tensors[i].view().set(0, made.operands[i] ? cut : whole);
       else if (!made.operands[i])
-        tensors[i].view().set_int(0, dtype == DType::Bool ? whole > 0 : whole > 0 ? 2 : -3);
+        tensors[i].view().set_int(0, dtype == DType::Bool ? whole > 0 : whole > 0 ? 2 : whole < 0 ? -3 : 0);
     }
     operands.push_back(call.has(i) ? &tensors[i] : nullptr);
   }
@@ -83,9 +83,11 @@ double elementwise_result(const OpCall& call, const DividedCall& made, double cu
   return std::numeric_limits<double>::quiet_NaN();
 }
 
-// Zeros in what is cut give zeros, whatever the others are, and no infinite slope there.
+// Zeros in what is cut give zeros, whatever the others are, and no infinite slope there. Nothing divides by zeros.
 bool keeps_zeros(const OpCall& call, const DividedCall& made) {
   constexpr double near_zero = 1e-9, max_slope = 1e3;
+  if (const double of_zeros = elementwise_result(call, made, 0, 0); of_zeros != 0 && !std::isnan(of_zeros))
+    return false;
   for (double whole : {1.5, -0.75}) {
     if (elementwise_result(call, made, 0, whole) != 0) return false;
     for (double cut : {near_zero, -near_zero})
