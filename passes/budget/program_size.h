@@ -107,6 +107,23 @@ inline bool may_call(const Program& program, const KernelCatalog& catalog, llvm:
   return false;
 }
 
+// Does a convolution make several channels of one, in groups or of an image of one channel? cuDNN has kernels for these
+// alone, whose code and stacks the driver keeps.
+inline bool spreads_single_channels(const Graph& function, const Node& node) {
+  const bool makes_weights = node.op->name == "conv_dw";
+  if (!makes_weights && node.op->name != "conv" && node.op->name != "conv_dx") return false;
+  const Shape& w = function.type(makes_weights ? node.results[0] : node.operands[1]).shape;
+  const int64_t of_group = node.attrs.get_int("channels_last") ? w.back() : w[1];
+  return of_group == 1 && w[0] > node.attrs.get_int("groups", 1);
+}
+
+inline bool spreads_single_channels(const Program& program) {
+  for (const Graph& function : program.functions)
+    for (NodeId id = function.first_node(); id != NodeId::None; id = function.node(id).next)
+      if (spreads_single_channels(function, function.node(id))) return true;
+  return false;
+}
+
 // The device with the reserves that the program's kernels, graphs and ranks take. CUDA graphs were measured with up to
 // 2.4 launches per node, and with a quarter of what a launch is given or less.
 inline DeviceDescription with_reserves(const DeviceDescription& device, const Program& program,
@@ -116,6 +133,10 @@ inline DeviceDescription with_reserves(const DeviceDescription& device, const Pr
   llvm::erase_if(held.reserves, [&](const Reserve& each) {
     return !each.kernels.empty() && !may_call(program, catalog, each.kernels);
   });
+  // On an H200 two networks held 3 and 5 MiB more than other reserves have, where others hold 5 to 20 less.
+  constexpr int64_t single_channel_bytes = int64_t{8} << 20;
+  if (device.backend == "cuda" && spreads_single_channels(program))
+    held.reserves.push_back({"cuDNN's convolutions of single channels", single_channel_bytes});
   return held.with_graphs(launches_per_node * nodes_of(program)).with_ranks(mesh, traffic_of(program));
 }
 

@@ -52,6 +52,20 @@ int64_t reserved_for_ranks(const Plan& plan) {
 }
 
 TEST_SUITE("unit") {
+  TEST_CASE("program size: convolutions that make several channels of one are known") {
+    const auto spreads = [](const std::string& call) {
+      const Graph graph =
+          parsed("graph @g(%x: f32[2,4,4,1], %y: f32[2,4,4,6], %w: f32[6,3,3,1], %v: f32[8,3,3,6]) {\n" + call +
+                 " return %r }");
+      return spreads_single_channels(graph, graph.node(graph.first_node()));
+    };
+    CHECK(spreads("%r = conv(%x, %w) {channels_last=1} : f32[2,2,2,6]"));
+    CHECK(spreads("%r = conv_dw(%x, %y) {channels_last=1, pads=[1,1,1,1], shape=[6,3,3,1]} : f32[6,3,3,1]"));
+    CHECK_FALSE(spreads("%r = conv(%y, %w) {channels_last=1, groups=6} : f32[2,2,2,6]"));
+    CHECK_FALSE(spreads("%r = conv(%y, %v) {channels_last=1} : f32[2,2,2,8]"));
+    CHECK_FALSE(spreads("%r = relu(%y) : f32[2,4,4,6]"));
+  }
+
   TEST_CASE("program size: collectives that run again are reserved for, within the budget") {
     DeviceDescription device = cpu_device();
     device.reserves.clear();
