@@ -32,6 +32,13 @@ bool accepts_reduction(const OpCall& call, llvm::ArrayRef<Type> results) {
   return plan.parts() * plan.outputs() <= INT32_MAX;
 }
 
+// Of nothing there is no maximum.
+bool accepts_integers(const OpCall& call, llvm::ArrayRef<Type> results) {
+  const DType x = call["x"].dtype;
+  return (x == DType::I64 || x == DType::I32) && results[0].dtype == x && call["x"].elements() > 0 &&
+         call["x"].elements() <= INT32_MAX / cuda::vector_bytes && reduction_shape(call).has_value();
+}
+
 int64_t reduction_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
   const cuda::ReductionPlan plan(*reduction_shape(call), dtype_bytes(call["x"].dtype));
   return plan.workspace() * static_cast<int64_t>(sizeof(float));
@@ -94,6 +101,10 @@ constexpr CudaCandidate softmax_candidate(const OpDef& op) {
   return {.op = op, .name = "rows", .accepts = one_float_type, .predicted_us = softmax_us};
 }
 
+constexpr CudaCandidate integers_candidate(const OpDef& op) {
+  return {.op = op, .name = "integers", .accepts = accepts_integers};
+}
+
 bool accepts_squares(const OpCall& call, llvm::ArrayRef<Type> results) {
   const DType x = call.operand(0).dtype;
   return computes_in_f32(x) && results[0].dtype == DType::F32 &&
@@ -109,12 +120,13 @@ int64_t squares_workspace(const OpCall& call, llvm::ArrayRef<Type>, const Device
 }
 
 constexpr CudaCandidate reduce_table[] = {
-    reduction_candidate(op_reduce_sum),   reduction_candidate(op_reduce_mean),
-    reduction_candidate(op_reduce_max),   reduction_candidate(op_reduce_min),
-    reduction_candidate(op_reduce_prod),  {op_sum_squares, "two_stages", accepts_squares, squares_workspace},
-    softmax_candidate(op_softmax),        softmax_candidate(op_softmax_grad),
-    softmax_candidate(op_log_softmax),    softmax_candidate(op_log_softmax_grad),
-    {op_hardmax, "rows", one_float_type},
+    reduction_candidate(op_reduce_sum),     reduction_candidate(op_reduce_mean),
+    reduction_candidate(op_reduce_max),     reduction_candidate(op_reduce_min),
+    reduction_candidate(op_reduce_prod),    {op_sum_squares, "two_stages", accepts_squares, squares_workspace},
+    integers_candidate(op_reduce_sum),      integers_candidate(op_reduce_max),
+    integers_candidate(op_reduce_min),      softmax_candidate(op_softmax),
+    softmax_candidate(op_softmax_grad),     softmax_candidate(op_log_softmax),
+    softmax_candidate(op_log_softmax_grad), {op_hardmax, "rows", one_float_type},
 };
 
 }  // namespace

@@ -202,6 +202,33 @@ __global__ void __launch_bounds__(block_threads)
   if (threadIdx.x == 0) to.store(output, part, plan.outer, total);
 }
 
+// A warp for an output, or a block where the elements are many. Sums wrap as the host's do.
+template <int threads, typename T>
+__global__ void __launch_bounds__(block_threads)
+    reduce_integers_kernel(Reduction reduction, ReductionPlan plan, AnyPlaces places, T* y, const T* x) {
+  const int64_t output = (int64_t{blockIdx.x} * block_threads + threadIdx.x) / threads;
+  if (output >= plan.outputs()) return;
+  const int thread = static_cast<int>(threadIdx.x) % threads;
+  using Unsigned = std::make_unsigned_t<T>;
+  const auto combine = [reduction](T a, T b) {
+    if (reduction == Reduction::Sum) return static_cast<T>(static_cast<Unsigned>(a) + static_cast<Unsigned>(b));
+    return reduction == Reduction::Max ? max(a, b) : min(a, b);
+  };
+  const int64_t length = plan.lead * plan.length;
+  T total = reduction == Reduction::Sum ? T{0} : x[places.place(output, 0)];
+  for (int64_t i = thread; i < length; i += threads) total = combine(total, x[places.place(output, i)]);
+  for (int distance = warp_threads / 2; distance > 0; distance /= 2)
+    total = combine(total, __shfl_xor_sync(whole_warp, total, distance));
+  if constexpr (threads > warp_threads) {
+    __shared__ T of_warps[threads / warp_threads];
+    if (thread % warp_threads == 0) of_warps[thread / warp_threads] = total;
+    __syncthreads();
+    total = of_warps[0];
+    for (int warp = 1; warp < threads / warp_threads; ++warp) total = combine(total, of_warps[warp]);
+  }
+  if (thread == 0) y[output] = total;
+}
+
 template <Family family>
 __global__ void __launch_bounds__(combine_threads)
     combine_parts_kernel(Operation<family> f, Destination to, const float* parts, int64_t count, int64_t outputs,
@@ -276,7 +303,29 @@ cudaError_t reduce_by(const ReduceCall& call, cudaStream_t stream) {
   });
 }
 
+template <typename T>
+cudaError_t reduce_integers_of(const ReduceCall& call, cudaStream_t stream) {
+  constexpr int64_t most_of_warp = 1024;
+  const ReductionPlan plan(call.shape, sizeof(T));
+  const AnyPlaces places{call.shape};
+  T* y = static_cast<T*>(call.y);
+  const T* x = static_cast<const T*>(call.x);
+  if (plan.outputs() == 0) return cudaSuccess;
+  if (plan.lead * plan.length <= most_of_warp)
+    reduce_integers_kernel<warp_threads>
+        <<<blocks_for(plan.outputs() * warp_threads), block_threads, 0, stream>>>(call.reduction, plan, places, y, x);
+  else
+    reduce_integers_kernel<block_threads>
+        <<<blocks_for(plan.outputs() * block_threads), block_threads, 0, stream>>>(call.reduction, plan, places, y, x);
+  return cudaGetLastError();
+}
+
 }  // namespace
+
+cudaError_t reduce_integers(const ReduceCall& call, cudaStream_t stream) {
+  return call.x_type == Scalar::I64 ? reduce_integers_of<int64_t>(call, stream)
+                                    : reduce_integers_of<int32_t>(call, stream);
+}
 
 cudaError_t reduce(const ReduceCall& call, cudaStream_t stream) {
   switch (call.reduction) {

@@ -21,6 +21,9 @@ struct ReduceCall {
 };
 [[nodiscard]] cudaError_t reduce(const ReduceCall& call, cudaStream_t stream);
 
+// The same of int32 or int64, whose type y has too: sums, and maxima and minima of something. No workspace.
+[[nodiscard]] cudaError_t reduce_integers(const ReduceCall& call, cudaStream_t stream);
+
 // The sum of squares over all elements of `count` tensors of one type, in f32.
 struct SquaresCall {
   const void* const* x;

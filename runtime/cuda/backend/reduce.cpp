@@ -7,15 +7,24 @@ namespace plimsoll {
 namespace {
 
 template <cuda::Reduction reduction>
+cuda::ReduceCall reduction_of(const CudaCall& k) {
+  return {.reduction = reduction,
+          .shape = *reduction_shape(k.call),
+          .x = k.in("x"),
+          .y = k.out("y"),
+          .x_type = k.in_scalar("x"),
+          .y_type = k.out_scalar("y"),
+          .workspace = k.scratch<float>()};
+}
+
+template <cuda::Reduction reduction>
 Status launch_reduction(const CudaCall& k) {
-  return launched(k, cuda::reduce({.reduction = reduction,
-                                   .shape = *reduction_shape(k.call),
-                                   .x = k.in("x"),
-                                   .y = k.out("y"),
-                                   .x_type = k.in_scalar("x"),
-                                   .y_type = k.out_scalar("y"),
-                                   .workspace = k.scratch<float>()},
-                                  k.stream));
+  return launched(k, cuda::reduce(reduction_of<reduction>(k), k.stream));
+}
+
+template <cuda::Reduction reduction>
+Status launch_integers(const CudaCall& k) {
+  return launched(k, cuda::reduce_integers(reduction_of<reduction>(k), k.stream));
 }
 
 Status launch_sum_squares(const CudaCall& k) {
@@ -55,6 +64,9 @@ constexpr CudaLauncher reduce_table[] = {
     {op_reduce_max, "two_stages", launch_reduction<cuda::Reduction::Max>},
     {op_reduce_min, "two_stages", launch_reduction<cuda::Reduction::Min>},
     {op_reduce_prod, "two_stages", launch_reduction<cuda::Reduction::Product>},
+    {op_reduce_sum, "integers", launch_integers<cuda::Reduction::Sum>},
+    {op_reduce_max, "integers", launch_integers<cuda::Reduction::Max>},
+    {op_reduce_min, "integers", launch_integers<cuda::Reduction::Min>},
     {op_sum_squares, "two_stages", launch_sum_squares},
     {op_softmax, "rows", launch_softmax<cuda::SoftmaxKind::Plain>},
     {op_softmax_grad, "rows", launch_softmax_grad<cuda::SoftmaxKind::Plain>},

@@ -45,6 +45,19 @@ TEST_CASE("reductions over a few rows: near the reference's, with the same bits 
       }
 }
 
+TEST_CASE("reductions of integers are the reference's") {
+  using namespace samples;
+  const CudaCatalog catalog(card_under_test());
+  for (DType dtype : {DType::I64, DType::I32})
+    for (const Ints& axes : {Ints{2}, Ints{0}, Ints{1}, Ints{0, 2}, Ints{0, 1, 2}})
+      for (llvm::StringRef op : {"reduce_sum", "reduce_max", "reduce_min"}) {
+        INFO(op.str());
+        SampleOperand numbers = integers({61, 7, 33}, -1000, 1000);
+        numbers.type.dtype = dtype;
+        check_kernels_twice(catalog, KernelCase(op, {{"axes", axes}}, {numbers}, 7));
+      }
+}
+
 TEST_CASE("cross-entropies of few classes: near the reference's, with the same bits again") {
   using namespace samples;
   const CudaCatalog catalog(card_under_test());
