@@ -1,4 +1,3 @@
-#include "kernels/division.h"
 #include "passes/pass/pass.h"
 #include "passes/rewrite/match.h"
 
@@ -41,7 +40,7 @@ void fold(Graph& graph, NodeId id) {
   const Shape from = b.type(x).shape, weights = b.type(w).shape;
   const llvm::ArrayRef<int64_t> pads = conv.attrs.get_ints("pads");
   const int64_t stride = conv.attrs.get_ints("strides")[0], channels = stride * from[2];
-  const int64_t taps = divide_up(weights[1], stride), blocks = b.type(y).shape[1] - 1 + taps;
+  const int64_t taps = (weights[1] + stride - 1) / stride, blocks = b.type(y).shape[1] - 1 + taps;
   const ValueId line =
       b.reshape(resized(b, x, pads.empty() ? 0 : pads[0], blocks * stride), {from[0], blocks, channels});
   const ValueId window = b.reshape(resized(b, w, 0, taps * stride), {weights[0], taps, channels});

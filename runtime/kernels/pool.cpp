@@ -68,7 +68,7 @@ double max_pool_times_us(double pixels, double planes, const OpCall& call, const
   for (size_t i = 1; i < call.count(); ++i)
     if (call.has(i)) bytes += call.operand(i).bytes();
   for (const Type& result : results) bytes += result.bytes();
-  return (call.get_int("channels_last") ? pixels : planes) * device.roofline_us(0, bytes, std::nullopt) +
+  return (call.attrs.get_int("channels_last", 0) ? pixels : planes) * device.roofline_us(0, bytes, std::nullopt) +
          device.launch_us;
 }
 
