@@ -33,6 +33,17 @@ TEST_SUITE("unit") {
     CHECK(predicted_us(4, 3) > predicted_us(96, 7));
   }
 
+  TEST_CASE("predictions know that cuDNN is slower still with groups over volumes") {
+    const CudaCatalog catalog(llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200")));
+    const Type x(DType::BF16, {16, 16, 28, 28, 108}), w(DType::BF16, {108, 3, 3, 3, 1});
+    const Attrs attrs{{"channels_last", int64_t{1}}, {"groups", int64_t{108}}, {"pads", Ints{1, 1, 1, 1, 1, 1}}};
+    const Type* operands[] = {&x, &w};
+    const OpCall call(get_op("conv"), attrs, operands);
+    const KernelCandidate first = catalog.candidates(call.op, call, *infer(call)).front();
+    CHECK(first.name == "cudnn");
+    CHECK(first.predicted_us == doctest::Approx(1305).epsilon(0.1));
+  }
+
   TEST_CASE("what cuDNN may take follows from what a convolution reads and writes") {
     const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
     const auto workspace = [&](llvm::StringRef kernel, DType dtype, int64_t batch, int64_t channels = 32) {

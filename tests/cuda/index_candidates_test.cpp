@@ -59,6 +59,8 @@ TEST_SUITE("unit") {
     check(38416, 729, 12, "scan", 23.1);
     check(2401, 169, 12, "scan", 5.8);
     check(16384, 50257, 768, "sorted", 104);
+    check(1100000, 100000, 48, "sorted", 441);
+    check(65537, 512, 64, "sorted", 75);
   }
 
   TEST_CASE("rows of a table that looks through all indices are shared by blocks") {
