@@ -16,8 +16,9 @@
 // - Full: f32. Where the record can read 16 bits and round to f32 itself ({dtype}), it does; no f32 copy is made.
 // As few operands are narrowed as inference asks for, so a norm keeps its f32 scale and attention its f32 mask. Values
 // that depend on no parameter (positions, masks, tables of angles) are not touched: narrowing them gains nothing, and
-// positions above 256 do not survive bf16. But a choice between constants that 16 bits hold, such as a mask of 0 and
-// -3.4e38, does not widen what it is added to: it is made once more in 16 bits.
+// positions above 256 do not survive bf16. For the same reason what becomes an index, as the coordinates at which an
+// image is sampled do, is computed in f32 from the last product on. But a choice between constants that 16 bits hold,
+// such as a mask of 0 and -3.4e38, does not widen what it is added to: it is made once more in 16 bits.
 //
 // It is right because each op means the same function in every float dtype, and a cast only rounds. Every update and
 // output keeps its type.
@@ -49,6 +50,7 @@ class CastInserter {
   }
 
   Result<bool> run() {
+    find_positions();
     for (NodeId id : graph_.order())
       if (Status s = visit(id)) return s;
     restore_boundary();
@@ -73,12 +75,31 @@ class CastInserter {
     }
     const PrecisionRule* rule = find_rule(rules_, graph_, node);
     if (rule && rule->dtype != DType::F8E4M3) return apply_rule(id, *rule, facts);  // those of fp8 are for mark-f8
+    if (is_position(id)) return full(id, facts);
     switch (node.op->precision) {
       case Precision::Low: return narrow(id, facts, "gains from 16-bit operands");
       case Precision::Follow: return follow(id, facts);
       case Precision::Full: return full(id, facts);
     }
     return Status::success();
+  }
+
+  // Marks what floats that are cast to integers are made of, up to the products that make them.
+  void find_positions() {
+    positions_.resize(graph_.value_count());
+    const std::vector<NodeId> order = graph_.order();
+    for (auto at = order.rbegin(); at != order.rend(); ++at) {
+      const Node& node = graph_.node(*at);
+      const DType made = graph_.type(node.results[0]).dtype;
+      const bool makes_index = node.op->name == "cast" && !is_float(made) && made != DType::Bool;
+      if (!makes_index && !(is_position(*at) && node.op->precision == Precision::Follow)) continue;
+      for (ValueId operand : float_operands(*at)) positions_[index_of(operand)] = true;
+    }
+  }
+  bool is_position(NodeId id) const {
+    const Node& node = graph_.node(id);
+    return node.op->precision == Precision::Follow &&
+           llvm::any_of(node.results, [&](ValueId result) { return positions_[index_of(result)]; });
   }
 
   // The facts before any decision: nodes that depend on an input are wide.
@@ -366,6 +387,7 @@ class CastInserter {
   std::vector<Facts> facts_;                                      // by value
   std::map<std::pair<ValueId, DType>, ValueId> shared_;           // casts already made
   std::map<std::pair<std::string, std::string>, Count> summary_;  // by op and dtype
+  std::vector<bool> positions_;                                   // by value: is an index made of it?
   int64_t casts_ = 0;
   bool retyped_ = false;
 };
