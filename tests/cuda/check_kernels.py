@@ -60,7 +60,8 @@ STACK = {
     r"\d+group_dx_kernelI": 16,
     r"\d+slab_dx_kernelI": 32,  # two blocks of 512
     r"\dsoftmax_rows_kernelI.*RowTeamE1E": 16,
-    r"\dreduce_any_kernel": 96,             # dimensions indexed at run time, as in the next
+    r"\dreduce_any_kernel": 96,             # dimensions indexed at run time, as in the next two
+    r"\dreduce_integers_kernel": 16,
     r"\dpad_grad_kernel": 480,
     r"\drandom_kernelI.*Normal": 40,        # cosines of any argument, as in the next
     r"\dmap_kernelI.*ChosenI.*PT1_PKT2_$": 96,  # a function of one operand, chosen at run time

@@ -205,7 +205,8 @@ __global__ void __launch_bounds__(block_threads)
 // A warp for an output, or a block where the elements are many. Sums wrap as the host's do.
 template <int threads, typename T>
 __global__ void __launch_bounds__(block_threads)
-    reduce_integers_kernel(Reduction reduction, ReductionPlan plan, AnyPlaces places, T* y, const T* x) {
+    reduce_integers_kernel(Reduction reduction, ReductionPlan plan, const __grid_constant__ AnyPlaces places, T* y,
+                           const T* x) {
   const int64_t output = (int64_t{blockIdx.x} * block_threads + threadIdx.x) / threads;
   if (output >= plan.outputs()) return;
   const int thread = static_cast<int>(threadIdx.x) % threads;
@@ -215,7 +216,8 @@ __global__ void __launch_bounds__(block_threads)
     return reduction == Reduction::Max ? max(a, b) : min(a, b);
   };
   const int64_t length = plan.lead * plan.length;
-  T total = reduction == Reduction::Sum ? T{0} : x[places.place(output, 0)];
+  constexpr T least = static_cast<T>(Unsigned{1} << (8 * sizeof(T) - 1));
+  T total = reduction == Reduction::Sum ? T{0} : reduction == Reduction::Max ? least : static_cast<T>(~least);
   for (int64_t i = thread; i < length; i += threads) total = combine(total, x[places.place(output, i)]);
   for (int distance = warp_threads / 2; distance > 0; distance /= 2)
     total = combine(total, __shfl_xor_sync(whole_warp, total, distance));
