@@ -107,8 +107,8 @@ inline bool may_call(const Program& program, const KernelCatalog& catalog, llvm:
   return false;
 }
 
-// Does a convolution make several channels of one, in groups or of an image of one channel? cuDNN has kernels for these
-// alone, whose code and stacks the driver keeps.
+// Does a convolution make several channels of one, in groups or of an image of one channel? Beside cuDNN's kernels for
+// these a process holds more than beside its others.
 inline bool spreads_single_channels(const Graph& function, const Node& node) {
   const bool makes_weights = node.op->name == "conv_dw";
   if (!makes_weights && node.op->name != "conv" && node.op->name != "conv_dx") return false;
