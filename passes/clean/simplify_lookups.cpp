@@ -79,7 +79,9 @@ std::optional<WindowTable> window_table(const Graph& graph, const Node& lookup) 
   const Shape shape = table->type().shape;
   if (shape.size() != 2) return std::nullopt;
   const std::optional<Shape> strides = counting_strides(table->ints(), shape);
-  if (!strides || llvm::any_of(*strides, [](int64_t stride) { return stride < 0; })) return std::nullopt;
+  if (!strides) return std::nullopt;
+  for (size_t d = 0; d < shape.size(); ++d)
+    if ((*strides)[d] < 0 || (shape[d] > 1 && (*strides)[d] == 0)) return std::nullopt;
   return WindowTable{shape[0], shape[1], std::max<int64_t>((*strides)[0], 1), std::max<int64_t>((*strides)[1], 1)};
 }
 
