@@ -74,8 +74,8 @@ std::vector<KernelCandidate> CudaCatalog::candidates(const OpDef& op, const OpCa
   return found;
 }
 
-// The reference walks through elements one by one. It takes its time for values that it copies to the host and back
-// too, which is next to nothing beside the rest.
+// The reference takes one element after the other, beside which copies to the host and back are quick. Of how long only
+// the order is known: a step with two such calls takes seconds.
 static double on_host_us(const OpCall& call, llvm::ArrayRef<Type> results) {
   constexpr double operations_per_us = 500;
   double operations = call.op.flops ? call.op.flops(call, results) : 0;

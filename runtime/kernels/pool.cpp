@@ -61,22 +61,17 @@ double average_pool_grad_us(const OpCall& call, const DeviceDescription& device)
 
 // How often maxima take the time of a copy of what they move, fitted to 25 calls by windows of 3 x 3 with a stride of 2
 // on an H200 (2026-11-30).
-double max_pool_times_us(double pixels, double planes, const OpCall& call, const DeviceDescription& device) {
+double maxima_us(double pixels, double planes, const OpCall& call, const DeviceDescription& device) {
   if (device.memory_gb_per_s <= 0) return 0;
   const Types results = llvm::cantFail(infer(call));
-  int64_t bytes = call.operand(0).bytes();
-  for (size_t i = 1; i < call.count(); ++i)
-    if (call.has(i)) bytes += call.operand(i).bytes();
-  for (const Type& result : results) bytes += result.bytes();
-  return (call.attrs.get_int("channels_last", 0) ? pixels : planes) * device.roofline_us(0, bytes, std::nullopt) +
+  return (call.attrs.get_int("channels_last", 0) ? pixels : planes) *
+             device.roofline_us(0, moved_bytes(call, results), std::nullopt) +
          device.launch_us;
 }
 
-double max_pool_us(const OpCall& call, const DeviceDescription& device) {
-  return max_pool_times_us(1.9, 6.1, call, device);
-}
+double max_pool_us(const OpCall& call, const DeviceDescription& device) { return maxima_us(1.9, 6.1, call, device); }
 double max_pool_grad_us(const OpCall& call, const DeviceDescription& device) {
-  return max_pool_times_us(1.7, 16.8, call, device);
+  return maxima_us(1.7, 16.8, call, device);
 }
 
 // Patches of images with channels last, as measured on an H200: shares of a copy's speed. A thread that writes many
