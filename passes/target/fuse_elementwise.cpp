@@ -3,15 +3,15 @@
 #include "passes/rewrite/patterns.h"
 #include "passes/target/fusion_groups.h"
 #include "passes/target/fusion_reductions.h"
+#include "passes/target/fusion_remakes.h"
 
 #include <map>
 
 // Elementwise ops that read each other's results, or the same values, become one op, `fused`. What was between them is
 // neither written nor read, and is not in memory. passes/target/fusion_groups.h says which are chosen.
 //
-// An elementwise result of forward that only elementwise ops of backward read is not saved where they can make it of
-// what is there anyway: they have its op, and those before it, in their bodies. Where it is a cast to a wider type,
-// what was cast is saved.
+// What only elementwise ops of backward read of forward is not saved where they can make it again
+// (passes/target/fusion_remakes.h).
 //
 // It is right because the body has the same ops on the same elements, each rounded to its own type as before, and
 // because a group stands behind all that it reads and before all that reads it. Sums run in another order, which is
@@ -155,32 +155,9 @@ class Fuser {
   std::map<ValueId, ValueId> made_;
 };
 
-// Each reader in backward gets a copy of the nodes in front of it, which it is fused with.
-void remake_in_backward(Graph& graph, const Remake& remake) {
-  const llvm::SmallVector<NodeId, 4> users(graph.value(remake.value).users.begin(),
-                                           graph.value(remake.value).users.end());
-  for (NodeId user : users) {
-    if (graph.node(user).phase != Phase::Backward || !llvm::is_contained(graph.node(user).operands, remake.value))
-      continue;
-    std::map<ValueId, ValueId> again;
-    for (NodeId id : remake.nodes) {
-      const Node node = graph.node(id);
-      llvm::SmallVector<ValueId, 4> operands = node.operands;
-      for (ValueId& operand : operands)
-        if (const auto made = again.find(operand); made != again.end()) operand = made->second;
-      again[node.results[0]] =
-          builder_at(graph, user)
-              .emit(node.op->name, operands, node.attrs, graph.value(node.results[0]).name + ".again");
-    }
-    for (size_t i = 0; i < graph.node(user).operands.size(); ++i)
-      if (graph.node(user).operands[i] == remake.value) graph.set_operand(user, i, again[remake.value]);
-  }
-}
-
 Result<bool> run_fuse_elementwise(Graph& graph, PassContext& context) {
-  const std::vector<Remake> remakes = choose_remakes(graph);
-  for (const Remake& remake : remakes) remake_in_backward(graph, remake);
-  context.count("remade", static_cast<int64_t>(remakes.size()));
+  const int64_t remade = remake_in_backward(graph);
+  context.count("remade", remade);
   const FusionChoice choice = choose_fusions(graph);
   Fuser fuser(graph);
   int64_t ops = 0;
@@ -193,7 +170,7 @@ Result<bool> run_fuse_elementwise(Graph& graph, PassContext& context) {
   if (kernels > 0)
     context.decide("elementwise ops", std::to_string(ops) + " in " + std::to_string(kernels),
                    format_bytes(choice.saved_bytes) + " less are read and written in " + graph.name);
-  return kernels > 0 || !remakes.empty();
+  return kernels > 0 || remade > 0;
 }
 
 }  // namespace

@@ -161,6 +161,7 @@ class Grouping {
     return *largest;
   }
 
+  // Of equal ones those that a group makes come first: where they go, nothing is written.
   std::vector<ValueId> by_traffic() const {
     std::vector<bool> seen(graph_.value_count());
     std::vector<ValueId> values;
@@ -172,7 +173,11 @@ class Grouping {
           values.push_back(operand);
         }
     }
-    llvm::stable_sort(values, [&](ValueId a, ValueId b) { return graph_.type(a).bytes() > graph_.type(b).bytes(); });
+    const auto rank = [&](ValueId value) {
+      const bool is_made_here = group_of(graph_.value(value).producer) != none;
+      return std::pair(-graph_.type(value).bytes(), !is_made_here);
+    };
+    llvm::stable_sort(values, [&](ValueId a, ValueId b) { return rank(a) < rank(b); });
     return values;
   }
 
@@ -307,96 +312,7 @@ class Grouping {
   std::vector<Group> groups_;
 };
 
-// Is the value read in backward, itself or as a view?
-bool is_read_in_backward(const Graph& graph, ValueId value) {
-  return llvm::any_of(graph.value(value).users, [&](NodeId user) {
-    const Node& node = graph.node(user);
-    return node.op->is_view() ? is_read_in_backward(graph, node.results[0]) : node.phase == Phase::Backward;
-  });
-}
-
-// Do elementwise nodes of its shape alone read it in backward, one at least?
-bool only_elementwise_reads_in_backward(const Graph& graph, ValueId value) {
-  bool any = false;
-  for (NodeId user : graph.value(value).users) {
-    const Node& node = graph.node(user);
-    if (node.op->is_view()) return false;
-    if (node.phase == Phase::Forward) continue;
-    if (node.phase != Phase::Backward || !fits_fused_body(graph, node)) return false;
-    if (graph.type(node.results[0]).shape != graph.type(value).shape) return false;
-    any = true;
-  }
-  return any;
-}
-
-class RemakeChooser {
- public:
-  explicit RemakeChooser(const Graph& graph) : graph_(graph), is_remade_(graph.node_slots()) {}
-
-  std::vector<Remake> choose() {
-    std::vector<Remake> chosen;
-    for (NodeId id = graph_.first_node(); id != NodeId::None; id = graph_.next_node(id)) {
-      const ValueId value = graph_.node(id).results[0];
-      if (!is_remakable(id) || !only_elementwise_reads_in_backward(graph_, value)) continue;
-      Remake remake{value, {}};
-      read_.clear();
-      if (!add(id, remake.nodes) || read_bytes(value) > graph_.type(value).bytes()) continue;
-      is_remade_[index_of(id)] = true;
-      chosen.push_back(std::move(remake));
-    }
-    return chosen;
-  }
-
- private:
-  static constexpr size_t max_nodes = 8;  // of a remake
-  // Values whose bytes are less than this share of another's are read for nothing beside it.
-  static constexpr int64_t negligible_share = 16;
-
-  bool is_remakable(NodeId id) const {
-    const Node& node = graph_.node(id);
-    return node.phase == Phase::Forward && node.op->name != "dropout" && fits_fused_body(graph_, node);
-  }
-
-  // Adds the node behind those that make its operands of what is there; false where that is not possible.
-  bool add(NodeId id, std::vector<NodeId>& nodes) {
-    if (llvm::is_contained(nodes, id)) return true;
-    const Node& node = graph_.node(id);
-    for (ValueId operand : node.operands)
-      if (!is_one_number(graph_, operand) && !add_operand(node, operand, nodes)) return false;
-    nodes.push_back(id);
-    return nodes.size() <= max_nodes;
-  }
-
-  bool add_operand(const Node& reader, ValueId operand, std::vector<NodeId>& nodes) {
-    const NodeId producer = graph_.value(operand).producer;
-    const bool is_remade = producer != NodeId::None && is_remade_[index_of(producer)];
-    // Of a cast to a wider type the operand is the smaller of the two to save.
-    const bool is_narrower =
-        reader.op->name == "cast" && graph_.type(operand).bytes() < graph_.type(reader.results[0]).bytes();
-    if (!is_remade && (producer == NodeId::None || is_narrower || is_read_in_backward(graph_, operand))) {
-      if (!llvm::is_contained(read_, operand)) read_.push_back(operand);
-      return true;
-    }
-    return is_remakable(producer) && graph_.type(operand).shape == graph_.type(reader.results[0]).shape &&
-           add(producer, nodes);
-  }
-
-  int64_t read_bytes(ValueId made) const {
-    int64_t bytes = 0;
-    for (ValueId value : read_)
-      if (graph_.type(value).bytes() * negligible_share > graph_.type(made).bytes())
-        bytes += graph_.type(value).bytes();
-    return bytes;
-  }
-
-  const Graph& graph_;
-  std::vector<bool> is_remade_;  // by node
-  std::vector<ValueId> read_;    // by the nodes of one remake, from outside
-};
-
 }  // namespace
-
-std::vector<Remake> choose_remakes(const Graph& graph) { return RemakeChooser(graph).choose(); }
 
 bool is_drawn_from(const Graph& graph, llvm::ArrayRef<NodeId> nodes, ValueId value) {
   return llvm::any_of(nodes, [&](NodeId id) {

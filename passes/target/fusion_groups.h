@@ -23,16 +23,6 @@ struct FusionChoice {
 
 FusionChoice choose_fusions(const Graph& graph);
 
-// A value of forward that backward makes again inside its own elementwise ops, so that it is not saved.
-struct Remake {
-  ValueId value;
-  std::vector<NodeId> nodes;  // elementwise, in their order, the value's own last
-};
-
-// All readers of such a value in backward are elementwise. What its nodes read takes no more bytes than the value and
-// is read in backward anyway.
-std::vector<Remake> choose_remakes(const Graph& graph);
-
 // Do dropouts among the nodes draw by the value as their counter? Otherwise it is elements like any other operand.
 bool is_drawn_from(const Graph& graph, llvm::ArrayRef<NodeId> nodes, ValueId value);
 
