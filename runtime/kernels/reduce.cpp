@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/common/partials.h"
 #include "kernels/cuda/common/short_rows.h"
+#include "kernels/cuda/reduce/held_rows.h"
 
 namespace plimsoll {
 
@@ -68,23 +69,29 @@ double reduction_us(const OpCall& call, const DeviceDescription& device) {
   return us * of_copy * held_per_access * (rows.access * element_bytes < 4 ? of_single : 1) + device.beside_us(us);
 }
 
-// How much longer than a copy of what it moves a softmax over consecutive elements takes, fitted to 28 calls on an H200
-// (2026-11-30). Lanes with short rows read these once, and whole accesses as quickly as a copy; a warp or a block reads
-// its row twice.
+// How much longer than a copy of what it moves a softmax takes, fitted to calls on an H200 (2026-11-30). Lanes with
+// short rows read whole accesses as quickly as a copy; rows that a warp or a block holds wait for their own sums, the
+// shorter the longer, and elements that come one by one cost instructions.
+double softmax_times(const AxisShape& shape, int64_t element_bytes, bool is_backward) {
+  const bool is_short = element_bytes == 2;
+  const cuda::RowsByLanes lanes(shape.outer, shape.inner == 1 ? shape.length : 0, element_bytes);
+  if (lanes.lanes > 0) {
+    const int64_t access_bytes = lanes.access * element_bytes;
+    if (access_bytes >= 8) return 1;
+    return access_bytes < 4 ? (is_backward ? 2.05 : 3.1) : (is_backward ? 1.25 : 1.55);
+  }
+  const cuda::HeldRows rows(shape);
+  if (rows.size == 0) return shape.inner > 1 ? 3 : is_backward ? 1.05 : 1.9;
+  if (rows.access == 1) return is_short ? (is_backward ? 1.8 : 2.6) : 1.3;
+  if (rows.held == cuda::HeldRows::few_held) return is_short && !is_backward ? 1.65 : 1.1;
+  return is_backward ? 1.05 : 1.2;
+}
+
 double softmax_us(const OpCall& call, const DeviceDescription& device) {
-  const AxisShape shape = softmax_axis(call);
-  if (device.memory_gb_per_s <= 0 || shape.inner > 1) return 0;
+  if (device.memory_gb_per_s <= 0) return 0;
   const Type& x = call.operand(0);
-  const bool is_backward = call.count() > 1, is_short = dtype_bytes(x.dtype) == 2;
-  const cuda::RowsByLanes rows(shape.outer, shape.length, dtype_bytes(x.dtype));
-  const int64_t access_bytes = rows.access * dtype_bytes(x.dtype);
-  double slower = 1;
-  if (rows.lanes > 0 && access_bytes < 8)
-    slower = access_bytes < 4 ? (is_backward ? 2.05 : 3.1) : (is_backward ? 1.25 : 1.55);
-  else if (rows.lanes == 0 && access_bytes == cuda::vector_bytes)
-    slower = is_backward ? 1.05 : 1.9;
-  else if (rows.lanes == 0)
-    slower = is_short ? (is_backward ? 2 : 5.2) : (is_backward ? 1.2 : 2.6);
+  const bool is_backward = call.count() > 1;
+  const double slower = softmax_times(softmax_axis(call), dtype_bytes(x.dtype), is_backward);
   const int64_t tensors = is_backward ? 3 : 2;
   const double us = device.roofline_us(0, tensors * x.bytes(), std::nullopt);
   return slower * us + (slower > 1 ? device.launch_us : device.beside_us(us));

@@ -1,9 +1,9 @@
 #include "kernels/cuda/reduce/softmax.cuh"
 
 // Serves softmax, log_softmax, their gradients and hardmax, x [outer, length, inner]. Every element is written once.
-// Rows of consecutive elements belong to a warp or a block, which reads them twice, the second time from the cache,
-// and short ones to some lanes (softmax_short_rows.cu); with other dimensions inside, neighbouring threads take
-// neighbouring rows.
+// Short rows of consecutive elements belong to some lanes (softmax_short_rows.cu), others to a warp or a block that
+// holds them (softmax_held_rows.cu). Longer ones belong to a block that reads them twice, the second time from the
+// cache. With other dimensions inside, neighbouring threads take neighbouring rows.
 
 namespace plimsoll::cuda {
 namespace {
@@ -15,16 +15,15 @@ __device__ int64_t start_of(const AxisShape& shape, int64_t row) {
 
 // ---- Kernels ----
 
-template <SoftmaxKind kind, RowTeam team, typename T>
+template <SoftmaxKind kind, typename T>
 __global__ void __launch_bounds__(1024) softmax_rows_kernel(AxisShape shape, T* out, const T* in) {
-  const int64_t row = team_row<team>();
-  if (row >= shape.outer) return;
-  const int t = team_thread<team>(), threads = team_threads<team>();
+  const int64_t row = blockIdx.x;
+  const int t = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   const T* x = in + row * shape.length;
   T* y = out + row * shape.length;
   RunningSum total = RunningSum::none();
   for_row(x, shape.length, t, threads, [&](int64_t, const auto& values) { total = add_elements(total, values); });
-  total = team_reduce<team>(total, MergeSums(), RunningSum::none());
+  total = team_reduce<RowTeam::Block>(total, MergeSums(), RunningSum::none());
   for_row(x, shape.length, t, threads, [&](int64_t at, auto values) {
     for (T& value : values.at) value = narrow<T>(result_of<kind>(widen(value), total));
     store_vector(y + at, values);
@@ -44,11 +43,10 @@ __global__ void __launch_bounds__(256) softmax_strided_kernel(AxisShape shape, T
   }
 }
 
-template <SoftmaxKind kind, RowTeam team, typename T>
+template <SoftmaxKind kind, typename T>
 __global__ void __launch_bounds__(1024) grad_rows_kernel(AxisShape shape, T* out, const T* in, const T* grads) {
-  const int64_t row = team_row<team>();
-  if (row >= shape.outer) return;
-  const int t = team_thread<team>(), threads = team_threads<team>();
+  const int64_t row = blockIdx.x;
+  const int t = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   const T *y = in + row * shape.length, *dy = grads + row * shape.length;
   T* dx = out + row * shape.length;
   float sum = 0;
@@ -57,7 +55,7 @@ __global__ void __launch_bounds__(1024) grad_rows_kernel(AxisShape shape, T* out
     const Vector<T, n> d = load_vector<n>(dy + at);
     for (int i = 0; i < n; ++i) sum += term_of<kind>(widen(values.at[i]), widen(d.at[i]));
   });
-  sum = team_sum<team>(sum);
+  sum = team_sum<RowTeam::Block>(sum);
   for_row(y, shape.length, t, threads, [&](int64_t at, auto values) {
     constexpr int n = sizeof(values) / sizeof(T);
     const Vector<T, n> d = load_vector<n>(dy + at);
@@ -96,17 +94,9 @@ __global__ void __launch_bounds__(256) hardmax_kernel(AxisShape shape, T* y, con
 
 // ---- Launches ----
 
-constexpr int rows_per_block = 4;  // of a warp each
-
-// Calls launch(team, blocks, threads) as suits rows of that many elements.
-template <typename T, typename Launch>
-void with_team(int64_t rows, int64_t length, Launch launch) {
-  const int64_t accesses = length / vector_length<T>;
-  if (accesses <= 4 * warp_threads)
-    launch(std::integral_constant<RowTeam, RowTeam::Warp>(), static_cast<unsigned>(divide_up(rows, rows_per_block)),
-           rows_per_block * warp_threads);
-  else
-    launch(std::integral_constant<RowTeam, RowTeam::Block>(), static_cast<unsigned>(rows), threads_for_row(accesses));
+template <typename T>
+int threads_of(const AxisShape& shape) {
+  return threads_for_row(shape.length / vector_length<T>);
 }
 
 template <SoftmaxKind kind, typename T>
@@ -115,9 +105,7 @@ void launch_softmax(const AxisShape& shape, T* y, const T* x, cudaStream_t strea
     softmax_strided_kernel<kind><<<blocks_for(shape.rows()), 256, 0, stream>>>(shape, y, x);
     return;
   }
-  with_team<T>(shape.outer, shape.length, [&](auto team, unsigned blocks, int threads) {
-    softmax_rows_kernel<kind, team()><<<blocks, threads, 0, stream>>>(shape, y, x);
-  });
+  softmax_rows_kernel<kind><<<static_cast<unsigned>(shape.outer), threads_of<T>(shape), 0, stream>>>(shape, y, x);
 }
 
 template <SoftmaxKind kind, typename T>
@@ -126,9 +114,7 @@ void launch_grad(const AxisShape& shape, T* dx, const T* y, const T* dy, cudaStr
     grad_strided_kernel<kind><<<blocks_for(shape.rows()), 256, 0, stream>>>(shape, dx, y, dy);
     return;
   }
-  with_team<T>(shape.outer, shape.length, [&](auto team, unsigned blocks, int threads) {
-    grad_rows_kernel<kind, team()><<<blocks, threads, 0, stream>>>(shape, dx, y, dy);
-  });
+  grad_rows_kernel<kind><<<static_cast<unsigned>(shape.outer), threads_of<T>(shape), 0, stream>>>(shape, dx, y, dy);
 }
 
 bool is_empty(const AxisShape& shape) { return shape.rows() * shape.length == 0; }
@@ -145,6 +131,7 @@ cudaError_t softmax(SoftmaxKind kind, const AxisShape& shape, Scalar type, void*
   if (is_empty(shape)) return cudaSuccess;
   if (const RowsByLanes rows = short_rows_of(shape, type); rows.lanes > 0)
     return softmax_of_short_rows(kind, rows, type, y, x, stream);
+  if (const HeldRows rows(shape); rows.size > 0) return softmax_of_held_rows(kind, rows, type, y, x, stream);
   return with_f32_math(type, [&]<typename T>(T*) {
     if (kind == SoftmaxKind::Log)
       launch_softmax<SoftmaxKind::Log>(shape, static_cast<T*>(y), static_cast<const T*>(x), stream);
@@ -158,6 +145,7 @@ cudaError_t softmax_grad(SoftmaxKind kind, const AxisShape& shape, Scalar type, 
   if (is_empty(shape)) return cudaSuccess;
   if (const RowsByLanes rows = short_rows_of(shape, type); rows.lanes > 0)
     return softmax_grad_of_short_rows(kind, rows, type, dx, y, dy, stream);
+  if (const HeldRows rows(shape); rows.size > 0) return softmax_grad_of_held_rows(kind, rows, type, dx, y, dy, stream);
   return with_f32_math(type, [&]<typename T>(T*) {
     T* out = static_cast<T*>(dx);
     const T *result = static_cast<const T*>(y), *grad = static_cast<const T*>(dy);

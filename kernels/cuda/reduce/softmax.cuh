@@ -1,8 +1,10 @@
 #pragma once
 
-// What the kernels of softmax have in common, and those of rows that are too short for a warp each.
+// What the kernels of softmax have in common, those of rows that are too short for a warp each, and those of rows that
+// registers hold.
 
 #include "kernels/cuda/common/short_rows.cuh"
+#include "kernels/cuda/reduce/held_rows.h"
 #include "kernels/cuda/reduce/running_sum.cuh"
 #include "kernels/cuda/reduce/softmax.h"
 
@@ -29,5 +31,10 @@ __device__ float gradient_of(float y, float dy, float sum) {
                                                 const void* x, cudaStream_t stream);
 [[nodiscard]] cudaError_t softmax_grad_of_short_rows(SoftmaxKind kind, const RowsByLanes& rows, Scalar type, void* dx,
                                                      const void* y, const void* dy, cudaStream_t stream);
+
+[[nodiscard]] cudaError_t softmax_of_held_rows(SoftmaxKind kind, const HeldRows& rows, Scalar type, void* y,
+                                               const void* x, cudaStream_t stream);
+[[nodiscard]] cudaError_t softmax_grad_of_held_rows(SoftmaxKind kind, const HeldRows& rows, Scalar type, void* dx,
+                                                    const void* y, const void* dy, cudaStream_t stream);
 
 }  // namespace plimsoll::cuda

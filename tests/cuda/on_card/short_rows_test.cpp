@@ -29,6 +29,43 @@ TEST_CASE("softmax and reductions of short rows: near the reference's, with the 
     }
 }
 
+TEST_CASE("softmax of rows that registers hold: near the reference's, with the same bits again") {
+  using namespace samples;
+  const CudaCatalog catalog(card_under_test());
+  struct Rows {
+    int64_t outer, length, inner;
+  };
+  // Warps and blocks, few and many elements a thread, with accesses of one and of four, and rows that share a span.
+  for (const Rows& s : {Rows{137, 196, 1},
+                        {61, 197, 1},
+                        {61, 255, 1},
+                        {33, 784, 1},
+                        {33, 1023, 1},
+                        {9, 1028, 1},
+                        {9, 4095, 1},
+                        {5, 4100, 1},
+                        {3, 16384, 1},
+                        {3, 16383, 1},
+                        {2, 16388, 1},
+                        {37, 196, 4},
+                        {11, 9, 32},
+                        {5, 65, 16},
+                        {3, 1000, 8},
+                        {3, 5000, 2},
+                        {7, 100, 3},
+                        {7, 16, 200}})
+    for (DType dtype : {DType::BF16, DType::F16, DType::F32}) {
+      INFO(s.outer, " x ", s.length, " x ", s.inner);
+      const Shape shape{s.outer, s.length, s.inner};
+      for (llvm::StringRef op : {"softmax", "log_softmax"}) {
+        const Attrs attrs{{"axis", int64_t{1}}};
+        check_kernels_twice(catalog, KernelCase(op, attrs, {normal(shape, dtype)}, 7));
+        check_kernels_twice(catalog,
+                            KernelCase((op + "_grad").str(), attrs, {unit(shape, dtype), normal(shape, dtype)}, 7));
+      }
+    }
+}
+
 TEST_CASE("reductions over a few rows: near the reference's, with the same bits again") {
   using namespace samples;
   const CudaCatalog catalog(card_under_test());
