@@ -23,8 +23,9 @@ namespace {
 
 constexpr int64_t no_reader = std::numeric_limits<int64_t>::max();
 
-// A value of a smaller shape is computed once for every element that reads it, so its producers must be few.
-constexpr size_t max_repeated_nodes = 4;
+// A value of a smaller shape may be computed once for every element that reads it, so its producers must be few. Six
+// are a batch norm's factor and offset and one node more.
+constexpr size_t max_repeated_nodes = 6;
 
 // The first result of a fused op may take the bytes of one of so many first operands.
 constexpr size_t overlaid_operands = 4;

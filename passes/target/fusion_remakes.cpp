@@ -152,10 +152,10 @@ ValueId normalise_again(Builder& b, const Node& norm) {
 
   const ValueId deviation_below =
       b.emit("rsqrt", {b.emit("add", {of_channels(var), b.scalar(norm.attrs.get_float("eps"), wide)})});
-  ValueId y = b.emit("sub", {b.cast(x, wide), of_channels(mean)});
-  y = b.emit("mul", {y, deviation_below});
-  y = b.emit("mul", {y, of_channels(operand_of(norm, "scale"))});
-  y = b.emit("add", {y, of_channels(operand_of(norm, "bias"))});
+  const ValueId factor = b.emit("mul", {deviation_below, of_channels(operand_of(norm, "scale"))});
+  const ValueId offset =
+      b.emit("sub", {of_channels(operand_of(norm, "bias")), b.emit("mul", {of_channels(mean), factor})});
+  ValueId y = b.emit("add", {b.emit("mul", {b.cast(x, wide), factor}), offset});
   const llvm::StringRef activation = norm.attrs.get_string("activation", "none");
   if (activation != "none") y = b.emit(activation, {y});
   return b.cast(y, type.dtype);

@@ -43,6 +43,7 @@ class TeamsWriter : FusedWriter {
     else
       cut_rows();
     if (keeps_rows_) choose_kept_values();
+    if (form_.passes == 1 && form_.inner > 1) choose_fixed_nodes();
   }
 
   int64_t workspace_bytes() const {
@@ -121,14 +122,17 @@ class TeamsWriter : FusedWriter {
     return true;
   }
 
-  // A line of `across_` threads has the runs of a row side by side, and the lines of a block have rows in turn.
+  // A line of `across_` threads has the runs of a row side by side, and the lines of a block have rows in turn. Rows of
+  // many runs are cut into blocks of columns of equal widths, which begin at whole sectors.
   void cut_columns() {
     const int64_t runs = form_.inner / n_;
-    across_ = std::min<int64_t>(next_power_of_2(runs), warp_threads);
-    threads_ = block_threads;
-    while (across_ < std::min(threads_, runs) && threads_ / across_ * batch_ > form_.length) across_ *= 2;
+    int64_t widest = warp_threads;
+    while (widest < std::min(block_threads, runs) && block_threads / widest * batch_ > form_.length) widest *= 2;
+    across_ = divide_up(runs, divide_up(runs, widest));
+    if (across_ < runs) across_ = round_up(across_, 2);
     column_blocks_ = divide_up(runs, across_);
-    const int64_t lines = threads_ / across_;
+    const int64_t lines = block_threads / across_;
+    threads_ = lines * across_;
     parts_ =
         std::clamp<int64_t>(wanted_blocks / (form_.outer * column_blocks_), 1, divide_up(form_.length, lines * batch_));
     blocks_ = form_.outer * column_blocks_ * parts_;
@@ -263,6 +267,61 @@ class TeamsWriter : FusedWriter {
     return text;
   }
 
+  // ---- Values that repeat along what is reduced, of columns, which a thread computes once ----
+
+  void choose_fixed_nodes() {
+    std::vector<bool> is_fixed(body->value_count());
+    for (size_t i = 0; i < call.count(); ++i) is_fixed[index_of(body->inputs[i])] = is_fixed_[i] && !is_counter(i);
+    const auto nodes = element_nodes(*body, form_, 0);
+    bool any = false;
+    for (NodeId id : nodes) {
+      const Node& node = body->node(id);
+      const bool is_constant = node.op->name == "constant";
+      if (node.op->name == "dropout" || !llvm::all_of(node.operands, [&](ValueId v) { return is_fixed[index_of(v)]; }))
+        continue;
+      is_fixed[index_of(node.results[0])] = true;
+      any |= !is_constant;
+      fixed_nodes_.push_back(id);
+    }
+    if (!any) fixed_nodes_.clear();
+    for (NodeId id : fixed_nodes_)
+      if (body->node(id).op->name != "constant" && is_read_of_each_element(body->node(id).results[0]))
+        fixed_values_.push_back(body->node(id).results[0]);
+  }
+
+  bool is_fixed_node(NodeId id) const { return llvm::is_contained(fixed_nodes_, id); }
+
+  bool is_read_of_each_element(ValueId value) const {
+    for (NodeId user : body->value(value).users)
+      if (!is_fixed_node(user)) return true;
+    return llvm::any_of(body->outputs, [&](const Output& output) { return output.value == value; });
+  }
+
+  std::string fixed_values() {
+    if (fixed_values_.empty()) return "";
+    std::string text;
+    for (ValueId value : fixed_values_)
+      text +=
+          formatv("  {0} {1}_of[{2}];\n", register_type(body->type(value).dtype), variables.name_of(value), n_).str();
+    text += formatv("#pragma unroll\n  for (int k = 0; k < {0}; ++k) {{\n", n_).str();
+    for (size_t i = 0; i < call.count(); ++i)
+      if (is_fixed_[i] && iteration.walks(i) && !is_counter(i))
+        text += formatv("    const {0} x{1} = widen(x{1}_run.at[k]);\n", register_operand(i), i).str();
+    text += statements(fixed_nodes_, "    ");
+    for (ValueId value : fixed_values_) text += formatv("    {0}_of[k] = {0};\n", variables.name_of(value)).str();
+    return text + "  }\n";
+  }
+
+  // A thread's value of a column, or a constant.
+  std::string read_fixed_values() {
+    std::string text;
+    for (ValueId value : fixed_values_)
+      text += formatv("        const {0} {1} = {1}_of[k];\n", register_type(body->type(value).dtype),
+                      variables.name_of(value))
+                  .str();
+    return text;
+  }
+
   // ---- Text ----
 
   std::string head(llvm::StringRef name, const std::string& parameters) const {
@@ -348,7 +407,8 @@ class TeamsWriter : FusedWriter {
 
   // Computes on the runs that are loaded: what the pass reduces, and in the last one the results that are elements.
   std::string computations(int pass, llvm::StringRef first) {
-    const auto nodes = nodes_of(pass);
+    auto nodes = nodes_of(pass);
+    llvm::erase_if(nodes, [&](NodeId id) { return is_fixed_node(id) && body->node(id).op->name != "constant"; });
     std::string text = each_run(first);
     const std::string draws = variables.draws(nodes, n_, "at");
     if (!draws.empty()) text += "      " + draws;
@@ -370,7 +430,8 @@ class TeamsWriter : FusedWriter {
       else if (!is_fixed_[i])
         text += formatv("        const {0} x{1} = x{1}_ones[u];\n", register_operand(i), i).str();
     }
-    text += read_kept_values(pass, nodes) + statements(nodes, "        ") + write_kept_values(pass);
+    text +=
+        read_fixed_values() + read_kept_values(pass, nodes) + statements(nodes, "        ") + write_kept_values(pass);
     for (NodeId id : reductions_of(*body, form_, pass)) {
       const Node& node = body->node(id);
       text += formatv("        {0} = {1}::of({0}, {2});\n", total_of(id, form_.inner > 1), kind_of(node),
@@ -425,7 +486,8 @@ class TeamsWriter : FusedWriter {
 
   // One pass, whose totals are complete or parts.
   std::string accumulation() {
-    std::string text = fixed_loads() + cleared(0) + loop(loads_of(0, "from") + computations(0, "from")) + combined(0);
+    std::string text =
+        fixed_loads() + fixed_values() + cleared(0) + loop(loads_of(0, "from") + computations(0, "from")) + combined(0);
     if (reductions_.empty()) return text;
     text += form_.inner > 1
                 ? formatv("  if (threadIdx.x >= {0} || column >= {1}) return;\n", across_, form_.inner).str()
@@ -541,6 +603,8 @@ class TeamsWriter : FusedWriter {
   int64_t threads_ = block_threads, blocks_ = 1;
   bool keeps_rows_ = false;
   llvm::SmallVector<KeptValue, 4> kept_;
+  llvm::SmallVector<NodeId, 8> fixed_nodes_;    // with the constants that they read
+  llvm::SmallVector<ValueId, 4> fixed_values_;  // of these nodes, those that others read
 };
 
 BodyForm form_of_call(const OpCall& call) {

@@ -29,14 +29,15 @@ __device__ void combine_lines(float (&totals)[n]) {
   __shared__ float of_threads[n][threads];
   const int thread = static_cast<int>(threadIdx.x);
 #pragma unroll
-  for (int lines = threads / across / 2; lines > 0; lines /= 2) {
+  for (int lines = threads / across, kept; lines > 1; lines = kept) {
+    kept = (lines + 1) / 2;
     __syncthreads();
 #pragma unroll
     for (int k = 0; k < n; ++k) of_threads[k][thread] = totals[k];
     __syncthreads();
-    if (thread < lines * across)
+    if (thread < (lines - kept) * across)
 #pragma unroll
-      for (int k = 0; k < n; ++k) totals[k] = Kind::of(totals[k], of_threads[k][thread + lines * across]);
+      for (int k = 0; k < n; ++k) totals[k] = Kind::of(totals[k], of_threads[k][thread + kept * across]);
   }
   __syncthreads();
 }
