@@ -120,7 +120,8 @@ ExportSignature ExportSignature::read(const onnx::GraphProto& graph) {
     bool parameter = kind == "PARAMETER";
     if (!target.empty() && (parameter || starts_with(kind, "BUFFER") || starts_with(kind, "CONSTANT")))
       signature.is_parameter_[target] = parameter;
-    if (kind == "BUFFER" && ends_with(line, "persistent=False")) signature.computed_.insert(target);
+    if ((kind == "BUFFER" && ends_with(line, "persistent=False")) || kind == "CONSTANT_TENSOR")
+      signature.computed_.insert(target);
     if (kind == "BUFFER_MUTATION") mutated.insert(target);
   }
   for (const auto& name : mutated) signature.computed_.erase(name.first());

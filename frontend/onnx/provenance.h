@@ -30,7 +30,8 @@ class ExportSignature {
 
   bool empty() const { return is_parameter_.empty(); }
   std::optional<bool> is_parameter(llvm::StringRef initializer) const;
-  // A buffer that no step changes and that no file of weights holds: the model computes it when it is made.
+  // A buffer that no step changes and that no file of weights holds, since the model computes it when it is made, or a
+  // tensor that its code writes out.
   bool is_computed(llvm::StringRef initializer) const { return computed_.contains(initializer); }
   std::vector<std::string> parameters() const;  // sorted
   std::vector<std::string> names() const;       // of parameters, buffers and constants, sorted

@@ -110,6 +110,18 @@ TEST_CASE("a buffer that the model computes is a constant, unless a step changes
   CHECK(state_named(graph, "mean").role == StateRole::Buffer);
 }
 
+TEST_CASE("a tensor that the model's code writes out is a constant") {
+  ModelMaker maker;
+  maker.input("x", {"2"})
+      .output("y", {"2"})
+      .weight("attn.lifted_tensor_0", Tensor::of_floats({64, 32}, DType::F32, {2}));
+  maker.node("Div", {"x", "attn.lifted_tensor_0"}, {"y"});
+  auto* entry = maker.graph().add_metadata_props();
+  entry->set_key("pkg.torch.export.ExportedProgram.graph_signature");
+  entry->set_value("# inputs\nc_lifted_tensor_0: CONSTANT_TENSOR target='attn.lifted_tensor_0'\n");
+  CHECK(import_graph(maker).states.empty());
+}
+
 TEST_CASE("the label smoothing that PyTorch's exporter leaves out is read from its record of the call") {
   const auto smoothing_of = [](const std::string& call) {
     ModelMaker maker;
