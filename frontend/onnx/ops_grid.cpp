@@ -6,67 +6,6 @@
 namespace plimsoll {
 namespace {
 
-ValueId binary(NodeContext& n, llvm::StringRef op, ValueId x, double y) {
-  return n.emit(op, {x, n.scalar(y, n.type(x).dtype)});
-}
-
-ValueId clipped(NodeContext& n, ValueId x, double low, double high) {
-  return n.emit("clip", {x}, {{"min", low}, {"max", high}});
-}
-
-// An image as [N, C, H*W], and how positions outside it are treated.
-struct Image {
-  ValueId x;
-  int64_t batch, channels, height, width;
-  bool align_corners;
-  std::string padding;
-};
-
-// Reflects positions at both ends of [low, high].
-ValueId reflected(NodeContext& n, ValueId at, double low, double high) {
-  double span = std::max(high - low, 1e-6);
-  ValueId distance = n.emit("abs", {binary(n, "sub", at, low)});
-  ValueId folded = n.emit("mod", {distance, n.scalar(2 * span, n.type(at).dtype)}, {{"fmod", 1}});
-  ValueId back = n.emit("abs", {binary(n, "sub", folded, span)});
-  return n.emit("sub", {n.scalar(span + low, n.type(at).dtype), back});
-}
-
-// Maps [-1, 1] to element positions in a dimension of `size`. They stay inside it unless the padding is zeros.
-ValueId pixel_position(NodeContext& n, const Image& image, ValueId normalised, int64_t size) {
-  auto last = static_cast<double>(size - 1), all = static_cast<double>(size);
-  ValueId at = binary(n, "mul", binary(n, "add", normalised, 1), (image.align_corners ? last : all) / 2);
-  if (!image.align_corners) at = binary(n, "sub", at, 0.5);
-  if (image.padding == "reflection")
-    at = image.align_corners ? reflected(n, at, 0, last) : reflected(n, at, -0.5, last + 0.5);
-  return image.padding == "zeros" ? at : clipped(n, at, 0, last);
-}
-
-// Returns the elements at integer positions [N, 1, P], and zeros outside the image.
-ValueId pixels_at(NodeContext& n, const Image& image, ValueId row, ValueId column) {
-  auto bottom = static_cast<double>(image.height - 1), right = static_cast<double>(image.width - 1);
-  ValueId r = clipped(n, row, 0, bottom), c = clipped(n, column, 0, right);
-  ValueId flat = n.emit("add", {binary(n, "mul", r, static_cast<double>(image.width)), c});
-  int64_t points = n.dim(flat, 2);
-  ValueId index = n.expand(n.cast(flat, DType::I64), {image.batch, image.channels, points});
-  ValueId values = n.emit("gather_elements", {image.x, index}, {{"axis", 2}});
-  if (image.padding != "zeros") return values;
-  ValueId inside = n.emit("and", {n.emit("equal", {r, row}), n.emit("equal", {c, column})});
-  return n.emit("where", {inside, values, n.scalar(0, n.type(values).dtype)});
-}
-
-ValueId bilinear(NodeContext& n, const Image& image, ValueId row, ValueId column) {
-  ValueId top = n.emit("floor", {row}), left = n.emit("floor", {column});
-  ValueId down = n.emit("sub", {row, top}), right = n.emit("sub", {column, left});
-  auto rest = [&](ValueId share) { return n.emit("sub", {n.scalar(1, n.type(share).dtype), share}); };
-  auto mix = [&](ValueId a, ValueId b, ValueId share) {
-    return n.emit("add", {n.emit("mul", {a, rest(share)}), n.emit("mul", {b, share})});
-  };
-  auto line = [&](ValueId r) {
-    return mix(pixels_at(n, image, r, left), pixels_at(n, image, r, binary(n, "add", left, 1)), right);
-  };
-  return mix(line(top), line(binary(n, "add", top, 1)), down);
-}
-
 void import_grid_sample(NodeContext& n) {
   ValueId x = n.input(0), grid = n.input(1);
   std::string mode = n.attr_string("mode", "linear");
@@ -75,15 +14,12 @@ void import_grid_sample(NodeContext& n) {
            to_string(n.type(grid)));
   if (mode != "linear" && mode != "bilinear" && mode != "nearest") n.fail("mode " + mode + " is not supported");
   if (n.failed()) return;
-  const Shape s = n.shape(x), g = n.shape(grid);
-  Image image{n.reshape(x, {s[0], s[1], s[2] * s[3]}), s[0], s[1], s[2], s[3], n.attr_int("align_corners", 0) != 0,
-              n.attr_string("padding_mode", "zeros")};
-  auto coordinate = [&](int64_t which) { return n.reshape(n.slice(grid, 3, which, 1), {g[0], 1, g[1] * g[2]}); };
-  ValueId column = pixel_position(n, image, coordinate(0), image.width);
-  ValueId row = pixel_position(n, image, coordinate(1), image.height);
-  ValueId y = mode == "nearest" ? pixels_at(n, image, n.emit("round", {row}), n.emit("round", {column}))
-                                : bilinear(n, image, row, column);
-  n.output(0, n.reshape(y, {s[0], s[1], g[1], g[2]}));
+  ValueId image = n.transpose(x, {0, 2, 3, 1});
+  ValueId y = n.emit("grid_sample", {image, grid},
+                     {{"mode", mode == "nearest" ? "nearest" : "linear"},
+                      {"padding", n.attr_string("padding_mode", "zeros")},
+                      {"align_corners", int64_t{n.attr_int("align_corners", 0) != 0}}});
+  n.output(0, n.transpose(y, {0, 3, 1, 2}));
 }
 
 // Returns the positions that an affine map theta [N, d, d+1] gives to the elements of an image of known size.

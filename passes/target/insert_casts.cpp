@@ -84,13 +84,15 @@ class CastInserter {
     return Status::success();
   }
 
-  // Marks what floats that are cast to integers are made of, up to the products that make them.
+  // Marks what floats that are cast to integers, or say where an image is sampled, are made of, up to the products that
+  // make them.
   void find_positions() {
     positions_.resize(graph_.value_count());
     const std::vector<NodeId> order = graph_.order();
     for (auto at = order.rbegin(); at != order.rend(); ++at) {
       const Node& node = graph_.node(*at);
       const DType made = graph_.type(node.results[0]).dtype;
+      if (!node.op->places.empty()) positions_[index_of(operand_of(node, node.op->places))] = true;
       const bool makes_index = node.op->name == "cast" && !is_float(made) && made != DType::Bool;
       if (!makes_index && !(is_position(*at) && node.op->precision == Precision::Follow)) continue;
       for (ValueId operand : float_operands(*at)) positions_[index_of(operand)] = true;

@@ -1,12 +1,13 @@
 #include "runtime/kernels/resize.h"
 #include "ir/support/align.h"
+#include "kernels/cpu/resize/grid_sample.h"
 #include "kernels/cpu/resize/resample.h"
 #include "runtime/cpu/kernels.h"
 
 #include <algorithm>
 
-// resize and its gradient, one axis after another. The weights along an axis are not worked out a second time
-// here: the op's reference, given the unit vectors of that axis, says them.
+// Samples at the places of a grid; resize and its gradient, one axis after another. The weights along an axis are not
+// worked out a second time here: the op's reference, given the unit vectors of that axis, says them.
 
 namespace plimsoll {
 namespace {
@@ -125,9 +126,44 @@ bool accepts_resize(const OpCall& call, llvm::ArrayRef<Type> results) {
   return all_f32(call, results) && call.get_string("coordinate") != "tf_crop_and_resize";
 }
 
+cpu::GridSamples samples_of(const OpCall& call, llvm::ArrayRef<int64_t> image) {
+  const Shape& grid = call["grid"].shape;
+  const llvm::StringRef padding = call.get_string("padding");
+  return {image[0],
+          image[1],
+          image[2],
+          image[3],
+          grid[1] * grid[2],
+          call.get_string("mode") == "nearest" ? cpu::SampledAs::Nearest : cpu::SampledAs::Linear,
+          padding == "zeros"    ? cpu::SampledOutside::Zeros
+          : padding == "border" ? cpu::SampledOutside::Border
+                                : cpu::SampledOutside::Reflection,
+          call.get_int("align_corners") != 0};
+}
+
+Status launch_grid_sample(const CpuCall& k) {
+  cpu::grid_sample(samples_of(k.call, k.in_shape("x")), k.out<float>("y"), k.in<float>("x"), k.in<float>("grid"));
+  return Status::success();
+}
+
+Status launch_grid_sample_dx(const CpuCall& k) {
+  cpu::grid_sample_dx(samples_of(k.call, k.out_shape("dx")), k.out<float>("dx"), k.in<float>("grid"),
+                      k.in<float>("dy"));
+  return Status::success();
+}
+
+Status launch_grid_sample_dgrid(const CpuCall& k) {
+  cpu::grid_sample_dgrid(samples_of(k.call, k.in_shape("x")), k.out<float>("dgrid"), k.in<float>("x"),
+                         k.in<float>("grid"), k.in<float>("dy"));
+  return Status::success();
+}
+
 constexpr CpuKernel resize_table[] = {
     {op_resize, "separable", accepts_resize, launch<Direction::Forward>, workspace, prepare_resize},
     {op_resize_grad, "separable", accepts_resize, launch<Direction::Gradient>, workspace, prepare_resize_grad},
+    {op_grid_sample, "runs", all_f32, launch_grid_sample},
+    {op_grid_sample_dx, "runs", all_f32, launch_grid_sample_dx},
+    {op_grid_sample_dgrid, "runs", all_f32, launch_grid_sample_dgrid},
 };
 
 }  // namespace

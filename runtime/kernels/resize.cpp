@@ -1,6 +1,7 @@
 #include "runtime/kernels/resize.h"
 
 #include "kernels/cuda/resize/resize_workspace.h"
+#include "runtime/kernels/grid_sample.h"
 
 #include <limits>
 
@@ -94,6 +95,13 @@ constexpr CudaCandidate resize_table[] = {
     {op_resize, "gather", accepts_resize, resize_workspace},
     {op_resize_grad, "repeats", accepts_sum_repeats},
     {op_resize_grad, "gather", accepts_resize, resize_grad_workspace},
+    {.op = op_grid_sample, .name = "runs", .accepts = accepts_grid_samples, .predicted_us = grid_sample_us},
+    {.op = op_grid_sample_dx,
+     .name = "ordered",
+     .accepts = accepts_grid_samples,
+     .workspace_bytes = grid_sample_dx_workspace,
+     .predicted_us = grid_sample_dx_us},
+    {.op = op_grid_sample_dgrid, .name = "runs", .accepts = accepts_grid_samples, .predicted_us = grid_sample_dgrid_us},
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include "kernels/cuda/resize/resize.h"
+#include "kernels/cuda/resize/grid_sample.h"
 #include "kernels/cuda/resize/repeats.h"
 #include "runtime/cuda/backend/launcher.h"
 #include "runtime/kernels/resize.h"
@@ -83,11 +84,47 @@ Status launch_sum_repeats(const CudaCall& k) {
   return launched(k, cuda::sum_repeats(shape, k.in_scalar("dy"), k.out("dx"), k.in("dy"), k.stream));
 }
 
+cuda::GridSamples samples_of(const CudaCall& k, llvm::ArrayRef<int64_t> image) {
+  const llvm::ArrayRef<int64_t> grid = k.in_shape("grid");
+  const llvm::StringRef padding = k.call.get_string("padding");
+  return {image[0],
+          image[1],
+          image[2],
+          image[3],
+          grid[1] * grid[2],
+          k.call.get_string("mode") == "nearest" ? cuda::SampledAs::Nearest : cuda::SampledAs::Linear,
+          padding == "zeros"    ? cuda::SampledOutside::Zeros
+          : padding == "border" ? cuda::SampledOutside::Border
+                                : cuda::SampledOutside::Reflection,
+          k.call.get_int("align_corners") != 0,
+          k.in_scalar("grid")};
+}
+
+Status launch_grid_sample(const CudaCall& k) {
+  const cuda::GridSamples shape = samples_of(k, k.in_shape("x"));
+  return launched(k, cuda::grid_sample(shape, k.in_scalar("x"), k.out("y"), k.in("x"), k.in("grid"), k.stream));
+}
+
+Status launch_grid_sample_dx(const CudaCall& k) {
+  const cuda::GridSamples shape = samples_of(k, k.out_shape("dx"));
+  return launched(
+      k, cuda::grid_sample_dx(shape, k.in_scalar("dy"), k.out("dx"), k.in("grid"), k.in("dy"), k.workspace, k.stream));
+}
+
+Status launch_grid_sample_dgrid(const CudaCall& k) {
+  const cuda::GridSamples shape = samples_of(k, k.in_shape("x"));
+  return launched(k, cuda::grid_sample_dgrid(shape, k.in_scalar("x"), k.out("dgrid"), k.in("x"), k.in("grid"),
+                                             k.in("dy"), k.stream));
+}
+
 constexpr CudaLauncher resize_table[] = {
     {op_resize, "repeats", launch_repeat},
     {op_resize, "gather", launch_resize},
     {op_resize_grad, "repeats", launch_sum_repeats},
     {op_resize_grad, "gather", launch_resize_grad},
+    {op_grid_sample, "runs", launch_grid_sample},
+    {op_grid_sample_dx, "ordered", launch_grid_sample_dx},
+    {op_grid_sample_dgrid, "runs", launch_grid_sample_dgrid},
 };
 
 }  // namespace
