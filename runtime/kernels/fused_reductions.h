@@ -1,7 +1,8 @@
 #pragma once
 
 // CUDA C++ for a fused op with reductions. Elements are [outer, length, inner], of which the middle is reduced:
-// - columns, where inner > 1: blocks have tiles of rows, threads keep sums of their columns in registers;
+// - columns, where inner > 1: blocks have tiles of rows, threads keep sums of their columns in registers; of few rows a
+//   thread has all;
 // - sums, where inner = 1 and no element reads a total: some or all threads of a warp, or blocks, for each row;
 // - rows, where elements read totals of their row: some or all threads of a warp, or a block, for each row, which stays
 // in registers where it

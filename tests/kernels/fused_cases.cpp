@@ -129,6 +129,13 @@ std::vector<KernelCase> fused_reduction_cases() {
   add("%x0: f32[6,40,9]) { %v0 = exp(%x0) %v1 = reduce_sum(%v0) {axes=[1], keep_dims=1} %v2 = neg(%x0) %v3 = tanh(%v2) "
       "return %v3, %v1",
       {normal({6, 40, 9})});
+  // Few rows of so many columns that a thread has all rows of its own.
+  add("%x0: bf16[45100,3,24], %x1: bf16[45100,3,1]) { %v0 = mul(%x0, %x1) %v1 = reduce_sum(%v0) {axes=[1], dtype=f32, "
+      "keep_dims=1} return %v1",
+      {normal({45100, 3, 24}, DType::BF16), normal({45100, 3, 1}, DType::BF16)});
+  add("%x0: f32[136000,5,4]) { %v0 = exp(%x0) %v1 = reduce_max(%v0) {axes=[1], keep_dims=1} %v2 = neg(%v1) return %v0, "
+      "%v2",
+      {normal({136000, 5, 4})});
   // Without a reduction: more is read for columns than for elements, as in a norm of channels.
   for (const Shape& sizes : {Shape{5, 90, 24}, Shape{333, 1, 40}, Shape{2, 1000, 512}})
     add("%x0: bf16[], %x1: f32[], %x2: f32[], %x3: f32[], %x4: bf16[], %x5: i64[2]) { %v0 = cast(%x0) {to=f32} "
