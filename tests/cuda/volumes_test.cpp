@@ -1,9 +1,11 @@
+#include "kernels/cuda/conv/depthwise_volumes.h"
 #include "kernels/cuda/conv/volume_sizes.h"
 #include "runtime/kernels/folded_conv.h"
 #include "tests/support/kernel_candidates.h"
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <vector>
 
 // How convolutions over volumes divide their work, which kernels planning takes for them, and which of them are
@@ -27,6 +29,35 @@ DeviceDescription h200() {
 
 VolumeSizes cube(int64_t batch, int depth, int down, int across, int from, int to) {
   return {batch, {depth, down, across}, {depth, down, across}, {1, 1, 1}, from, to};
+}
+
+DepthwiseVolumeSizes depthwise(int channels, const int (&size)[3], const int (&kernel)[3], int deep_stride, int stride,
+                               int pad) {
+  DepthwiseVolumeSizes c;
+  c.batch = 2, c.channels = channels;
+  for (int d = 0; d < 3; ++d) {
+    c.x[d] = size[d], c.kernel[d] = kernel[d], c.stride[d] = d == 0 ? deep_stride : stride, c.pad[d] = pad;
+    c.y[d] = (size[d] + 2 * pad - kernel[d]) / c.stride[d] + 1;
+  }
+  return c;
+}
+
+// Every result of a plane is in one tile of one rectangle, and every plane in one part.
+void check_rectangles(const DepthwiseVolumePlan& p, const int (&made)[3], const int (&pad)[3], int max_threads) {
+  CHECK(p.threads() <= max_threads);
+  CHECK(p.vector_blocks * p.vector_threads >= p.vectors);
+  CHECK((p.vector_blocks - 1) * p.vector_threads < p.vectors);
+  CHECK(p.parts * p.part_planes >= made[0]);
+  CHECK((p.parts - 1) * p.part_planes < made[0]);
+  const int rectangles[] = {p.down, p.across}, tiles[] = {p.block_down, p.block_across};
+  const int of_tile[] = {p.tile.made_down(), p.tile.made_across()};
+  for (int d = 0; d < 2; ++d) {
+    const int first = p.tile.steps == VolumeSteps::Half ? p.first_window[d] * p.tile.window() - pad[d + 1] : 0;
+    CHECK(first <= 0);
+    CHECK(first > -p.tile.window());
+    CHECK(first + rectangles[d] * tiles[d] * of_tile[d] >= made[d + 1]);
+    CHECK(first + (rectangles[d] - 1) * tiles[d] * of_tile[d] < made[d + 1]);
+  }
 }
 
 std::string first_of(llvm::StringRef op, const Attrs& attrs, llvm::ArrayRef<Type> operands) {
@@ -77,6 +108,51 @@ TEST_SUITE("unit") {
     Attrs strided = same;
     strided.set("strides", Ints{2, 2, 2});
     CHECK(first_of("conv", strided, {x, w}) == "cudnn");
+  }
+
+  TEST_CASE("blocks of depthwise volumes have every result once, of any channels, taps and strides") {
+    for (int channels : {2, 5, 54, 132, 432})
+      for (const auto& size : {std::array{1, 1, 1}, {5, 7, 9}, {16, 56, 57}, {64, 30, 200}})
+        for (const auto& kernel : {std::array{3, 3, 3}, {5, 5, 5}, {2, 4, 3}, {7, 1, 5}})
+          for (int deep_stride : {1, 2})
+            for (int stride : {1, 2})
+              for (int pad : {0, 1, 3}) {
+                const DepthwiseVolumeSizes c = depthwise(channels, {size[0], size[1], size[2]},
+                                                         {kernel[0], kernel[1], kernel[2]}, deep_stride, stride, pad);
+                if (std::min({c.y[0], c.y[1], c.y[2]}) < 1) continue;
+                INFO(channels, " channels, ", size[0], " planes of ", size[1], " x ", size[2], ", ", kernel[0],
+                     " planes of taps, strides ", deep_stride, " and ", stride, ", pad ", pad);
+                REQUIRE(fits_depthwise_volumes(c));
+                const DepthwiseVolumes forward(c, false), gradient(c, true);
+                check_rectangles(forward, c.y, c.pad, DepthwiseVolumes::max_threads);
+                check_rectangles(gradient, c.x, c.pad, DepthwiseVolumes::max_threads);
+                const DepthwiseVolumeWeights w(c);
+                check_rectangles(w, c.y, c.pad, DepthwiseVolumeWeights::max_threads);
+                CHECK(w.keeps_planes == (w.depth_blocks == 1 && kernel[0] != 1));
+                CHECK(w.splits >= 1);
+                CHECK((w.splits - 1) * divide_up(w.rectangles, w.splits) < w.rectangles);
+                CHECK(w.workspace_bytes(c) == w.splits * c.weights() * 4);
+              }
+  }
+
+  TEST_CASE("one channel a group of volumes is our own, in f32 too, but for dilations and strides across alone") {
+    const auto of = [](DType dtype, const Ints& strides, const Ints& dilations, int64_t kernel) {
+      const Type x(dtype, {2, 9, 20, 21, 54}), w(dtype, {54, kernel, kernel, kernel, 1});
+      return first_of("conv",
+                      {{"channels_last", int64_t{1}},
+                       {"groups", int64_t{54}},
+                       {"pads", Ints{2, 2, 2, 2, 2, 2}},
+                       {"strides", strides},
+                       {"dilations", dilations}},
+                      {x, w});
+    };
+    const Ints one{1, 1, 1};
+    CHECK(of(DType::BF16, one, one, 3) == "depthwise_volumes");
+    CHECK(of(DType::F16, {1, 2, 2}, one, 3) == "depthwise_volumes");
+    CHECK(of(DType::F32, {2, 2, 2}, one, 5) == "depthwise_volumes");
+    CHECK(of(DType::BF16, {1, 1, 2}, one, 3) == "cudnn");
+    CHECK(of(DType::BF16, one, {1, 2, 2}, 3) == "cudnn");
+    CHECK(of(DType::BF16, one, one, 8) == "cudnn");
   }
 
   TEST_CASE("a convolution with one tap in depth, or with several there alone, is one over images") {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/cuda/conv/depthwise_volumes.h"
 #include "kernels/cuda/conv/volume_sizes.h"
 #include "kernels/scalar.h"
 
@@ -16,5 +17,18 @@ namespace plimsoll::cuda {
 // sums.workspace_bytes().
 [[nodiscard]] cudaError_t volume_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
                                     const VolumeSums& sums, float* workspace, cudaStream_t stream);
+
+// Convolutions of each channel alone, tensors in `type`: f32, bf16 or f16. fits_depthwise_volumes holds. Sums are f32
+// in a fixed order.
+
+// y = conv(x, w) + bias; bias [channels] in `type`, or null.
+[[nodiscard]] cudaError_t depthwise_volumes(Scalar type, void* y, const void* x, const void* w, const void* bias,
+                                            const DepthwiseVolumeSizes& sizes, cudaStream_t stream);
+// dx of dy and w.
+[[nodiscard]] cudaError_t depthwise_volumes_dx(Scalar type, void* dx, const void* dy, const void* w,
+                                               const DepthwiseVolumeSizes& sizes, cudaStream_t stream);
+// dw of x and dy, in `to`: `type` or f32. Workspace: workspace_bytes of DepthwiseVolumeWeights.
+[[nodiscard]] cudaError_t depthwise_volumes_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
+                                               const DepthwiseVolumeSizes& sizes, void* workspace, cudaStream_t stream);
 
 }  // namespace plimsoll::cuda

@@ -53,10 +53,32 @@ Status launch_dw(const CudaCall& k) {
                                      prepared_tiles<cuda::VolumeSums>(k), k.scratch<float>(), k.stream));
 }
 
+template <ConvPass pass>
+cuda::DepthwiseVolumeSizes depthwise_sizes(const CudaCall& k) {
+  return *depthwise_volume_sizes(pass, k.call, k.result_types());
+}
+
+Status launch_depthwise(const CudaCall& k) {
+  return launched(k, cuda::depthwise_volumes(k.in_scalar("x"), k.out("y"), k.in("x"), k.in("w"), k.in("bias"),
+                                             depthwise_sizes<ConvPass::Forward>(k), k.stream));
+}
+Status launch_depthwise_dx(const CudaCall& k) {
+  return launched(k, cuda::depthwise_volumes_dx(k.in_scalar("dy"), k.out("dx"), k.in("dy"), k.in("w"),
+                                                depthwise_sizes<ConvPass::InputGradient>(k), k.stream));
+}
+Status launch_depthwise_dw(const CudaCall& k) {
+  return launched(k,
+                  cuda::depthwise_volumes_dw(k.in_scalar("x"), k.out_scalar("dw"), k.out("dw"), k.in("x"), k.in("dy"),
+                                             depthwise_sizes<ConvPass::WeightGradient>(k), k.workspace, k.stream));
+}
+
 constexpr CudaLauncher volume_conv_table[] = {
     {op_conv, "warpgroup_volumes", launch, prepare<ConvPass::Forward>},
     {op_conv_dx, "warpgroup_volumes", launch_dx, prepare<ConvPass::InputGradient>},
     {op_conv_dw, "warpgroup_volumes", launch_dw, prepare_dw},
+    {op_conv, "depthwise_volumes", launch_depthwise},
+    {op_conv_dx, "depthwise_volumes", launch_depthwise_dx},
+    {op_conv_dw, "depthwise_volumes", launch_depthwise_dw},
 };
 
 }  // namespace

@@ -246,6 +246,24 @@ std::vector<ConvCase> volume_cases() {
   };
 }
 
+// One channel a group: pairs of channels and single ones, tiles that reach beyond planes, several ranges of planes, and
+// taps and strides with which planes of results are made one by one.
+std::vector<ConvCase> depthwise_volume_cases() {
+  const Ints one{1, 1, 1}, pads{1, 1, 1, 1, 1, 1};
+  return {
+      {"3 x 3 x 3 of 54", {2, 9, 17, 13, 54}, {54, 3, 3, 3, 1}, 54, one, pads, one, true},
+      {"3 x 3 x 3 of many", {1, 16, 7, 7, 432}, {432, 3, 3, 3, 1}, 432, one, pads, one},
+      {"3 x 3 x 3 of 5", {2, 6, 9, 30, 5}, {5, 3, 3, 3, 1}, 5, one, pads, one, true},
+      {"3 x 3 x 3, stride 2 in planes", {2, 7, 15, 18, 54}, {54, 3, 3, 3, 1}, 54, {1, 2, 2}, pads, one, true},
+      {"3 x 3 x 3, stride 2", {2, 9, 14, 11, 76}, {76, 3, 3, 3, 1}, 76, {2, 2, 2}, pads, one, true},
+      {"3 x 3 x 3, stride 2 in depth", {1, 8, 10, 9, 30}, {30, 3, 3, 3, 1}, 30, {2, 1, 1}, pads, one},
+      {"5 x 5 x 5", {2, 7, 11, 12, 20}, {20, 5, 5, 5, 1}, 20, one, {2, 2, 2, 2, 2, 2}, one, true},
+      {"5 x 4 x 5, stride 2 in planes", {1, 6, 13, 12, 7}, {7, 5, 4, 5, 1}, 7, {1, 2, 2}, {2, 1, 2, 2, 2, 1}, one},
+      {"2 x 3 x 2, pads of one side", {2, 5, 8, 9, 18}, {18, 2, 3, 2, 1}, 18, one, {1, 2, 0, 0, 1, 1}, one, true},
+      {"7 x 3 x 3, wide pads", {1, 4, 5, 6, 12}, {12, 7, 3, 3, 1}, 12, one, {6, 4, 3, 5, 3, 4}, one},
+  };
+}
+
 // Lines of whole words of 16 bytes, of pixels that are none.
 std::vector<ConvCase> packed_cases() {
   return {
@@ -358,6 +376,9 @@ TEST_CASE("convolutions in groups in f16 agree with the reference across tiles, 
 TEST_CASE("convolutions over volumes agree with the reference across tiles, and give the same bits twice") {
   for (const ConvCase& c : volume_cases()) SUBCASE(c.name) {
       for (DType dtype : {DType::BF16, DType::F16}) check_conv(c, dtype);
+    }
+  for (const ConvCase& c : depthwise_volume_cases()) SUBCASE(c.name) {
+      for (DType dtype : {DType::F32, DType::BF16, DType::F16}) check_conv(c, dtype);
     }
 }
 
