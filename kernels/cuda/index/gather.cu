@@ -6,13 +6,28 @@
 namespace plimsoll::cuda {
 namespace {
 
+// Of a larger result no reader would find much in L2 whatever the order of eviction: there it leaves L2 first, and more
+// of the table stays.
+constexpr int64_t largest_kept_bytes = int64_t{32} << 20;
+
 struct Rows {
   Indices indices;
   int64_t size, units_per_row;
   Divider rows, units;
 };
 
+// What is written so leaves L2 first.
 template <typename Unit>
+__device__ void store_streaming(Unit* to, const Unit& unit) {
+  if constexpr (sizeof(Unit) == 16)
+    __stcs(reinterpret_cast<uint4*>(to), *reinterpret_cast<const uint4*>(&unit));
+  else if constexpr (sizeof(Unit) == 8)
+    __stcs(reinterpret_cast<uint2*>(to), *reinterpret_cast<const uint2*>(&unit));
+  else
+    __stcs(to, unit);
+}
+
+template <bool streams, typename Unit>
 __global__ void __launch_bounds__(block_threads)
     gather_rows_kernel(const __grid_constant__ Rows shape, int64_t n, Unit* y, const Unit* x) {
   const int64_t i = int64_t{blockIdx.x} * block_threads + threadIdx.x;
@@ -20,7 +35,11 @@ __global__ void __launch_bounds__(block_threads)
   int64_t unit = i;
   int64_t row = shape.units.divide(unit);
   const int64_t outer = shape.rows.divide(row);
-  y[i] = x[(outer * shape.size + index_at(shape.indices, row, shape.size)) * shape.units_per_row + unit];
+  const Unit picked = x[(outer * shape.size + index_at(shape.indices, row, shape.size)) * shape.units_per_row + unit];
+  if (streams)
+    store_streaming(y + i, picked);
+  else
+    y[i] = picked;
 }
 
 template <typename T>
@@ -82,8 +101,9 @@ cudaError_t gather_rows(void* y, const void* x, const Indices& indices, int64_t 
   const int64_t units = inner_bytes / bytes, n = outer * count * units;
   return with_unit_bytes(bytes, [&]<typename Unit>(Unit*) {
     const Rows shape{indices, size, units, Divider(count), Divider(units)};
-    gather_rows_kernel<<<blocks_for(n), block_threads, 0, stream>>>(shape, n, static_cast<Unit*>(y),
-                                                                    static_cast<const Unit*>(x));
+    const auto kernel =
+        n * bytes > largest_kept_bytes ? gather_rows_kernel<true, Unit> : gather_rows_kernel<false, Unit>;
+    kernel<<<blocks_for(n), block_threads, 0, stream>>>(shape, n, static_cast<Unit*>(y), static_cast<const Unit*>(x));
   });
 }
 
