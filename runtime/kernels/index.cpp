@@ -26,19 +26,85 @@ int64_t gather_grad_workspace(const OpCall& call, llvm::ArrayRef<Type> results, 
                                            results[0].dtype == DType::F64 ? 8 : 4);
 }
 
-// Measured on an H200: a sort's launches, and what they and the sums take for each index, of many less than of few.
-double sorted_us(int64_t indices) {
-  constexpr double launches_us = 24, index_us = 0.0014, many_us = 26, index_of_many_us = 0.0003;
-  const auto count = static_cast<double>(indices);
-  return launches_us + std::min(index_us * count, many_us + index_of_many_us * count);
+bool accepts_sort_indices(const OpCall& call, llvm::ArrayRef<Type>) { return is_label(call["indices"].dtype); }
+
+int64_t sort_indices_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
+  return cuda::sort_indices_workspace_bytes(call["indices"].elements());
+}
+
+bool accepts_segment_reduce(const OpCall& call, llvm::ArrayRef<Type> results) {
+  const DType y = results[0].dtype, x = call["x"].dtype;
+  const bool widens = call.get_string("reduction") == "add" && y == DType::F32 && is_16_bit_float(x);
+  return is_float(y) && !is_f8(y) && (x == y || widens);
+}
+
+int64_t segment_reduce_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription&) {
+  if (call.get_string("reduction") == "none") return 0;
+  const int64_t inner = element_count(llvm::ArrayRef<int64_t>(results[0].shape).drop_front());
+  return cuda::segment_reduce_workspace_bytes(1, inner, call["order"].elements(),
+                                              results[0].dtype == DType::F64 ? 8 : 4);
+}
+
+// Measured on an H200, of 1,024 to 18 million indices: each pass of 8 bits has three launches and moves the pairs.
+double sorted_us(int64_t indices, int64_t rows) {
+  constexpr double around_us = 4, min_pass_us = 15.8, pass_us = 10, index_us = 36e-6;
+  int passes = 0;
+  while (passes < 4 && (rows - 1) >> (8 * passes) > 0) ++passes;
+  return around_us + passes * std::max(min_pass_us, pass_us + index_us * static_cast<double>(indices));
+}
+
+double memory_us(double bytes, const DeviceDescription& device) { return bytes / (device.memory_gb_per_s * 1e3); }
+
+double launched_us(const DeviceDescription& device) { return device.launch_us + device.kernel_us; }
+
+double sort_indices_us(const OpCall& call, const DeviceDescription& device) {
+  if (device.memory_gb_per_s <= 0) return 0;
+  return sorted_us(call["indices"].elements(), call.get_int("size")) + launched_us(device);
+}
+
+// Measured on an H200: entries lie apart, so that each takes a little more than its bytes; there is a thread for 16
+// bytes of the result, which goes through its row's entries, up to a chunk of them, one after the other.
+double reduced_us(int64_t entries, int64_t rows, double bytes, const Type& y, bool has_chunks,
+                  const DeviceDescription& device) {
+  constexpr double more_launches_us = 5, entry_us = 8e-6, narrow_entry_us = 18e-6, thread_us = 3.5e-6,
+                   narrow_thread_us = 7e-6, step_us = 0.16;
+  const bool narrow = is_16_bit_float(y.dtype);
+  const double per_row = static_cast<double>(entries) / static_cast<double>(std::max<int64_t>(rows, 1));
+  const double of_chunks = has_chunks ? more_launches_us + step_us * std::min<double>(per_row, cuda::segment_chunk) : 0;
+  return memory_us(bytes, device) + (narrow ? narrow_entry_us : entry_us) * static_cast<double>(entries) +
+         (narrow ? narrow_thread_us : thread_us) * static_cast<double>(y.bytes()) / 16 + of_chunks;
+}
+
+double segment_reduce_us(const OpCall& call, const DeviceDescription& device) {
+  if (device.memory_gb_per_s <= 0) return 0;
+  const Types results = llvm::cantFail(infer(call));
+  const int64_t entries = call["order"].elements();
+  const bool has_chunks = call.get_string("reduction") != "none" && entries > cuda::segment_chunk;
+  return reduced_us(entries, results[0].shape[0], static_cast<double>(moved_bytes(call, results)), results[0],
+                    has_chunks, device) +
+         launched_us(device);
+}
+
+// Measured on an H200: of a table that L2 does not hold each row comes from memory every time that it is picked, of a
+// smaller one a share of them. Short rows take as long as their indices.
+double gather_us(const OpCall& call, const DeviceDescription& device) {
+  constexpr double least_share = 0.1, l2_bytes = 50e6, index_us = 8e-6;
+  if (device.memory_gb_per_s <= 0) return 0;
+  const Types results = llvm::cantFail(infer(call));
+  const auto picked = static_cast<double>(results[0].bytes());
+  const double share = std::min(1.0, least_share + static_cast<double>(call["x"].bytes()) / l2_bytes);
+  const double bytes_us = memory_us((1 + share) * picked + static_cast<double>(call["indices"].bytes()), device);
+  return std::max(bytes_us, index_us * static_cast<double>(call["indices"].elements())) + launched_us(device);
 }
 
 double sorted_gather_grad_us(const OpCall& call, const DeviceDescription& device) {
   if (device.memory_gb_per_s <= 0) return 0;
   const Types results = llvm::cantFail(infer(call));
-  return sorted_us(call["indices"].elements()) +
-         static_cast<double>(moved_bytes(call, results)) / (device.memory_gb_per_s * 1e3) + device.launch_us +
-         device.kernel_us;
+  const int64_t count = call["indices"].elements(), size = call.get_int("size");
+  return sorted_us(count, size) +
+         reduced_us(count, size, static_cast<double>(moved_bytes(call, results)), results[0],
+                    count > cuda::segment_chunk, device) +
+         launched_us(device);
 }
 
 // One warp after the other adds what it finds. Of many indices, a row that most of them name would take a block too
@@ -150,26 +216,46 @@ double shared_lines_us(const OpCall& call, const DeviceDescription& device) {
   return bytes_of_sums(call) / (device.memory_gb_per_s * 1e3 * of_copy) + 2 * (device.launch_us + device.kernel_us);
 }
 
-// Sorting and the sums of one place after the other, measured on an H200 with 18 and 50 million indices.
+// Sorting and the sums of one place after the other, measured on an H200 with up to 18 million indices.
 double scatter_elements_us(const OpCall& call, const DeviceDescription& device) {
-  constexpr double bytes_per_index = 1900;  // that a copy moves meanwhile
+  constexpr double index_us = 20e-6;
   if (device.memory_gb_per_s <= 0) return 0;
-  return bytes_per_index * static_cast<double>(updates_of(call).elements()) / (device.memory_gb_per_s * 1e3) +
-         device.launch_us + device.kernel_us;
+  const int64_t count = updates_of(call).elements(), places = llvm::cantFail(infer(call))[0].elements();
+  return sorted_us(count, places) + index_us * static_cast<double>(count) + launched_us(device);
 }
 
 int64_t scatter_nd_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
   return cuda::sort_workspace_bytes(element_count(llvm::ArrayRef<int64_t>(call["indices"].shape).drop_back()));
 }
 
-// Rows are read where they lie and added in the order of their indices; fitted to 6 calls by 1.1 million indices.
+// The sort, a copy of x, and a thread for each element of an update; fitted to 7 calls by up to 1.1 million indices.
 double scatter_nd_us(const OpCall& call, const DeviceDescription& device) {
-  constexpr double times = 4.2;
+  constexpr double element_us = 4.55e-6;
   if (device.memory_gb_per_s <= 0) return 0;
-  const Types results = llvm::cantFail(infer(call));
-  return sorted_us(element_count(llvm::ArrayRef<int64_t>(call["indices"].shape).drop_back())) +
-         times * static_cast<double>(moved_bytes(call, results)) / (device.memory_gb_per_s * 1e3) + device.launch_us +
-         device.kernel_us;
+  const llvm::ArrayRef<int64_t> whole = call["x"].shape, indices = call["indices"].shape;
+  const int64_t rows = element_count(whole.take_front(static_cast<size_t>(indices.back())));
+  return sorted_us(element_count(indices.drop_back()), rows) +
+         element_us * static_cast<double>(call["updates"].elements()) +
+         memory_us(static_cast<double>(2 * call["x"].bytes()), device) + launched_us(device);
+}
+
+cuda::ScannedParts scanned_parts(const OpCall& call) {
+  const AxisShape x = split_axis(call["x"].shape, call.get_int("axis"));
+  return {x.length, x.inner};
+}
+
+bool accepts_scan_parts(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return has_no_f8(call, results) && scanned_parts(call).parts > 1;
+}
+
+int64_t scan_parts_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
+  const AxisShape x = split_axis(call["x"].shape, call.get_int("axis"));
+  return cuda::scan_parts_workspace_bytes(x.outer, scanned_parts(call).parts, x.inner);
+}
+
+bool accepts_short_top_k(const OpCall& call, llvm::ArrayRef<Type> results) {
+  constexpr int64_t most_looks = 256;  // at elements, by one thread
+  return has_no_f8(call, results) && call.get_int("k") * call["x"].shape[call.get_int("axis")] <= most_looks;
 }
 
 // A line is read once for each of the k.
@@ -178,14 +264,78 @@ bool accepts_top_k(const OpCall& call, llvm::ArrayRef<Type> results) {
   return has_no_f8(call, results) && (call.get_int("k") <= 64 || length <= 4096);
 }
 
+// How many warps of `per_warp` lines each multiprocessor has.
+double warps_of(const AxisShape& x, int64_t per_warp, const DeviceDescription& device) {
+  return static_cast<double>(x.outer * x.inner) /
+         static_cast<double>(per_warp * std::max<int64_t>(device.multiprocessors, 1));
+}
+
+// Measured on an H200: a step takes its latency and what the other warps' take, with a warp a line or a thread a line.
+double scan_us(const OpCall& call, const DeviceDescription& device) {
+  if (device.memory_gb_per_s <= 0) return 0;
+  const AxisShape x = split_axis(call["x"].shape, call.get_int("axis"));
+  const double of_steps = x.inner < 32
+                              ? static_cast<double>(divide_up(x.length, 32)) * (0.58 + 0.0245 * warps_of(x, 1, device))
+                              : static_cast<double>(x.length) * (0.42 + 0.0075 * warps_of(x, 32, device));
+  return std::max(of_steps, memory_us(static_cast<double>(2 * call["x"].bytes()), device)) + launched_us(device);
+}
+
+// The same of up to 120 million elements of any type; blocks take as long where their parts reach over an end.
+double scan_parts_us(const OpCall& call, const DeviceDescription& device) {
+  constexpr double second_launch_us = 4, element_us = 11e-6;
+  if (device.memory_gb_per_s <= 0) return 0;
+  const AxisShape x = split_axis(call["x"].shape, call.get_int("axis"));
+  const cuda::ScannedParts scanned(x.length, x.inner);
+  const int64_t length = scanned.parts * scanned.threads_per_line * cuda::part_run;
+  const int64_t lines = x.outer * divide_up(x.inner, scanned.columns) * scanned.columns;
+  return element_us * static_cast<double>(lines * length) + second_launch_us + launched_us(device);
+}
+
+// Warps search a line each, 32 elements at a time: where many share a multiprocessor these take turns, and else each
+// step takes its latency.
+double searches_us(const OpCall& call, int64_t searches, const DeviceDescription& device) {
+  constexpr double search_us = 0.06, step_us = 0.0135, alone_us = 1, step_alone_us = 0.29;
+  if (device.memory_gb_per_s <= 0) return 0;
+  const AxisShape x = split_axis(call["x"].shape, call.get_int("axis"));
+  const auto steps = static_cast<double>(divide_up(x.length, 32));
+  const double of_search =
+      std::max(warps_of(x, 1, device) * (search_us + step_us * steps), alone_us + step_alone_us * steps);
+  return static_cast<double>(searches) * of_search + launched_us(device);
+}
+
+double search_us(const OpCall& call, const DeviceDescription& device) { return searches_us(call, 1, device); }
+
+double repeated_search_us(const OpCall& call, const DeviceDescription& device) {
+  return searches_us(call, call.get_int("k"), device);
+}
+
+// A thread looks at every element of its line for each of the k.
+double short_top_k_us(const OpCall& call, const DeviceDescription& device) {
+  constexpr double look_us = 0.27, look_of_warp_us = 0.0118;
+  if (device.memory_gb_per_s <= 0) return 0;
+  const AxisShape x = split_axis(call["x"].shape, call.get_int("axis"));
+  return static_cast<double>(call.get_int("k") * x.length) * (look_us + look_of_warp_us * warps_of(x, 32, device)) +
+         launched_us(device);
+}
+
 constexpr CudaCandidate index_table[] = {
-    {op_gather, "rows", accepts_everything},
+    {.op = op_gather, .name = "rows", .accepts = accepts_everything, .predicted_us = gather_us},
     {.op = op_gather_grad, .name = "scan", .accepts = accepts_gather_grad_scan, .predicted_us = gather_grad_scan_us},
     {.op = op_gather_grad,
      .name = "sorted",
      .accepts = accepts_gather_grad,
      .workspace_bytes = gather_grad_workspace,
      .predicted_us = sorted_gather_grad_us},
+    {.op = op_sort_indices,
+     .name = "radix",
+     .accepts = accepts_sort_indices,
+     .workspace_bytes = sort_indices_workspace,
+     .predicted_us = sort_indices_us},
+    {.op = op_segment_reduce,
+     .name = "rows",
+     .accepts = accepts_segment_reduce,
+     .workspace_bytes = segment_reduce_workspace,
+     .predicted_us = segment_reduce_us},
     {op_gather_elements, "lines", accepts_gather_lines},
     {op_gather_elements, "elements", ranks_fit},
     {.op = op_gather_elements_grad,
@@ -212,12 +362,18 @@ constexpr CudaCandidate index_table[] = {
      .accepts = accepts_scatter,
      .workspace_bytes = scatter_nd_workspace,
      .predicted_us = scatter_nd_us},
-    {op_cumsum, "scan", has_no_f8},
+    {.op = op_cumsum, .name = "scan", .accepts = has_no_f8, .predicted_us = scan_us},
+    {.op = op_cumsum,
+     .name = "parts",
+     .accepts = accepts_scan_parts,
+     .workspace_bytes = scan_parts_workspace,
+     .predicted_us = scan_parts_us},
     {op_triangular, "elements", accepts_everything},
     {op_reverse_sequence, "elements", accepts_everything},
-    {op_top_k, "repeated_search", accepts_top_k},
-    {op_arg_max, "search", has_no_f8},
-    {op_arg_min, "search", has_no_f8},
+    {.op = op_top_k, .name = "short_lines", .accepts = accepts_short_top_k, .predicted_us = short_top_k_us},
+    {.op = op_top_k, .name = "repeated_search", .accepts = accepts_top_k, .predicted_us = repeated_search_us},
+    {.op = op_arg_max, .name = "search", .accepts = has_no_f8, .predicted_us = search_us},
+    {.op = op_arg_min, .name = "search", .accepts = has_no_f8, .predicted_us = search_us},
 };
 
 }  // namespace

@@ -58,9 +58,77 @@ TEST_SUITE("unit") {
     };
     check(38416, 729, 12, "scan", 23.1);
     check(2401, 169, 12, "scan", 5.8);
-    check(16384, 50257, 768, "sorted", 104);
-    check(1100000, 100000, 48, "sorted", 441);
-    check(65537, 512, 64, "sorted", 75);
+    check(16384, 50257, 768, "sorted", 111);
+    check(1100000, 100000, 48, "sorted", 222);
+    check(65537, 512, 64, "sorted", 78);
+  }
+
+  TEST_CASE("sorts of indices and reductions of their segments take as long as was measured") {
+    const auto sort_us = [](int64_t count, int64_t size) {
+      return predicted_us(candidates_on_h200("sort_indices", {{"size", size}}, {Type(DType::I64, {count})}), "radix");
+    };
+    CHECK(sort_us(262144, 512) == doctest::Approx(43).epsilon(0.15));
+    CHECK(sort_us(655360, 32768) == doctest::Approx(80).epsilon(0.15));
+    CHECK(sort_us(1100000, 100000) == doctest::Approx(138).epsilon(0.15));
+    CHECK(sort_us(18000000, 300000) == doctest::Approx(1897).epsilon(0.15));
+    CHECK(sort_us(18000000, 20000000) == doctest::Approx(3036).epsilon(0.15));
+    const auto reduce = [](int64_t count, int64_t size, int64_t inner, DType x, DType y, llvm::StringRef reduction) {
+      Attrs attrs{{"reduction", reduction.str()}};
+      if (x != y) attrs.set("dtype", y);
+      return candidates_on_h200("segment_reduce", attrs,
+                                {Type(x, {count, inner}), Type(DType::I32, {count}), Type(DType::I32, {count}),
+                                 Type(DType::I32, {size + 1})});
+    };
+    const DType f32 = DType::F32, bf16 = DType::BF16, f64 = DType::F64;
+    const auto check = [&](int64_t count, int64_t size, int64_t inner, DType x, DType y, llvm::StringRef reduction,
+                           double us) {
+      CAPTURE(us);
+      CHECK(predicted_us(reduce(count, size, inner, x, y, reduction), "rows") == doctest::Approx(us).epsilon(0.25));
+    };
+    check(1100000, 100000, 256, f32, f32, "add", 303);
+    check(1100000, 100000, 256, bf16, bf16, "add", 190);
+    check(1100000, 100000, 48, f32, f32, "add", 79);
+    check(1100000, 100000, 48, bf16, bf16, "add", 63);
+    check(655360, 32768, 128, bf16, bf16, "add", 68);
+    check(16384, 50257, 768, f32, f32, "add", 83);
+    check(32768, 40961, 1024, f32, f32, "none", 94);
+    CHECK(reduce(500, 30, 7, bf16, f32, "add").front().name == "rows");
+    CHECK(reduce(500, 30, 7, f64, f64, "max").front().name == "rows");
+    CHECK(reduce(500, 30, 7, bf16, f32, "max").front().name == "reference");
+    CHECK(reduce(500, 30, 7, f64, f32, "add").front().name == "reference");
+    CHECK(reduce(500, 30, 7, f32, f32, "none").front().workspace_bytes == 0);
+    CHECK(reduce(500, 30, 7, f32, f32, "add").front().workspace_bytes ==
+          cuda::segment_reduce_workspace_bytes(1, 7, 500, 4));
+  }
+
+  TEST_CASE("few long lines are scanned by parts, many short ones by threads or warps of their own") {
+    const auto check = [](Ints shape, int64_t axis, DType dtype, llvm::StringRef name, double us) {
+      const auto all = candidates_on_h200("cumsum", {{"axis", axis}}, {Type(dtype, Shape(shape.begin(), shape.end()))});
+      CAPTURE(us);
+      CHECK(all.front().name == name);
+      CHECK(all.front().predicted_us == doctest::Approx(us).epsilon(0.2));
+    };
+    check({32768, 8}, 0, DType::I64, "parts", 10.5);
+    check({1, 1000000}, 1, DType::F32, "parts", 22.6);
+    check({8192, 3072}, 1, DType::F32, "scan", 202);
+    check({1536, 256}, 1, DType::F32, "scan", 9);
+    check({8, 4, 32, 64, 128}, 3, DType::F32, "scan", 46.6);
+  }
+
+  TEST_CASE("a thread looks for the largest of a short line, a warp in a long one") {
+    const auto check = [](Ints shape, int64_t k, DType dtype, llvm::StringRef name, double us) {
+      const auto all = candidates_on_h200("top_k", {{"axis", int64_t{1}}, {"k", k}},
+                                          {Type(dtype, Shape(shape.begin(), shape.end()))});
+      CAPTURE(us);
+      CHECK(all.front().name == name);
+      CHECK(all.front().predicted_us == doctest::Approx(us).epsilon(0.2));
+    };
+    check({16384, 8}, 2, DType::BF16, "short_lines", 8.2);
+    check({1000000, 8}, 1, DType::F32, "short_lines", 29);
+    check({65536, 16}, 8, DType::F32, "short_lines", 54);
+    check({4096, 64}, 4, DType::F32, "repeated_search", 13.9);
+    check({16384, 128}, 2, DType::BF16, "repeated_search", 28.5);
+    check({8, 50257}, 8, DType::F32, "repeated_search", 4330);
   }
 
   TEST_CASE("rows of a table that looks through all indices are shared by blocks") {

@@ -13,6 +13,9 @@ enum class ScanStart : uint8_t { First, Last };
 // Running sums, in double or 64-bit integers.
 [[nodiscard]] cudaError_t running_sums(Scalar type, void* y, const void* x, const AxisShape& axis, ScanEnds ends,
                                        ScanStart start, cudaStream_t stream);
+// The same of few long lines, which blocks share. y lies apart from x. Workspace: scan_parts_workspace_bytes.
+[[nodiscard]] cudaError_t running_sums_by_parts(Scalar type, void* y, const void* x, const AxisShape& axis,
+                                                ScanEnds ends, ScanStart start, void* workspace, cudaStream_t stream);
 
 enum class Triangle : uint8_t { Lower, Upper };
 
@@ -37,8 +40,9 @@ enum class Ties : uint8_t { First, Last };
                                       const AxisShape& axis, cudaStream_t stream);
 
 // The k first of the order along the axis and their indices; values and indices [outer, k, inner]. Reads each line k
-// times.
-[[nodiscard]] cudaError_t top_k(Extreme extreme, int64_t k, Scalar type, void* values, int64_t* indices, const void* x,
-                                const AxisShape& axis, cudaStream_t stream);
+// times, with a warp or, where lines are short, with one thread.
+enum class LineThreads : uint8_t { One = 1, Warp = 32 };
+[[nodiscard]] cudaError_t top_k(LineThreads threads, Extreme extreme, int64_t k, Scalar type, void* values,
+                                int64_t* indices, const void* x, const AxisShape& axis, cudaStream_t stream);
 
 }  // namespace plimsoll::cuda

@@ -32,6 +32,27 @@ struct Indices {
                                                    const void* addend, const Indices& indices, int64_t outer,
                                                    int64_t size, int64_t count, int64_t inner, cudaStream_t stream);
 
+// Indices of a dimension of `size`, sorted by the row that they name; u32.
+struct Segments {
+  const uint32_t *order, *rows;  // [count]: the place of each index, stable, and the row that it names
+  const uint32_t* starts;        // [size + 1]: where each row starts in these, and the end of the last
+  int64_t count, size;
+};
+
+// Count and size below 2^31. Workspace: sort_indices_workspace_bytes.
+[[nodiscard]] cudaError_t sort_indices(uint32_t* order, uint32_t* rows, uint32_t* starts, const Indices& indices,
+                                       int64_t count, int64_t size, void* workspace, cudaStream_t stream);
+
+// None: the last one stays.
+enum class Reduction : uint8_t { None, Add, Mul, Max, Min };
+
+// y[o, row, :] = base[o, row, :], or zeros where base is null, combined with the x[o, entry, :] of the row's entries in
+// their order; y and base [outer, size, inner] of any float but F8; base may be y. No Mul. x is of the same type or, of
+// sums in f32, of 16 bits. Workspace: segment_reduce_workspace_bytes.
+[[nodiscard]] cudaError_t segment_reduce(Reduction reduction, Scalar type, void* y, Scalar x_type, const void* x,
+                                         const void* base, const Segments& segments, int64_t outer, int64_t inner,
+                                         void* workspace, cudaStream_t stream);
+
 // y[...] = x[..., indices[...], ...] along one axis; tensors of the nest: y (dense), x with step 0 along the axis,
 // which has `size` elements `axis_stride` apart. The `count` indices serve that many elements of y after the other.
 struct ElementIndices {
@@ -66,8 +87,6 @@ struct TupleIndices {
 // one outside lights nothing.
 [[nodiscard]] cudaError_t one_hot(void* y, const Indices& indices, const void* on_off, int64_t outer, int64_t depth,
                                   int64_t inner, int element_bytes, cudaStream_t stream);
-
-enum class Reduction : uint8_t { None, Add, Mul, Max, Min };
 
 // y with each update written or combined in the order of the updates; y holds x already. Destinations below 2^32,
 // updates below 2^31. Workspace: sort_workspace_bytes(number of indices or tuples).

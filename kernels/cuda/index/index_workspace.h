@@ -14,9 +14,15 @@ constexpr int64_t array_bytes(int64_t bytes) { return round_up(bytes, 256); }
 // Pairs a block of the sort moves, and its digits.
 inline constexpr int64_t sort_tile = 2048, sort_digits = 256;
 
-// Keys and positions twice, and how many keys of each digit each tile holds.
-constexpr int64_t sort_workspace_bytes(int64_t n) {
-  return 4 * array_bytes(4 * n) + array_bytes(4 * sort_digits * divide_up(n, sort_tile));
+// How many keys of each digit each tile holds, and how many there are of each.
+constexpr int64_t sort_counts(int64_t n) { return sort_digits * (divide_up(n, sort_tile) + 1); }
+
+// Keys and positions twice, and the counts.
+constexpr int64_t sort_workspace_bytes(int64_t n) { return 4 * array_bytes(4 * n) + array_bytes(4 * sort_counts(n)); }
+
+// Keys and positions once, which are sorted into the results and back, and the counts.
+constexpr int64_t sort_indices_workspace_bytes(int64_t n) {
+  return 2 * array_bytes(4 * n) + array_bytes(4 * sort_counts(n));
 }
 
 // f32 sums of lines that a block holds in shared memory, which are 48 KiB.
@@ -38,16 +44,20 @@ constexpr int64_t shared_lines_workspace_bytes(int64_t sets, int64_t size, int64
   return array_bytes(4 * sets * (size + 1)) + array_bytes(4 * sets * count);
 }
 
-// Sorted indices that one thread adds up at most; a row that is picked more often is summed in chunks.
-inline constexpr int64_t gather_grad_chunk = 128;
+// Sorted entries that one thread combines at most; a segment of more is combined in chunks.
+inline constexpr int64_t segment_chunk = 128;
 
-// The sort, where each row's indices start, and two partial sums a chunk, for dx [outer, size, inner] and `count`
-// indices; partial sums have `sum_bytes` an element.
+// Two partial results a chunk, for `count` entries of [outer, inner] elements; they have `sum_bytes` an element.
+constexpr int64_t segment_reduce_workspace_bytes(int64_t outer, int64_t inner, int64_t count, int64_t sum_bytes) {
+  const int64_t chunks = count > segment_chunk ? divide_up(count, segment_chunk) : 0;
+  return array_bytes(2 * chunks * outer * inner * sum_bytes);
+}
+
+// The sort, where each row's indices start, and the partial sums, for dx [outer, size, inner].
 constexpr int64_t gather_grad_workspace_bytes(int64_t outer, int64_t size, int64_t inner, int64_t count,
                                               int64_t sum_bytes) {
-  const int64_t chunks = count > gather_grad_chunk ? divide_up(count, gather_grad_chunk) : 0;
   return sort_workspace_bytes(count) + array_bytes(4 * (size + 1)) +
-         array_bytes(2 * chunks * outer * inner * sum_bytes);
+         segment_reduce_workspace_bytes(outer, inner, count, sum_bytes);
 }
 
 // How blocks of `scan_warps` warps share the rows of dx [outer, size, inner] where each looks through all indices: each
@@ -67,5 +77,22 @@ struct ScannedRows {
   }
   static bool fit(int64_t inner) { return scan_warps * inner <= max_line_floats; }
 };
+
+// How blocks share running sums along the middle of [outer, length, inner]: each has a part of up to 8 neighbouring
+// lines, and each of its threads `part_run` elements of one line.
+inline constexpr int64_t part_threads = 256, part_run = 8;
+struct ScannedParts {
+  int64_t columns, threads_per_line, parts;  // parts of each line
+
+  ScannedParts(int64_t length, int64_t inner) {
+    columns = inner < 8 ? inner : 8;
+    threads_per_line = part_threads / (columns > 0 ? columns : 1);
+    parts = divide_up(length, threads_per_line * part_run);
+  }
+};
+
+constexpr int64_t scan_parts_workspace_bytes(int64_t outer, int64_t parts, int64_t inner) {
+  return array_bytes(8 * outer * parts * inner);
+}
 
 }  // namespace plimsoll::cuda

@@ -4,10 +4,10 @@
 
 #include <utility>
 
-// Sorts the indices of gather_grad, scatter_elements and scatter_nd. A pass of 8 bits reads the pairs twice and writes
-// them once. Radix sort from the least significant digit (Satish, Harris and Garland 2009): a pass counts each tile's
-// digits, turns the counts into places, and moves the pairs there. Pairs keep their order within a digit, so every
-// launch gives the same permutation.
+// Sorts the indices of sort_indices, gather_grad, scatter_elements and scatter_nd. A pass of 8 bits reads the pairs
+// twice and writes them once. Radix sort from the least significant digit (Satish, Harris and Garland 2009): a pass
+// counts each tile's digits, turns the counts into places with a block a digit, and moves the pairs there. Pairs keep
+// their order within a digit, so every launch gives the same permutation.
 
 namespace plimsoll::cuda {
 namespace {
@@ -38,23 +38,37 @@ __device__ uint32_t sum_up_to_lane(uint32_t value) {
   return value;
 }
 
-// counts[i] becomes the sum of all before it; one block of 1024 threads.
-__global__ void __launch_bounds__(1024) places_kernel(uint32_t* counts, int64_t n) {
-  __shared__ uint32_t warp_sums[32];
+// The sum of the block's values of all threads before this one, and that of all; `block_threads` threads.
+struct SumBefore {
+  uint32_t before, total;
+};
+__device__ SumBefore sum_before(uint32_t value) {
+  __shared__ uint32_t warp_sums[warps];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  uint32_t carry = 0;
-  for (int64_t first = 0; first < n; first += 1024) {
-    const int64_t i = first + threadIdx.x;
-    const uint32_t value = i < n ? counts[i] : 0, up_to_here = sum_up_to_lane(value);
-    if (lane == 31) warp_sums[warp] = up_to_here;
-    __syncthreads();
-    if (warp == 0) warp_sums[lane] = sum_up_to_lane(warp_sums[lane]);
-    __syncthreads();
-    const uint32_t before = carry + (warp > 0 ? warp_sums[warp - 1] : 0);
-    if (i < n) counts[i] = before + up_to_here - value;
-    carry += warp_sums[31];
-    __syncthreads();
+  const uint32_t up_to_here = sum_up_to_lane(value);
+  if (lane == 31) warp_sums[warp] = up_to_here;
+  __syncthreads();
+  SumBefore sum{up_to_here - value, 0};
+  for (int w = 0; w < warps; ++w) {
+    if (w < warp) sum.before += warp_sums[w];
+    sum.total += warp_sums[w];
   }
+  __syncthreads();
+  return sum;
+}
+
+// A block a digit: a tile's count becomes the sum of those of the tiles before it, and the sum of all goes behind the
+// counts.
+__global__ void __launch_bounds__(block_threads) places_kernel(uint32_t* counts, int64_t tiles) {
+  uint32_t* of_digit = counts + blockIdx.x * tiles;
+  uint32_t carry = 0;
+  for (int64_t first = 0; first < tiles; first += block_threads) {
+    const int64_t tile = first + threadIdx.x;
+    const SumBefore sum = sum_before(tile < tiles ? of_digit[tile] : 0);
+    if (tile < tiles) of_digit[tile] = carry + sum.before;
+    carry += sum.total;
+  }
+  if (threadIdx.x == 0) counts[sort_digits * tiles + blockIdx.x] = carry;
 }
 
 // Each warp ranks a run of consecutive pairs, 32 at a time; lanes of one digit find each other by a vote.
@@ -85,7 +99,8 @@ __global__ void __launch_bounds__(block_threads) move_pairs_kernel(SortArrays ar
   __syncthreads();
 
   // From counts to places: thread t turns digit t.
-  uint32_t place = arrays.counts[int64_t{threadIdx.x} * gridDim.x + blockIdx.x];
+  const uint32_t of_digit = arrays.counts[sort_digits * int64_t{gridDim.x} + threadIdx.x];
+  uint32_t place = sum_before(of_digit).before + arrays.counts[int64_t{threadIdx.x} * gridDim.x + blockIdx.x];
   for (int w = 0; w < warps; ++w) {
     const uint32_t count = places[w][threadIdx.x];
     places[w][threadIdx.x] = place;
@@ -103,6 +118,18 @@ __global__ void __launch_bounds__(block_threads) move_pairs_kernel(SortArrays ar
   }
 }
 
+int passes_below(int64_t key_bound) {
+  int passes = 0;
+  while (passes * digit_bits < 32 && (key_bound - 1) >> (passes * digit_bits) > 0) ++passes;
+  return passes;
+}
+
+// What was sorted last is where the next pass reads.
+void swap_sides(SortArrays& arrays) {
+  std::swap(arrays.keys, arrays.other_keys);
+  std::swap(arrays.positions, arrays.other_positions);
+}
+
 template <typename T>
 T* take(char*& workspace, int64_t n) {
   T* taken = reinterpret_cast<T*>(workspace);
@@ -116,19 +143,26 @@ SortArrays take_sort_arrays(char*& workspace, int64_t n) {
   SortArrays arrays;
   for (uint32_t** array : {&arrays.keys, &arrays.positions, &arrays.other_keys, &arrays.other_positions})
     *array = take<uint32_t>(workspace, n);
-  arrays.counts = take<uint32_t>(workspace, sort_digits * divide_up(n, sort_tile));
+  arrays.counts = take<uint32_t>(workspace, sort_counts(n));
+  return arrays;
+}
+
+SortArrays take_sort_arrays_into(uint32_t* keys, uint32_t* positions, char*& workspace, int64_t n, int64_t key_bound) {
+  SortArrays arrays{keys, positions, take<uint32_t>(workspace, n), take<uint32_t>(workspace, n), nullptr};
+  arrays.counts = take<uint32_t>(workspace, sort_counts(n));
+  if (passes_below(key_bound) % 2 != 0) swap_sides(arrays);
   return arrays;
 }
 
 cudaError_t sort_pairs(SortArrays& arrays, int64_t n, int64_t key_bound, cudaStream_t stream) {
   if (n == 0) return cudaSuccess;
   const auto tiles = static_cast<unsigned>(divide_up(n, sort_tile));
-  for (int shift = 0; shift < 32 && (key_bound - 1) >> shift > 0; shift += digit_bits) {
+  for (int pass = 0; pass < passes_below(key_bound); ++pass) {
+    const int shift = pass * digit_bits;
     count_digits_kernel<<<tiles, block_threads, 0, stream>>>(arrays.counts, arrays.keys, n, shift);
-    places_kernel<<<1, 1024, 0, stream>>>(arrays.counts, sort_digits * tiles);
+    places_kernel<<<sort_digits, block_threads, 0, stream>>>(arrays.counts, tiles);
     move_pairs_kernel<<<tiles, block_threads, 0, stream>>>(arrays, n, shift);
-    std::swap(arrays.keys, arrays.other_keys);
-    std::swap(arrays.positions, arrays.other_positions);
+    swap_sides(arrays);
   }
   return cudaGetLastError();
 }

@@ -37,6 +37,12 @@ Status launch_gather_grad_scan(const CudaCall& k) {
                                                     k.call["indices"].elements(), dx.inner, k.stream));
 }
 
+Status launch_sort_indices(const CudaCall& k) {
+  return launched(
+      k, cuda::sort_indices(k.out<uint32_t>("order"), k.out<uint32_t>("rows"), k.out<uint32_t>("starts"), indices_of(k),
+                            k.call["indices"].elements(), k.call.get_int("size"), k.workspace, k.stream));
+}
+
 // Indices along an axis of a tensor of shape `whole`, which pick elements of shape `picked`.
 cuda::ElementIndices element_indices(const CudaCall& k, llvm::ArrayRef<int64_t> whole, llvm::ArrayRef<int64_t> picked) {
   const int64_t axis = k.call.get_int("axis");
@@ -111,6 +117,15 @@ cuda::Reduction reduction_of(const OpCall& call) {
   return name == "min" ? cuda::Reduction::Min : cuda::Reduction::None;
 }
 
+Status launch_segment_reduce(const CudaCall& k) {
+  const llvm::ArrayRef<int64_t> shape = k.out_shape("y");
+  const cuda::Segments segments{k.in<uint32_t>("order"), k.in<uint32_t>("rows"), k.in<uint32_t>("starts"),
+                                k.call["order"].elements(), shape.front()};
+  return launched(
+      k, cuda::segment_reduce(reduction_of(k.call), k.out_scalar("y"), k.out("y"), k.in_scalar("x"), k.in("x"),
+                              k.in("base"), segments, 1, element_count(shape.drop_front()), k.workspace, k.stream));
+}
+
 // The result starts as a copy of what it adds to or writes into, if it does not stand in that place already, or as
 // zeros.
 Status begin_with(const CudaCall& k, PortKey operand) {
@@ -151,10 +166,22 @@ Status launch_scatter_nd(const CudaCall& k) {
 
 AxisShape axis_of(const CudaCall& k) { return split_axis(k.in_shape("x"), k.call.get_int("axis")); }
 
+cuda::ScanEnds scan_ends(const OpCall& call) {
+  return call.get_int("exclusive") ? cuda::ScanEnds::Exclusive : cuda::ScanEnds::Inclusive;
+}
+
+cuda::ScanStart scan_start(const OpCall& call) {
+  return call.get_int("reverse") ? cuda::ScanStart::Last : cuda::ScanStart::First;
+}
+
 Status launch_cumsum(const CudaCall& k) {
-  const auto ends = k.call.get_int("exclusive") ? cuda::ScanEnds::Exclusive : cuda::ScanEnds::Inclusive;
-  const auto start = k.call.get_int("reverse") ? cuda::ScanStart::Last : cuda::ScanStart::First;
-  return launched(k, cuda::running_sums(k.out_scalar("y"), k.out("y"), k.in("x"), axis_of(k), ends, start, k.stream));
+  return launched(k, cuda::running_sums(k.out_scalar("y"), k.out("y"), k.in("x"), axis_of(k), scan_ends(k.call),
+                                        scan_start(k.call), k.stream));
+}
+
+Status launch_cumsum_parts(const CudaCall& k) {
+  return launched(k, cuda::running_sums_by_parts(k.out_scalar("y"), k.out("y"), k.in("x"), axis_of(k),
+                                                 scan_ends(k.call), scan_start(k.call), k.workspace, k.stream));
 }
 
 Status launch_triangular(const CudaCall& k) {
@@ -175,9 +202,10 @@ Status launch_reverse_sequence(const CudaCall& k) {
                   cuda::reverse_sequences(sequences, k.out("y"), k.in("x"), k.elements(), k.element_bytes(), k.stream));
 }
 
+template <cuda::LineThreads threads>
 Status launch_top_k(const CudaCall& k) {
   const auto extreme = k.call.get_int("largest") ? cuda::Extreme::Largest : cuda::Extreme::Smallest;
-  return launched(k, cuda::top_k(extreme, k.call.get_int("k"), k.in_scalar("x"), k.out("values"),
+  return launched(k, cuda::top_k(threads, extreme, k.call.get_int("k"), k.in_scalar("x"), k.out("values"),
                                  k.out<int64_t>("indices"), k.in("x"), axis_of(k), k.stream));
 }
 
@@ -192,6 +220,8 @@ constexpr CudaLauncher index_table[] = {
     {op_gather, "rows", launch_gather},
     {op_gather_grad, "scan", launch_gather_grad_scan},
     {op_gather_grad, "sorted", launch_gather_grad},
+    {op_sort_indices, "radix", launch_sort_indices},
+    {op_segment_reduce, "rows", launch_segment_reduce},
     {op_gather_elements, "lines", launch_gather_lines},
     {op_gather_elements, "elements", launch_gather_elements},
     {op_gather_elements_grad, "shared_lines", launch_gather_elements_grad_shared},
@@ -203,9 +233,11 @@ constexpr CudaLauncher index_table[] = {
     {op_scatter_elements, "sorted", launch_scatter_elements},
     {op_scatter_nd, "sorted", launch_scatter_nd},
     {op_cumsum, "scan", launch_cumsum},
+    {op_cumsum, "parts", launch_cumsum_parts},
     {op_triangular, "elements", launch_triangular},
     {op_reverse_sequence, "elements", launch_reverse_sequence},
-    {op_top_k, "repeated_search", launch_top_k},
+    {op_top_k, "short_lines", launch_top_k<cuda::LineThreads::One>},
+    {op_top_k, "repeated_search", launch_top_k<cuda::LineThreads::Warp>},
     {op_arg_max, "search", launch_arg<cuda::Extreme::Largest>},
     {op_arg_min, "search", launch_arg<cuda::Extreme::Smallest>},
 };
