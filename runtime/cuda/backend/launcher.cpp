@@ -12,8 +12,8 @@ const CudaLauncher& launcher_of(const CudaCandidate& candidate) {
     for (llvm::ArrayRef<CudaLauncher> family :
          {attention_launchers(), collective_launchers(), conv_launchers(), dense_conv_launchers(),
           elementwise_launchers(), grouped_conv_launchers(), index_launchers(), loss_launchers(), matmul_launchers(),
-          move_launchers(), norm_launchers(), pool_launchers(), reduce_launchers(), resize_launchers(),
-          update_launchers(), volume_conv_launchers()})
+          move_launchers(), norm_launchers(), plane_taps_launchers(), pool_launchers(), reduce_launchers(),
+          resize_launchers(), update_launchers(), volume_conv_launchers()})
       for (const CudaLauncher& launcher : family) by_name[(launcher.op.name + "/" + launcher.name).str()] = &launcher;
     llvm::DenseMap<const CudaCandidate*, const CudaLauncher*> map;
     for (const CudaCandidate* candidate : cuda_candidates()) {

@@ -60,6 +60,7 @@ llvm::ArrayRef<CudaLauncher> loss_launchers();
 llvm::ArrayRef<CudaLauncher> matmul_launchers();
 llvm::ArrayRef<CudaLauncher> move_launchers();
 llvm::ArrayRef<CudaLauncher> norm_launchers();
+llvm::ArrayRef<CudaLauncher> plane_taps_launchers();
 llvm::ArrayRef<CudaLauncher> pool_launchers();
 llvm::ArrayRef<CudaLauncher> reduce_launchers();
 llvm::ArrayRef<CudaLauncher> resize_launchers();
