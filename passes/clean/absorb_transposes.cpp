@@ -4,7 +4,9 @@
 
 // A matrix product reads either operand as it is or transposed, and the transpose of its result is the product of the
 // transposed operands in the other order. So transposes of the last two dims become flags of the product. One that
-// moves more dims keeps the others, where rows of its operand then stay runs in memory.
+// moves more dims keeps the others, where rows of its operand then stay runs in memory. Where the left operand alone
+// has a batch, as heads have that share a matrix for each pixel, the batch becomes rows: one product for each matrix of
+// the right operand instead of one for each pair, and a gradient of that matrix without a sum over the batch.
 
 namespace plimsoll {
 namespace {
@@ -28,17 +30,87 @@ ValueId transposed(Builder& b, ValueId value, llvm::ArrayRef<int64_t> perm) {
   return is_identity(perm) ? value : b.transpose(value, perm);
 }
 
-// matmul(transpose(x), y) -> matmul{transpose_a}(x, y), and so for b.
+// Dims of a batch: `rank` of them, the first of which are 1 where the value has fewer.
+Shape batch_dims(const Type& type, size_t rank) {
+  Shape dims(rank, 1);
+  const llvm::ArrayRef<int64_t> own = llvm::ArrayRef<int64_t>(type.shape).drop_back(2);
+  std::copy(own.begin(), own.end(), dims.end() - static_cast<ptrdiff_t>(own.size()));
+  return dims;
+}
+
+// matmul(a[B, H, P, M, K], b[B, 1, P, K, N]) -> matmul(a[B, P, H M, K], b[B, P, K, N]), where a and the result lie so
+// already, or have fewer elements to transpose than b has.
+bool make_batch_rows(Graph& graph, NodeId id) {
+  const Node node = graph.node(id);
+  const Type a = graph.type(operand_of(node, "a")), b = graph.type(operand_of(node, "b")),
+             y = graph.type(node.results[0]);
+  if (a.rank() < 3 || b.rank() < 3 || y.elements() == 0) return false;
+  const bool transpose_a = node.attrs.get_int("transpose_a") != 0;
+  const size_t batch = y.shape.size() - 2;
+  const Shape of_a = batch_dims(a, batch), of_b = batch_dims(b, batch);
+  const int64_t rows = y.shape[batch], columns = y.shape[batch + 1];
+  // Other dims of the batch, then those that become rows, then the matrix.
+  Perm order, moved;
+  Shape a_shape, b_shape, parted;
+  int64_t times = 1, matrices = 1;
+  bool lies_so = !transpose_a;
+  for (size_t d = 0; d < batch; ++d) {
+    if (of_b[d] == 1 && of_a[d] > 1) {
+      moved.push_back(static_cast<int64_t>(d));
+      times *= of_a[d];
+      continue;
+    }
+    lies_so &= moved.empty() || y.shape[d] == 1;
+    order.push_back(static_cast<int64_t>(d));
+    a_shape.push_back(of_a[d]), b_shape.push_back(of_b[d]), parted.push_back(y.shape[d]);
+    matrices *= of_b[d];
+  }
+  if (moved.empty() || matrices == 1 || (!lies_so && a.elements() + y.elements() > b.elements())) return false;
+  order.append(moved);
+  for (int64_t d : moved) parted.push_back(of_a[static_cast<size_t>(d)]);
+  parted.append({rows, columns});
+  const auto last = static_cast<int64_t>(batch);
+  Perm a_order = order, y_order = order;
+  a_order.append({transpose_a ? last + 1 : last, transpose_a ? last : last + 1});
+  y_order.append({last, last + 1});
+  Perm back(y_order.size());
+  for (size_t d = 0; d < y_order.size(); ++d) back[static_cast<size_t>(y_order[d])] = static_cast<int64_t>(d);
+
+  Builder builder = builder_at(graph, id);
+  Shape a_whole = of_a;
+  a_whole.append(a.shape.end() - 2, a.shape.end());
+  const ValueId left = transposed(builder, builder.reshape(operand_of(node, "a"), a_whole), a_order);
+  a_shape.append({times * rows, transpose_a ? a.shape[a.shape.size() - 2] : a.shape.back()});
+  b_shape.append(b.shape.end() - 2, b.shape.end());
+  Attrs attrs = node.attrs;
+  if (transpose_a) attrs.set("transpose_a", 0);
+  const ValueId product =
+      builder.emit("matmul", {builder.reshape(left, a_shape), builder.reshape(operand_of(node, "b"), b_shape)}, attrs);
+  const ValueId result = builder.reshape(transposed(builder, builder.reshape(product, parted), back), y.shape);
+  replace_and_rename(graph, node.results[0], result);
+  graph.erase_node(id);  // readers of b are counted
+  return true;
+}
+
+// matmul(transpose(x), y) -> matmul{transpose_a}(x, y), and so for b; a reshape between them may change what is no
+// matrix.
 bool absorb_operand(Graph& graph, NodeId id, size_t operand, llvm::StringRef flag) {
-  const Node* transpose = producer_of(graph, graph.node(id).operands[operand], "transpose");
+  const ValueId value = graph.node(id).operands[operand], below = past_reshapes(graph, value);
+  const Node* transpose = producer_of(graph, below, "transpose");
   if (!transpose || !has_one_reader(graph, transpose->results[0])) return false;
   const llvm::ArrayRef<int64_t> perm = transpose->attrs.get_ints("perm");
   if (perm.size() < 2) return false;
   Perm left(perm.begin(), perm.end());
   std::swap(left[left.size() - 1], left[left.size() - 2]);
   if (!is_worth(left, perm)) return false;
+  Shape matrices = graph.type(value).shape;
+  const auto matrix_of = [](const Shape& shape) { return llvm::ArrayRef<int64_t>(shape).take_back(2); };
+  if (below != value &&
+      (!is_identity(left) || matrices.size() < 2 || matrix_of(matrices) != matrix_of(graph.type(below).shape)))
+    return false;
   Builder b = builder_at(graph, id);
-  const ValueId source = transposed(b, transpose->operands[0], left);
+  std::swap(matrices[matrices.size() - 1], matrices[matrices.size() - 2]);
+  const ValueId source = b.reshape(transposed(b, transpose->operands[0], left), matrices);
   graph.set_operand(id, operand, source);
   Attrs& attrs = graph.node(id).attrs;
   attrs.set(flag, int64_t{attrs.get_int(flag) == 0});
@@ -71,15 +143,19 @@ bool absorb_result(Graph& graph, NodeId id) {
 }
 
 Result<bool> run_absorb_transposes(Graph& graph, PassContext& context) {
+  const bool made_rows = apply_patterns(graph, context, {{"matmul", "batches as rows", make_batch_rows}});
   return apply_patterns(graph, context,
-                        {{"matmul", "operands", absorb_operands}, {"transpose", "results", absorb_result}});
+                        {{"matmul", "operands", absorb_operands}, {"transpose", "results", absorb_result}}) ||
+         made_rows;
 }
 
 }  // namespace
 
 constinit const PassInfo pass_absorb_transposes{
     .name = "absorb-transposes",
-    .summary = "let matrix products read their operands, and write their results, transposed",
+    .summary =
+        "let matrix products read their operands, and write their results, transposed, and a batch of their left "
+        "operand alone be rows",
     .run = run_absorb_transposes,
 };
 
