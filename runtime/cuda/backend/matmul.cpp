@@ -1,6 +1,7 @@
 #include "runtime/kernels/matmul.h"
 #include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/cuda/matmul/few_rows_gradient.h"
+#include "kernels/cuda/matmul/few_rows_product.h"
 #include "kernels/cuda/matmul/linear_gelu.h"
 #include "kernels/cuda/matmul/linear_gelu_grad.h"
 #include "kernels/cuda/matmul/narrow_product.h"
@@ -9,6 +10,7 @@
 #include "runtime/cuda/backend/matmul_plan.h"
 #include "runtime/cuda/backend/weight_gradient.h"
 #include "runtime/kernels/elementwise.h"
+#include "runtime/kernels/few_rows_matmul.h"
 #include "runtime/kernels/narrow_matmul.h"
 #include "runtime/kernels/reduce.h"
 
@@ -46,6 +48,11 @@ Matmul plain_matmul(const CudaCall& k) {
 }
 
 Status launch_matmul(const CudaCall& k) { return run(k, "a", "b"); }
+
+Status launch_few_rows_product(const CudaCall& k) {
+  return launched(k, cuda::few_rows_product(k.in_scalar("a"), k.out("y"), k.in("a"), k.in("b"),
+                                            *few_rows_of(k.call, k.result_types()), k.stream));
+}
 
 // ---- linear ----
 
@@ -286,6 +293,7 @@ Matmul f8_matmul(const CudaCall& k) {
 
 constexpr CudaLauncher matmul_table[] = {
     {op_matmul, "cublaslt", launch_matmul, prepare<plain_matmul>},
+    {op_matmul, "few_rows", launch_few_rows_product},
     {op_linear, "cublaslt", launch_linear, prepare<linear_with_bias>},
     {op_linear, "narrow", launch_narrow},
     {op_linear_gelu, "cublaslt", launch_before_gelu, prepare<linear_with_bias>},

@@ -10,10 +10,10 @@ using namespace plimsoll::testing;
 namespace {
 
 // Compares our own kernel with the reference, and with itself.
-void check_narrow(const CudaCatalog& catalog, const KernelCase& c) {
+void check_own(const CudaCatalog& catalog, const KernelCase& c, llvm::StringRef name) {
   bool found = false;
   for (const KernelCandidate& kernel : candidates_of(catalog, c)) {
-    if (kernel.name != "narrow") continue;
+    if (kernel.name != name) continue;
     found = true;
     const std::vector<Tensor> got = CaseOnCard(c, kernel, {}).run(c), again = CaseOnCard(c, kernel, {}).run(c);
     check_results(c, got, run_reference(c));
@@ -22,6 +22,7 @@ void check_narrow(const CudaCatalog& catalog, const KernelCase& c) {
   }
   CHECK(found);
 }
+void check_narrow(const CudaCatalog& catalog, const KernelCase& c) { check_own(catalog, c, "narrow"); }
 
 struct Sizes {
   int64_t rows, inner, columns;
@@ -65,6 +66,28 @@ TEST_CASE("narrow products and gradients are near the reference's, with the same
                      KernelCase("linear_dw", {{"bias", int64_t{adds}}, {"dtype", to}, {"transpose_w", transpose_w}},
                                 {x, y, adds ? normal(w, to) : absent()}, 7));
     }
+}
+
+TEST_CASE("products of many matrices by few rows are near the reference's, with the same bits again") {
+  using namespace samples;
+  const CudaCatalog catalog(card_under_test());
+  constexpr DType dtypes[] = {DType::BF16, DType::F16};
+  int64_t number = 0;
+  for (const auto& [few, down, across] :
+       {Sizes{1, 16, 16}, {4, 128, 16}, {4, 16, 128}, {3, 48, 32}, {8, 80, 64}, {9, 32, 48}, {16, 64, 16}}) {
+    const DType dtype = dtypes[number++ % 2];
+    const int64_t matrices = 256 + 7 * number;
+    CAPTURE(few);
+    CAPTURE(down);
+    CAPTURE(across);
+    const SampleOperand large = normal({matrices, down, across}, dtype), of_down = normal({matrices, few, down}, dtype),
+                        of_across = normal({2, matrices / 2, few, across}, dtype);
+    const SampleOperand large_too = normal({2, matrices / 2, down, across}, dtype),
+                        of_down_too = normal({2, matrices / 2, few, down}, dtype);
+    check_own(catalog, KernelCase("matmul", {}, {of_down, large}, 7), "few_rows");
+    check_own(catalog, KernelCase("matmul", {{"transpose_b", 1}}, {of_across, large_too}, 7), "few_rows");
+    check_own(catalog, KernelCase("matmul", {{"transpose_a", 1}}, {of_down_too, of_across}, 7), "few_rows");
+  }
 }
 
 TEST_CASE("narrow products of blocks with several tiles") {
