@@ -49,7 +49,7 @@ images("efficientvit", "efficientvit_b0", "EfficientViT-B0", 256, {}, {}, channe
 images("fastvit", "fastvit_t8", "FastViT-T8", 128, dict(drop_path_rate=0.05), {}, rows=256, channels_last=True)
 images("gcvit", "gcvit_xxtiny", "GCViT-XXT", 128, dict(drop_path_rate=0.2), dict(img_size=224), small_size=224, channels_last=True)
 images("halonet", "halonet26t", "HaloNet-26", 128, {}, {}, rows=256, small_size=256, channels_last=True)
-images("lambda", "lambda_resnet26t", "Lambda-ResNet-26", 128, {}, {}, rows=256, small_size=256, channels_last=True)
+images("lambda", "lambda_resnet26t", "Lambda-ResNet-26", 128, {}, {}, rows=256, small_size=256, note="PyTorch with channels last fails: its volumes have another rank")
 images("levit", "levit_128s", "LeViT-128S", 256, {}, {}, small_size=224)
 images("mambaout", "mambaout_femto", "MambaOut-Femto", 256, dict(drop_path_rate=0.05), dict(depths=(1, 1, 1, 1), dims=(16, 32, 48, 64)), channels_last=True)
 images("mvit", "mvitv2_tiny", "MViTv2-T", 128, dict(drop_path_rate=0.1), {}, small_size=224)
