@@ -1,5 +1,7 @@
 #include "kernels/cuda/reduce/softmax.cuh"
 
+#include <algorithm>
+
 // Serves softmax, log_softmax, their gradients and hardmax, x [outer, length, inner]. Every element is written once.
 // Short rows of consecutive elements belong to some lanes (softmax_short_rows.cu), others to a warp or a block that
 // holds them (softmax_held_rows.cu). Longer ones belong to a block that reads them twice, the second time from the
@@ -15,8 +17,10 @@ __device__ int64_t start_of(const AxisShape& shape, int64_t row) {
 
 // ---- Kernels ----
 
+constexpr int long_row_threads = 512;
+
 template <SoftmaxKind kind, typename T>
-__global__ void __launch_bounds__(1024) softmax_rows_kernel(AxisShape shape, T* out, const T* in) {
+__global__ void __launch_bounds__(long_row_threads) softmax_rows_kernel(AxisShape shape, T* out, const T* in) {
   const int64_t row = blockIdx.x;
   const int t = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   const T* x = in + row * shape.length;
@@ -44,7 +48,8 @@ __global__ void __launch_bounds__(256) softmax_strided_kernel(AxisShape shape, T
 }
 
 template <SoftmaxKind kind, typename T>
-__global__ void __launch_bounds__(1024) grad_rows_kernel(AxisShape shape, T* out, const T* in, const T* grads) {
+__global__ void __launch_bounds__(long_row_threads)
+    grad_rows_kernel(AxisShape shape, T* out, const T* in, const T* grads) {
   const int64_t row = blockIdx.x;
   const int t = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   const T *y = in + row * shape.length, *dy = grads + row * shape.length;
@@ -96,7 +101,7 @@ __global__ void __launch_bounds__(256) hardmax_kernel(AxisShape shape, T* y, con
 
 template <typename T>
 int threads_of(const AxisShape& shape) {
-  return threads_for_row(shape.length / vector_length<T>);
+  return std::min(threads_for_row(shape.length / vector_length<T>), long_row_threads);
 }
 
 template <SoftmaxKind kind, typename T>
