@@ -82,7 +82,7 @@ double softmax_times(const AxisShape& shape, int64_t element_bytes, bool is_back
   }
   const cuda::HeldRows rows(shape);
   if (rows.size == 0) return shape.inner > 1 ? 3 : is_backward ? 1.05 : 1.9;
-  if (rows.access == 1) return is_short ? (is_backward ? 1.8 : 2.6) : 1.3;
+  if (rows.access == 1) return is_short ? (is_backward ? 1.8 : rows.is_of_block() ? 2.8 : 2.1) : 1.3;
   if (rows.held == cuda::HeldRows::few_held) return is_short && !is_backward ? 1.65 : 1.1;
   return is_backward ? 1.05 : 1.2;
 }

@@ -59,6 +59,7 @@ STACK = {
     r"\d+group_norm_kernelIf": 16,
     r"\d+group_dx_kernelI": 16,
     r"\d+slab_dx_kernelI": 32,  # two blocks of 512
+    r"\d+held_grad_kernelILi1ELi32ELb1Ef": 16,  # 32 elements of two operands in f32, one by one
     r"\dreduce_any_kernel": 96,             # dimensions indexed at run time, as in the next two
     r"\dreduce_integers_kernel": 16,
     r"\dpad_grad_kernel": 480,

@@ -21,12 +21,12 @@ struct HeldRows {
   int held = 0;     // elements of a thread at most
   int threads = 0;  // of a span, whole warps
 
-  // Elements that come one by one are few to a thread, and those of a warp's short rows.
+  // Elements that come one by one are few to a thread where that leaves them in one block.
   explicit HeldRows(const AxisShape& shape) {
     const int64_t elements = shape.length * shape.inner;
     access = shape.inner == 1 && elements % wide_access == 0 ? wide_access : 1;
-    held = access == 1 || elements <= few_held * lanes ? few_held : many_held;
-    if (shape.inner > lanes || (shape.inner & (shape.inner - 1)) != 0 || elements > held * most_threads) return;
+    held = elements <= few_held * (access == 1 ? most_threads : lanes) ? few_held : many_held;
+    if (shape.inner > lanes || (shape.inner & (shape.inner - 1)) != 0 || elements > many_held * most_threads) return;
     spans = shape.outer;
     size = static_cast<int>(elements);
     inner = static_cast<int>(shape.inner);

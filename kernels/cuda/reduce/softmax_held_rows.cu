@@ -127,21 +127,26 @@ __global__ void __launch_bounds__(most_threads_of<is_block>)
   }
 }
 
-// Calls launch(n, held, is_block, blocks, threads), of which the first three are integral constants.
+// Calls launch(n, held, is_block, blocks, threads), of which the first three are integral constants. A warp has few
+// elements a thread one by one, and a block many by wide accesses.
 template <typename Launch>
 void with_held_rows(const HeldRows& rows, Launch launch) {
-  const auto with = [&](auto n, auto held) {
-    if (rows.is_of_block())
-      launch(n, held, std::true_type(), static_cast<unsigned>(rows.spans), rows.threads);
-    else
-      launch(n, held, std::false_type(), blocks_for(rows.spans, warps_per_block), warps_per_block * HeldRows::lanes);
+  const auto of_warps = [&](auto n, auto held) {
+    launch(n, held, std::false_type(), blocks_for(rows.spans, warps_per_block), warps_per_block * HeldRows::lanes);
   };
+  const auto of_blocks = [&](auto n, auto held) {
+    launch(n, held, std::true_type(), static_cast<unsigned>(rows.spans), rows.threads);
+  };
+  const std::integral_constant<int, 1> one;
+  const std::integral_constant<int, HeldRows::wide_access> wide;
   const std::integral_constant<int, HeldRows::few_held> few;
   const std::integral_constant<int, HeldRows::many_held> many;
-  const std::integral_constant<int, HeldRows::wide_access> wide;
-  if (rows.access == 1) return with(std::integral_constant<int, 1>(), few);
-  if (rows.held == HeldRows::many_held) return with(wide, many);
-  launch(wide, few, std::false_type(), blocks_for(rows.spans, warps_per_block), warps_per_block * HeldRows::lanes);
+  if (rows.access == 1) {
+    if (rows.held == HeldRows::many_held) return of_blocks(one, many);
+    return rows.is_of_block() ? of_blocks(one, few) : of_warps(one, few);
+  }
+  if (rows.held == HeldRows::few_held) return of_warps(wide, few);
+  return rows.is_of_block() ? of_blocks(wide, many) : of_warps(wide, many);
 }
 
 }  // namespace
