@@ -1,0 +1,234 @@
+#include "runtime/kernels/conv_times.h"
+
+#include "llvm/ADT/STLExtras.h"
+
+#include <algorithm>
+
+namespace plimsoll {
+namespace {
+
+// How often cuDNN 9.19 takes the time of moving all bytes once where channels are in groups, from steps of ConvNeXt,
+// EfficientNet and MobileNetV3 (one channel a group) and of RegNet (24, 3 x 3 taps) on an H200. It grows with the taps.
+constexpr double depthwise_times = 4, depthwise_times_per_tap = 0.125;
+// Over volumes, of 3 x 3 x 3 taps of X3D on an H200, by pass.
+constexpr double volume_depthwise_times[] = {57, 48, 140};
+constexpr double grouped_times[] = {20, 60, 90}, grouped_taps = 9;  // by pass
+
+// Of pixels that are no whole vectors; fitted to products of pixels of 96 to 768 channels by 195 to 1539.
+double ragged_bias_us(const Type& result, const DeviceDescription& device) {
+  constexpr double start_us = 65, times = 6.6;
+  return start_us + times * device.roofline_us(0, result.bytes(), std::nullopt);
+}
+
+// cuDNN makes tiles of no fewer channels of y, or of x where these are the result, on Hopper.
+constexpr int64_t tile_channels = 64;
+
+// Along lines cuDNN 9.19 at times picks a kernel that takes 15 to 1000 times as long as its usual ones where dilated
+// taps lie 30 positions apart and more: of weight gradients of 11 taps by 3 two of three (1014 and 1354 us on an H200),
+// and one of twelve forward calls (30 ms, of 7 taps by 5). Our own kernels, which vary little, go before it there.
+constexpr double far_share[] = {0.4, 1, 0.08};
+bool reaches_far(ConvPass pass, const OpCall& call, const ConvTypes& types) {
+  constexpr int64_t far = 30;
+  const llvm::ArrayRef<int64_t> dilations = call.attrs.get_ints("dilations");
+  return pass != ConvPass::InputGradient && types.x.rank() == 3 && !dilations.empty() && dilations[0] > 1 &&
+         (types.w.shape[1] - 1) * dilations[0] >= far;
+}
+
+// The share of the roofline that cuDNN 9.19 reaches, as measured on an H200 where channels are last: little for wide
+// dilations, which its kernels for Hopper do not know, and for weight gradients of several taps by channels of y.
+double library_share(ConvPass pass, const OpCall& call, const ConvTypes& types, const DeviceDescription& device) {
+  constexpr int64_t widest[] = {9, 9, 8};
+  constexpr double beyond_widest[] = {0.55, 0.48, 0.4};
+  struct Share {
+    int64_t channels;
+    double share;
+  };
+  constexpr Share of_several_taps[] = {{64, 0.57}, {128, 0.78}, {256, 0.95}, {INT64_MAX, 0.65}};
+  const double usual = device.efficiency_of(call.op.name);
+  if (device.compute_capability != 90 || !call.get_int("channels_last")) return usual;
+  const auto index = static_cast<size_t>(pass);
+  if (llvm::any_of(call.attrs.get_ints("dilations"), [&](int64_t dilation) { return dilation > widest[index]; }))
+    return beyond_widest[index];
+  if (reaches_far(pass, call, types)) return far_share[index];
+  const int64_t from = types.x.shape.back(), to = types.y.shape.back();
+  if (pass != ConvPass::WeightGradient || types.w.elements() == from * to) return usual;
+  return llvm::find_if(of_several_taps, [&](const Share& s) { return to <= s.channels; })->share;
+}
+
+bool has_strides(const OpCall& call) {
+  return llvm::any_of(call.attrs.get_ints("strides"), [](int64_t stride) { return stride != 1; });
+}
+
+// Several taps of no more channels than cuDNN's smallest tiles have, on Hopper.
+bool has_few_channels(const OpCall& call, const ConvTypes& types, const DeviceDescription& device) {
+  const int64_t from = types.x.shape.back(), to = types.y.shape.back();
+  return device.compute_capability == 90 && call.get_int("channels_last") && std::max(from, to) <= tile_channels &&
+         types.w.elements() > from * to;
+}
+// Input gradients with strides take longer then, and weight gradients have their parts added up.
+double few_channels_times(ConvPass pass, const OpCall& call, const ConvTypes& types, const DeviceDescription& device) {
+  constexpr double strided_times = 1.4;
+  return pass == ConvPass::InputGradient && has_strides(call) && has_few_channels(call, types, device) ? strided_times
+                                                                                                       : 1;
+}
+double few_channels_us(ConvPass pass, const OpCall& call, const ConvTypes& types, const DeviceDescription& device) {
+  constexpr double parts_us = 11;
+  return pass == ConvPass::WeightGradient && has_few_channels(call, types, device) ? parts_us : 0;
+}
+
+double dense_us(ConvPass pass, const OpCall& call, llvm::ArrayRef<Type> results, const ConvTypes& types,
+                const DeviceDescription& device) {
+  const bool channels_last = call.get_int("channels_last");
+  const Type& tiled = pass == ConvPass::InputGradient ? types.x : types.y;
+  const int64_t channels = channels_last ? tiled.shape.back() : tiled.shape[1];
+  const double padding = static_cast<double>(align_up(channels, tile_channels)) / static_cast<double>(channels);
+  const double us = device.roofline_us(call.op.flops(call, results) * (channels_last ? padding : 1),
+                                       types.x.bytes() + types.w.bytes() + types.y.bytes(), types.x.dtype);
+  return us / library_share(pass, call, types, device) * few_channels_times(pass, call, types, device) +
+         few_channels_us(pass, call, types, device) + device.beside_us(us);
+}
+
+// The time of cuDNN 9.19 on an H200 where channels are last but no multiples of 64. Its tiles have the next multiple
+// of 64, or of 32 terms; those of up to 64 columns are slow, gradients with strides and those of weights of few
+// channels more so. Channels that are no whole vectors go through copies, which are slower than the product.
+double odd_channels_us(ConvPass pass, const OpCall& call, llvm::ArrayRef<Type> results, const ConvTypes& types,
+                       const DeviceDescription& device) {
+  constexpr int64_t tile_terms = 32, many_channels = 128;
+  constexpr double narrow_share = 0.6, start_us = 4, strided_dx_times = 1.8, few_dw_times = 2.5, few_dw_us = 30;
+  constexpr double ragged_start_us = 12, ragged_times = 13.8, ragged_dw_times = 1.6;
+  constexpr double ragged_pixel_share[] = {0.146, 0.146, 0.185}, ragged_pixel_times[] = {2, 2, 2.2}, pixel_dw_us = 4;
+  const int64_t from = types.x.shape.back(), to = types.y.shape.back();
+  const bool is_dx = pass == ConvPass::InputGradient, is_dw = pass == ConvPass::WeightGradient;
+  const double flops = call.op.flops(call, results);
+  const int64_t bytes = types.x.bytes() + types.w.bytes() + types.y.bytes();
+  int64_t ragged_bytes = 0;
+  for (const Type* image : {&types.x, &types.y})
+    if (image->shape.back() % whole_vector != 0) ragged_bytes += image->bytes();
+  const double ragged_us = device.roofline_us(0, ragged_bytes, std::nullopt);
+  if (types.w.elements() == from * to) {
+    const auto index = static_cast<size_t>(pass);
+    const double share = ragged_bytes > 0 ? ragged_pixel_share[index] : 1;
+    const double us =
+        std::max(device.roofline_us(flops / share, 0, types.x.dtype), device.roofline_us(0, bytes, std::nullopt)) +
+        ragged_pixel_times[index] * ragged_us + (is_dw ? pixel_dw_us : 0);
+    return us + device.beside_us(us);
+  }
+  const int64_t tiled = is_dx ? from : to, summed = is_dx ? to : from;
+  const int64_t columns = align_up(tiled, tile_channels);
+  const int64_t terms = align_up(summed, summed % tile_terms == 0 ? tile_terms : tile_channels);
+  const double tiles = static_cast<double>(columns * terms) / static_cast<double>(tiled * summed);
+  double share = library_share(pass, call, types, device);
+  if (!is_dw && columns <= tile_channels) share = std::min(share, narrow_share);
+  double us = device.roofline_us(flops * tiles, bytes, types.x.dtype) / share + start_us;
+  if (is_dx && has_strides(call)) us *= strided_dx_times;
+  const bool are_both_odd = from % tile_channels != 0 && to % tile_channels != 0;
+  if (is_dw && are_both_odd && std::min(from, to) < many_channels) us = std::min(us * few_dw_times, us + few_dw_us);
+  if (ragged_bytes > 0) us = std::max(us, (ragged_start_us + ragged_times * ragged_us) * (is_dw ? ragged_dw_times : 1));
+  return us + device.beside_us(us);
+}
+
+// A product of pixels is as quick as others where its pixels are whole vectors.
+bool has_odd_channels(const OpCall& call, const ConvTypes& types, const DeviceDescription& device) {
+  if (device.compute_capability != 90 || !is_16_bit_float(types.x.dtype) || !call.get_int("channels_last"))
+    return false;
+  const int64_t from = types.x.shape.back(), to = types.y.shape.back();
+  const int64_t unit = types.w.elements() == from * to ? whole_vector : tile_channels;
+  return std::min(from, to) >= whole_vector && (from % unit != 0 || to % unit != 0);
+}
+
+// The time of cuDNN 9.19 for one channel a group and taps that are no square, for which it has no kernels of its own on
+// Hopper, and of weight gradients of lines: as measured with 5 and 11 taps. 0 for others.
+double rectangle_us(ConvPass pass, const OpCall& call, const ConvTypes& types, const DeviceDescription& device) {
+  constexpr double start_us = 6, y_us = 26e-6, dw_us = 29e-6, dw_pixel_us = 5.5e-3;  // of an element, and a pixel
+  if (device.compute_capability != 90 || !is_16_bit_float(types.x.dtype) || !call.get_int("channels_last")) return 0;
+  const SlidingWindow window = window_of(call.attrs, types.w.shape);
+  const bool is_line = window.rank == 1;
+  if (is_line ? pass != ConvPass::WeightGradient : window.rank != 2 || window.kernel[0] == window.kernel[1]) return 0;
+  const auto elements = static_cast<double>(types.y.elements());
+  const double pixels = elements / static_cast<double>(types.y.shape.back());
+  switch (pass) {
+    case ConvPass::Forward: return start_us + elements * y_us;
+    case ConvPass::InputGradient: {
+      const auto down = static_cast<double>(window.kernel[0]), across = static_cast<double>(window.kernel[1]);
+      return start_us + elements * 1e-6 * (down > across ? 1.5 + 2.5 * down * across : 4 + 0.8 * down * across);
+    }
+    case ConvPass::WeightGradient: return start_us + std::max(elements * dw_us, is_line ? 0 : pixels * dw_pixel_us);
+  }
+  return 0;
+}
+
+// The time of cuDNN 9.19 for one channel of x to several of y a group, fitted to 30 calls of PiT and FastViT on an
+// H200, of 2 results a group with 1 x 1 to 7 x 7 taps, of which 29 are within a factor of 2.
+double multiplied_us(ConvPass pass, const OpCall& call, const ConvTypes& types, double groups, double taps) {
+  constexpr double start_us = 6;
+  const auto x = static_cast<double>(types.x.elements()), y = static_cast<double>(types.y.elements());
+  const bool is_strided = has_strides(call);
+  switch (pass) {
+    case ConvPass::Forward:
+      return start_us + y * groups / static_cast<double>(types.w.shape.front()) * (44e-6 + 9e-6 * taps);
+    case ConvPass::InputGradient:
+      return is_strided ? 4000 + x * (94e-6 + 4e-6 * taps) : start_us + y * (7.4e-6 + 3.6e-6 * taps);
+    case ConvPass::WeightGradient:
+      // Of more groups another of its kernels.
+      constexpr double strided_groups = 128, us_of_group = 215;
+      return is_strided && groups <= strided_groups ? us_of_group * groups : start_us + y * (7e-6 + 6.5e-6 * taps);
+  }
+  return 0;
+}
+
+// The time of cuDNN 9.19 for one channel of a volume to 16, as measured with 9 x 9 x 1 taps of lambda layers on an
+// H200; the bias is added within it. 0 for others.
+double one_channel_us(ConvPass pass, const OpCall& call, const ConvTypes& types, const DeviceDescription& device) {
+  constexpr size_t volume_rank = 5;
+  constexpr double us_of_tap[] = {0.32e-6 / 4, 0.57e-6 / 4, 0.51e-6 / 4};  // by pass, of a tap of a channel of a tile
+  if (device.compute_capability != 90 || !is_16_bit_float(types.x.dtype) || !call.get_int("channels_last") ||
+      types.x.shape.size() != volume_rank || types.x.shape.back() != 1)
+    return 0;
+  const int64_t channels = types.y.shape.back(), pixels = types.y.elements() / channels;
+  const auto taps = static_cast<double>(types.w.elements() / channels);
+  const double us =
+      static_cast<double>(pixels * align_up(channels, tile_channels)) * taps * us_of_tap[static_cast<size_t>(pass)];
+  return us + device.beside_us(us);
+}
+
+}  // namespace
+
+double bias_us(const Type& result, const DeviceDescription& device) {
+  const double us = device.roofline_us(0, 2 * result.bytes(), std::nullopt);
+  return us + device.beside_us(us);
+}
+
+double cudnn_convolution_us(ConvPass pass, const OpCall& call, llvm::ArrayRef<Type> results,
+                            const DeviceDescription& device) {
+  const int64_t groups = call.get_int("groups");
+  if (device.memory_gb_per_s <= 0) return 0;
+  const ConvTypes types(pass, call, results);
+  const bool channels_last = call.get_int("channels_last");
+  if (groups == 1) {
+    if (const double us = one_channel_us(pass, call, types, device); us > 0) return us;
+    const bool is_odd = has_odd_channels(call, types, device);
+    if (!is_odd && channels_last && types.x.shape.back() % whole_vector != 0) return 0;
+    const double us =
+        is_odd ? odd_channels_us(pass, call, results, types, device) : dense_us(pass, call, results, types, device);
+    if (!has_bias(pass, call)) return us;
+    return us + (is_odd && types.y.shape.back() % whole_vector != 0 ? ragged_bias_us(results[0], device)
+                                                                    : bias_us(results[0], device));
+  }
+  const int64_t in_channels = channels_last ? types.x.shape.back() : types.x.shape[1];
+  if (groups == in_channels && types.w.shape.front() == groups)
+    if (const double us = rectangle_us(pass, call, types, device); us > 0)
+      return us + (has_bias(pass, call) ? bias_us(results[0], device) : 0);
+  const auto taps =
+      static_cast<double>(types.w.elements() * groups) / static_cast<double>(types.w.shape[0] * in_channels);
+  if (groups == in_channels && types.w.shape.front() > groups)
+    return multiplied_us(pass, call, types, static_cast<double>(groups), taps) +
+           (has_bias(pass, call) ? bias_us(results[0], device) : 0);
+  const double times = groups == in_channels && types.x.rank() == 5 ? volume_depthwise_times[static_cast<size_t>(pass)]
+                       : groups == in_channels
+                           ? depthwise_times + depthwise_times_per_tap * taps
+                           : grouped_times[static_cast<size_t>(pass)] * std::max(1.0, taps / grouped_taps);
+  const auto bytes = static_cast<double>(types.x.bytes() + types.w.bytes() + types.y.bytes());
+  return times * bytes / (device.memory_gb_per_s * 1e3) + device.launch_us + device.kernel_us;
+}
+
+}  // namespace plimsoll
