@@ -5,7 +5,9 @@
 #include "kernels/cuda/common/turned_words.cuh"
 #include "kernels/cuda/common/wide_writes.cuh"
 #include "kernels/cuda/move/short_sides.h"
+#include "kernels/cuda/move/slabs.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 #include <utility>
@@ -183,6 +185,16 @@ int transposed_dimension(const LoopNest<2>& nest) {
   return -1;
 }
 
+// Whether tiles of two dimensions would be empty for the most part, or there are none. Of little, blocks would look up
+// places for longer than they move.
+bool wants_slabs(const LoopNest<2>& nest, int unit) {
+  constexpr int64_t shortest_tile_side = 32, least_bytes = int64_t{1} << 20;
+  const int dimension = transposed_dimension(nest);
+  const bool has_full_tiles =
+      dimension >= 0 && std::min(nest.sizes[dimension], nest.sizes[nest.rank - 1]) > shortest_tile_side;
+  return !has_full_tiles && nest.iterations() * unit >= least_bytes;
+}
+
 // In which {dimension} is the source's run: planes with sides of at most `side` in a tile.
 Planes planes_of(const LoopNest<2>& nest, int dimension, int side) {
   const int last = nest.rank - 1;
@@ -270,7 +282,7 @@ std::pair<LoopNest<2>, int> in_wide_units(LoopNest<2> nest, const void* to, cons
   nest.sizes[last] /= elements;
   for (int t = 0; t < 2; ++t)
     for (int d = 0; d < last; ++d) nest.strides[t][d] /= elements;
-  return {nest, unit};
+  return {collapse(nest), unit};
 }
 
 }  // namespace
@@ -281,6 +293,8 @@ cudaError_t copy_strided(const LoopNest<2>& full, void* to, const void* from, in
   if (nest.rank == 1 && nest.strides[0][0] == 1 && nest.strides[1][0] == 1)
     return copy_bytes(to, from, nest.sizes[0] * unit, stream);
   if (const std::optional<cudaError_t> turned = transpose_short_side(nest, to, from, unit, stream)) return *turned;
+  if (wants_slabs(nest, unit))
+    if (const std::optional<cudaError_t> moved = permute_slabs(nest, to, from, unit, stream)) return *moved;
   return with_unit_bytes(unit, [&, &nest = nest]<typename Unit>(Unit*) {
     if constexpr (sizeof(Unit) <= 8)
       if (const int dimension = transposed_dimension(nest); dimension >= 0)

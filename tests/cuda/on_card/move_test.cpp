@@ -43,3 +43,18 @@ TEST_CASE("moves: odd rows and parts of wholes are the reference's") {
                 {normal({11, 12, 13}, dtype)});
   }
 }
+
+TEST_CASE("moves: permutations of short dimensions are the reference's") {
+  using namespace samples;
+  for (DType dtype : {DType::BF16, DType::F32, DType::F64}) {
+    check_moved("transpose", {{"perm", Ints{0, 4, 1, 3, 2}}}, {normal({9, 4, 12, 12, 64}, dtype)});
+    check_moved("transpose", {{"perm", Ints{0, 1, 3, 4, 6, 5, 2}}}, {normal({2, 3, 32, 2, 2, 12, 12}, dtype)});
+    check_moved("transpose", {{"perm", Ints{0, 1, 2, 4, 3}}}, {normal({3, 100, 2, 12, 20}, dtype)});
+    check_moved("transpose", {{"perm", Ints{0, 3, 2, 1}}}, {normal({5, 49, 24, 32}, dtype)});
+    check_moved("transpose", {{"perm", Ints{0, 3, 2, 1}}}, {normal({5, 32, 24, 49}, dtype)});
+    check_moved("transpose", {{"perm", Ints{0, 3, 5, 2, 4, 1}}}, {normal({33, 32, 2, 8, 2, 8}, dtype)});
+    check_moved("transpose", {{"perm", Ints{3, 2, 1, 0}}}, {normal({5, 7, 11, 13}, dtype)});
+    check_moved("transpose", {{"perm", Ints{0, 2, 1}}}, {normal({700, 128, 16}, dtype)});
+  }
+  check_moved("transpose", {{"perm", Ints{0, 2, 1}}}, {bools({70, 60, 96})});
+}
