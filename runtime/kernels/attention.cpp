@@ -120,13 +120,14 @@ int64_t sinks_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>, const Dev
   return cuda::sinks_grad_parts(n.heads, n.batch * n.rows) * n.heads * static_cast<int64_t>(sizeof(float));
 }
 
-// Each with its own key head, without dropout, caps, slopes, segments and masks with rows. Small windows have a kernel
-// of their own.
+// Each with its own key head, without caps, slopes, segments and masks with rows, and without dropout but in heads of
+// one tile. Small windows have a kernel of their own.
 bool accepts_whole_heads(const OpCall& call, llvm::ArrayRef<Type> results) {
   const AttentionSizes n(call);
   constexpr size_t mask = attention_grad_mask;
   return accepts_mma<mask>(call, results) && n.heads == n.kv_heads && n.depth == n.value_depth &&
-         cuda::fits_whole_heads(n.rows, n.columns, n.depth) && call.attrs.get_float("dropout") == 0 &&
+         cuda::fits_whole_heads(n.rows, n.columns, n.depth) &&
+         (call.attrs.get_float("dropout") == 0 || cuda::are_short_heads(n.rows, n.columns)) &&
          call.attrs.get_float("softcap") == 0 && !call.has(mask + attention_slopes) &&
          !call.has(mask + attention_segments) && (!call.has(mask) || mask_steps(call.operand(mask), n)[2] == 0) &&
          !are_small_windows(call, mask);

@@ -33,6 +33,7 @@ STACK = {
     r"\d+one_pass_short_kernelI.*ShortTileILi80E": 8,
     r"\d+one_pass_short_kernelI.*ShortTileILi96E": 72,
     r"\d+one_pass_kernelI.*OnePassTileILi128E.*ELb[01]ELb1E": 48,  # capped, of which weights and derivatives are held
+    r"\d+short_heads_kernelILi[24]ELb1E": 8,  # numbers of dropout; without them 122 of 128 registers are used
     r"\d+whole_heads_kernelI": 24,  # four warpgroups on a multiprocessor, of which each thread has 128 registers
     r"\d+dq_warpgroup_kernelI": 136,
     r"\d+dq_warpgroup_kernelI.*StoresE[12]": 168,  # where dS is written, too

@@ -1,3 +1,4 @@
+#include "kernels/cuda/attention/attention_dropout.cuh"
 #include "kernels/cuda/attention/attention_whole_heads.cuh"
 
 // Serves attention_grad ("whole_heads") on Hopper, of heads of up to 64 rows and columns: a block of one warpgroup has
@@ -13,7 +14,8 @@ template <typename T>
 struct ShortMemory {
   static constexpr int elements = max_short_rows * 64, copied_bytes = 4 * elements * sizeof(T);
   T q[elements], dy[elements], k[elements], v[elements], ds[elements];
-  float constants[2 * max_short_rows];  // lse and delta of rows
+  float constants[2 * max_short_rows];                           // lse and delta of rows
+  uint32_t words[TileBits<Tile, Owner::Columns>::shared_words];  // kept bits
   Barrier is_full;
 };
 
@@ -28,7 +30,7 @@ __device__ void start_rows(Sums<1, 8>& sums, const T* left, const T* right) {
   commit_products();
 }
 
-template <int depth_steps, typename T>
+template <int depth_steps, bool drops, typename T>
 __device__ void differentiate_head(const HeadMaps& maps, const AttentionShape& n, const AttentionGradCall& grads) {
   auto& memory = *reinterpret_cast<ShortMemory<T>*>(tile_memory());
   const int warp = __shfl_sync(whole_warp, static_cast<int>(threadIdx.x) / 32, 0);
@@ -44,6 +46,7 @@ __device__ void differentiate_head(const HeadMaps& maps, const AttentionShape& n
     copy_box(memory.dy, maps.dy, 0, head.h, 0, head.b, &memory.is_full);
     copy_box(memory.v, maps.v, 0, head.h, 0, head.b, &memory.is_full);
   }
+  if (drops) TileBits<Tile, Owner::Columns>::draw(memory.words, KeptDraws(n, Head{head.b, head.h}), 0, 0);
   ReadRows<T, 4> rows;
   rows.read(n, grads, head, 0);
   const Place<Owner::Columns> place{first + lane / 4, lane % 4 * 2};
@@ -59,7 +62,7 @@ __device__ void differentiate_head(const HeadMaps& maps, const AttentionShape& n
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int at = rows.row(i) * 64 + (rows.word() ^ rows.row(i) % 8) * 8;
-    rows.write(memory.constants, i, *reinterpret_cast<const uint4*>(memory.dy + at));
+    rows.write(memory.constants, i, *reinterpret_cast<const uint4*>(memory.dy + at), n.dropout.kept_share);
   }
   __syncthreads();  // constants are there
   wait_for_products<1>();
@@ -74,11 +77,12 @@ __device__ void differentiate_head(const HeadMaps& maps, const AttentionShape& n
   });
   Weights<Tile> weights, ds;
   weights.template round<T>(scores);
+  const KeptColumns bits = KeptColumns::of<Tile>(memory.words, 0, place);
+  if (drops) weights.keep([&](int t, int half) { return KeptColumns::pair(bits.of_rows(t), half); });
   wait_for_products<0>();
   settle(dp[0]);
-  differentiate_columns<Tile, false>(dp, scores, KeptColumns{}, [&](int t) {
-    return *reinterpret_cast<const float2*>(constants + max_short_rows + 8 * t);
-  });
+  differentiate_columns<Tile, drops>(
+      dp, scores, bits, [&](int t) { return *reinterpret_cast<const float2*>(constants + max_short_rows + 8 * t); });
   ds.template round<T>(dp);
 #pragma unroll
   for (int i = 0; i < 4; ++i) store_matrices(memory.ds + (place_in_columns(first) ^ 16 * i), ds.at[i].at);
@@ -106,21 +110,21 @@ __device__ void differentiate_head(const HeadMaps& maps, const AttentionShape& n
       store_sixteen_rows<T>(head.at(static_cast<T*>(to), n, all, first, step), step, left, depth, memory.v + first * 64,
                             sums, by);
   };
-  store(grads.dv, n.columns, n.v_step, dv[0], 1.0f);
+  store(grads.dv, n.columns, n.v_step, dv[0], n.dropout.factor);
   wait_for_products<1>();
   settle(dk[0]);
-  store(grads.dk, n.columns, n.k_step, dk[0], n.scale);
+  store(grads.dk, n.columns, n.k_step, dk[0], n.scale * n.dropout.factor);
   wait_for_products<0>();
   settle(dq[0]);
-  store(grads.dq, n.rows, n.q_step, dq[0], n.scale);
+  store(grads.dq, n.rows, n.q_step, dq[0], n.scale * n.dropout.factor);
 }
 
-template <int depth_steps, typename T>
+template <int depth_steps, bool drops, typename T>
 __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     short_heads_kernel(const __grid_constant__ HeadMaps maps, const __grid_constant__ AttentionShape n,
                        const __grid_constant__ AttentionGradCall grads) {
   if constexpr (has_warpgroups)
-    differentiate_head<depth_steps, T>(maps, n, grads);
+    differentiate_head<depth_steps, drops, T>(maps, n, grads);
   else
     __trap();
 }
@@ -137,7 +141,9 @@ cudaError_t attention_grad_short_heads(const AttentionShape& shape, const Attent
       return launch_mma(kernel, shape.batch * shape.heads, Tile::threads, static_cast<int>(sizeof(ShortMemory<T>)),
                         stream, maps, shape, grads);
     };
-    return shape.depth <= 32 ? launch(short_heads_kernel<2, T>) : launch(short_heads_kernel<4, T>);
+    if (shape.dropout.blocks > 0)
+      return shape.depth <= 32 ? launch(short_heads_kernel<2, true, T>) : launch(short_heads_kernel<4, true, T>);
+    return shape.depth <= 32 ? launch(short_heads_kernel<2, false, T>) : launch(short_heads_kernel<4, false, T>);
   });
 }
 

@@ -70,9 +70,9 @@ struct ReadRows {
         to[i] = __ldg(reinterpret_cast<const uint4*>(from + i * at_once * step));
     }
   }
-  // Writes lse, in units of log 2, and 64 floats behind it delta. Rows outside have an lse of -inf here, and so do not
-  // count.
-  __device__ void write(float* constants, int i, const uint4& dy) const {
+  // Writes lse, in units of log 2, and 64 floats behind it delta times what dropout keeps. Rows outside have an lse of
+  // -inf here, and so do not count.
+  __device__ void write(float* constants, int i, const uint4& dy, float kept_share = 1.0f) const {
     Packed<T, 8> a, b;
     memcpy(a.word, &y[i], sizeof(dy));
     memcpy(b.word, &dy, sizeof(dy));
@@ -83,7 +83,7 @@ struct ReadRows {
     for (int distance = 1; distance < words; distance *= 2) delta += __shfl_xor_sync(whole_warp, delta, distance);
     if (word() != 0) return;
     constants[row(i)] = in_log2(lse[i]);
-    constants[64 + row(i)] = delta;
+    constants[64 + row(i)] = delta * kept_share;
   }
 };
 
