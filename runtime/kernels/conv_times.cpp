@@ -13,6 +13,9 @@ constexpr double depthwise_times = 4, depthwise_times_per_tap = 0.125;
 // Over volumes, of 3 x 3 x 3 taps of X3D on an H200, by pass.
 constexpr double volume_depthwise_times[] = {57, 48, 140};
 constexpr double grouped_times[] = {20, 60, 90}, grouped_taps = 9;  // by pass
+// Of two groups of 128 and 256 channels of ResNeSt on an H200: a rate that grows with the channels of a group.
+constexpr int64_t wide_group_channels = 64;
+constexpr double wide_group_tflops[] = {2.05, 2.05, 1.65};  // of a channel, by pass
 
 // Of pixels that are no whole vectors; fitted to products of pixels of 96 to 768 channels by 195 to 1539.
 double ragged_bias_us(const Type& result, const DeviceDescription& device) {
@@ -223,6 +226,13 @@ double cudnn_convolution_us(ConvPass pass, const OpCall& call, llvm::ArrayRef<Ty
   if (groups == in_channels && types.w.shape.front() > groups)
     return multiplied_us(pass, call, types, static_cast<double>(groups), taps) +
            (has_bias(pass, call) ? bias_us(results[0], device) : 0);
+  const int64_t of_group = std::min(in_channels, types.w.shape.front()) / groups;
+  if (of_group >= wide_group_channels) {
+    const double dense = dense_us(pass, call, results, types, device);
+    const double tflops = wide_group_tflops[static_cast<size_t>(pass)] * static_cast<double>(of_group);
+    return std::max(dense, call.op.flops(call, results) / (tflops * 1e6)) +
+           (has_bias(pass, call) ? bias_us(results[0], device) : 0);
+  }
   const double times = groups == in_channels && types.x.rank() == 5 ? volume_depthwise_times[static_cast<size_t>(pass)]
                        : groups == in_channels
                            ? depthwise_times + depthwise_times_per_tap * taps
