@@ -8,11 +8,13 @@
 // element. Zeros behind q and k add nothing to a product, and those behind v make zeros behind y, which are cut off.
 // The scale is an attribute and stays.
 //
-// Heads of few rows and columns stay as they are: their kernel reads words of 8 bytes, and copies would take longer
-// than it does.
+// Heads of few rows and columns that are whole words of 8 bytes stay as they are: their kernel reads these, and copies
+// would take longer than it does.
 
 namespace plimsoll {
 namespace {
+
+constexpr int64_t short_word = 4;  // elements of 8 bytes
 
 class HeadPadder {
  public:
@@ -29,7 +31,8 @@ class HeadPadder {
     const int64_t depth = q.shape[2] / q_heads, value_depth = y_type.shape[2] / heads;
     const int64_t rows = q.shape[1], columns = packed ? rows : graph.type(operand_of(node, "k")).shape[1];
     if (depth % multiple_ == 0 && value_depth % multiple_ == 0) return false;
-    if (depth == value_depth && heads == kv_heads && rows <= few_rows_ && columns <= few_rows_) return false;
+    const bool is_read_whole = depth == value_depth && depth % short_word == 0 && heads == kv_heads;
+    if (is_read_whole && rows <= few_rows_ && columns <= few_rows_) return false;
     Builder b = builder_at(graph, id);
     llvm::SmallVector<ValueId, 8> operands(node.operands.begin(), node.operands.end());
     const auto lengthen = [&](llvm::StringRef name, int64_t count, int64_t of_head) {
