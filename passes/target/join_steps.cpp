@@ -7,14 +7,12 @@
 // One product over the rows of several steps makes the sum and takes little longer than that of one step. The same goes
 // for the sums over rows that are the gradient of its bias.
 //
-// Steps are joined until their product has the rows that make it fast, and no further, because what backward reads for
-// a step lives until the last step of its group. The pass is for whole batches: the gradients of chunks of a batch stay
+// Steps are joined until their product reads enough to be fast, and no further, because what backward reads for a step
+// lives until the last step of its group. The pass is for whole batches: the gradients of chunks of a batch stay
 // apart, since that is what keeps their memory small.
 
 namespace plimsoll {
 namespace {
-
-constexpr int64_t few_rows = 512, enough_rows = 2048;
 
 struct Term {
   ValueId value;   // as the sum reads it
@@ -30,7 +28,9 @@ struct Group {
 
 class Joiner {
  public:
-  explicit Joiner(Graph& graph) : graph_(graph), order_(graph) {}
+  // Steps whose product reads up to `step_bytes`, up to `bytes` together.
+  Joiner(Graph& graph, int64_t step_bytes, int64_t bytes)
+      : graph_(graph), order_(graph), step_bytes_(step_bytes), bytes_(bytes) {}
 
   bool join_products(NodeId sum) {
     return join(sum, "linear_dw", [&](llvm::ArrayRef<Term> terms) { return product_of_steps(terms); });
@@ -74,11 +74,11 @@ class Joiner {
   }
 
   Group product_of_steps(llvm::ArrayRef<Term> terms) {
-    int64_t rows = 0;
+    int64_t bytes = 0;
     size_t count = 0;
     for (; count < terms.size() && are_alike(terms[0], terms[count]); ++count) {
-      rows += rows_of(operand(terms[count], 1));
-      if (rows > enough_rows) break;
+      bytes += bytes_read_by(graph_.node(terms[count].product));
+      if (bytes > bytes_) break;
     }
     if (count < 2) return {};
     const llvm::ArrayRef<Term> group = terms.take_front(count);
@@ -169,15 +169,14 @@ class Joiner {
     return terms;
   }
 
-  // The product of few rows, or the sum over them, that makes the value for this reader alone.
+  // The small product, or the sum over few rows, that makes the value for this reader alone.
   NodeId product_behind(ValueId value, llvm::StringRef op) const {
     if (!has_one_reader(graph_, value)) return NodeId::None;
     const ValueId made = past_reshapes(graph_, value);
     const NodeId id = graph_.value(made).producer;
     if (id == NodeId::None || !has_one_reader(graph_, made)) return NodeId::None;
     const Node& node = graph_.node(id);
-    if (node.op->name != op || node.results.size() != 1 || rows_of(node.operands.front()) > few_rows)
-      return NodeId::None;
+    if (node.op->name != op || node.results.size() != 1 || bytes_read_by(node) > step_bytes_) return NodeId::None;
     if (op == "linear_dw") return node.operands.size() == 2 ? id : NodeId::None;
     const auto axes = node.attrs.get_ints("axes");
     const auto last = static_cast<int64_t>(graph_.type(node.operands[0]).rank()) - 1;
@@ -197,6 +196,12 @@ class Joiner {
 
   ValueId operand(const Term& term, size_t index) const { return graph_.node(term.product).operands[index]; }
 
+  int64_t bytes_read_by(const Node& node) const {
+    int64_t bytes = 0;
+    for (ValueId value : node.operands) bytes += graph_.type(value).bytes();
+    return bytes;
+  }
+
   int64_t rows_of(ValueId value) const {
     const Type& type = graph_.type(value);
     return type.rank() == 0 ? 1 : element_count(llvm::ArrayRef<int64_t>(type.shape).drop_back());
@@ -204,11 +209,12 @@ class Joiner {
 
   Graph& graph_;
   NodeOrder order_;
+  const int64_t step_bytes_, bytes_;
   std::map<ValueId, JoinedRows> joined_rows_;  // by the gradient of a step that its product reads
 };
 
 Result<bool> run_join_steps(Graph& graph, PassContext& context) {
-  Joiner joiner(graph);
+  Joiner joiner(graph, context.number("step-bytes"), context.number("bytes"));
   const bool joined = apply_patterns(
       graph, context, {{"add", "products", [&](Graph&, NodeId id) { return joiner.join_products(id); }}});
   return apply_patterns(graph, context,
@@ -216,11 +222,16 @@ Result<bool> run_join_steps(Graph& graph, PassContext& context) {
          joined;
 }
 
+constexpr PassOption step_options[] = {
+    {"step-bytes", 2 << 20, "most that the product of a step reads: with more it is fast by itself", 0},
+    {"bytes", 16 << 20, "most that a joined product reads", 0}};
+
 }  // namespace
 
 constinit const PassInfo pass_join_steps{
     .name = "join-steps",
     .summary = "make weight gradients that steps of a recurrent layer send as products over several steps",
+    .options = step_options,
     .run = run_join_steps,
 };
 
