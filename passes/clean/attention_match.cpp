@@ -69,11 +69,22 @@ class ScoreTaker {
       return splits_heads ? below : take_window_segments(scores, below);
     }
     if (const Node* mul = producer_of(graph_, scores, "mul")) return take_factor(*mul, scores);
+    if (const Node* max = producer_of(graph_, scores, "max")) return take_guard(*max, scores);
     // A factor above a mask would scale the mask too, and a cap would bend it.
     if (!may_be_masked()) return ValueId::None;
     if (const Node* add = producer_of(graph_, scores, "add")) return take_added(*add, scores);
     const Node* where = producer_of(graph_, scores, "where");
     return where ? take_chosen(*where) : ValueId::None;
+  }
+
+  // max(scores, the lowest number), which keeps masks from becoming -inf in sums.
+  ValueId take_guard(const Node& max, ValueId scores) {
+    for (size_t side : {size_t{0}, size_t{1}}) {
+      const std::optional<double> lowest = splat_value(graph_, max.operands[1 - side]);
+      if (lowest && *lowest <= absorbs_scores && graph_.type(max.operands[side]) == graph_.type(scores))
+        return max.operands[side];
+    }
+    return ValueId::None;
   }
 
   // Masks of a score come after what it is multiplied by, and after the cap.
@@ -166,6 +177,21 @@ ValueId unshifted(const Graph& graph, ValueId scores) {
   return is_largest ? sub->operands[0] : scores;
 }
 
+// What softmax reads, [batch, heads, rows, columns]; older exports join batch and heads behind the masks.
+ValueId scores_by_head(const Graph& graph, const Node& softmax) {
+  ValueId scores = softmax.operands[0];
+  const Type& type = graph.type(scores);
+  if (softmax.attrs.get_int("axis") != type.rank() - 1) return ValueId::None;
+  if (type.rank() == 4) return scores;
+  const Node* join = type.rank() == 3 ? producer_of(graph, scores, "reshape") : nullptr;
+  if (!join) return ValueId::None;
+  scores = join->operands[0];
+  const Type& apart = graph.type(scores);
+  const bool joins_heads = apart.rank() == 4 && apart.shape[0] * apart.shape[1] == type.shape[0] &&
+                           apart.shape[2] == type.shape[1] && apart.shape[3] == type.shape[2];
+  return joins_heads ? scores : ValueId::None;
+}
+
 // Is a constant [1, heads, rows, 1], to which exporters fold sinks, the same for all rows of a head?
 bool has_equal_rows(const Graph& graph, ValueId value) {
   const Tensor* tensor = constant_behind(graph, value);
@@ -222,7 +248,7 @@ const Node* take_probabilities(const Graph& graph, ValueId p, AttentionMatch& a)
       p = user.results[0];
     } else if (has_sinks) {
       return nullptr;
-    } else if (user.op->name == "reshape" && heads_apart(graph, user.results[0], a) == graph.type(p).shape) {
+    } else if (user.op->name == "reshape" && heads_apart(graph, user.results[0], a) == heads_apart(graph, p, a)) {
       p = user.results[0];
     } else if (user.op->name == "dropout" && a.rng == ValueId::None) {
       a.rng = user.operands[1];
@@ -241,10 +267,11 @@ const Node* take_probabilities(const Graph& graph, ValueId p, AttentionMatch& a)
 }  // namespace
 
 std::optional<AttentionMatch> match_attention(const Graph& graph, const Node& softmax) {
-  const Type& type = graph.type(softmax.results[0]);
-  if (type.rank() != 4 || softmax.attrs.get_int("axis") != 3) return std::nullopt;
-  AttentionMatch a{type.shape[0], type.shape[1], type.shape[2], type.shape[3]};
-  const ValueId under_softmax = take_sinks(graph, unshifted(graph, softmax.operands[0]), a);
+  const ValueId masked = scores_by_head(graph, softmax);
+  if (masked == ValueId::None) return std::nullopt;
+  const Shape& shape = graph.type(masked).shape;
+  AttentionMatch a{shape[0], shape[1], shape[2], shape[3]};
+  const ValueId under_softmax = take_sinks(graph, unshifted(graph, masked), a);
   const Node* scores = ScoreTaker(graph, a).take(under_softmax);
   const Node* product = scores ? take_probabilities(graph, softmax.results[0], a) : nullptr;
   if (!product || scores->attrs.get_int("transpose_a") != 0 || product->attrs.get_int("transpose_b") != 0)
