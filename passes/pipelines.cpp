@@ -64,7 +64,7 @@ std::string forward_pipeline(const TrainingRequest& request, const KernelPrefere
     if (pads) text += "join-projections, dce, ";
   }
   text += mark + "join-narrow, dce, ";
-  if (pads) text += "pad-products, pad-channels, fold-strides, dce, ";
+  if (pads) text += "pad-products, join-pixels, pad-channels, fold-strides, dce, ";
   return text + "fuse-batch-norms";
 }
 
