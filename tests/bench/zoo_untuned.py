@@ -66,6 +66,21 @@ images("twins", "twins_pcpvt_small", "Twins-PCPVT-S", 128, dict(drop_path_rate=0
 images("visformer", "visformer_tiny", "Visformer-Ti", 256, dict(drop_path_rate=0.03), {}, small_size=224, channels_last=True)
 images("volo", "volo_d1_224", "VOLO-D1", 64, dict(drop_path_rate=0.1), {}, small_size=224)
 images("xception", "xception41", "Xception-41", 64, {}, {}, rows=299, small_size=96, channels_last=True)
+images("tnt", "tnt_s_patch16_224", "TNT-S", 128, dict(drop_path_rate=0.1), dict(img_size=64, depth=2))
+images("mixnet", "mixnet_s", "MixNet-S", 256, dict(drop_rate=0.2, drop_path_rate=0.2), {}, channels_last=True)
+images("rexnet", "rexnet_100", "ReXNet-1.0", 256, dict(drop_rate=0.2), {}, channels_last=True)
+images("darknet", "cspdarknet53", "CSPDarkNet-53", 64, {}, {}, rows=256, channels_last=True)
+images("botnet", "botnet26t_256", "BoTNet-26", 128, {}, {}, rows=256, small_size=256, channels_last=True)
+images("tinyvit", "tiny_vit_5m_224", "TinyViT-5M", 256, dict(drop_path_rate=0.1), {}, small_size=224)
+images("fasternet", "fasternet_t0", "FasterNet-T0", 512, {}, {}, channels_last=True)
+images("nextvit", "nextvit_small", "Next-ViT-S", 64, dict(drop_path_rate=0.1), {}, small_size=224, channels_last=True)
+images("mobileone", "mobileone_s0", "MobileOne-S0", 128, {}, {}, channels_last=True)
+images("gmlp", "gmlp_s16_224", "gMLP-S", 128, dict(drop_path_rate=0.1), dict(img_size=64))
+images("eva", "eva02_tiny_patch14_224", "EVA-02-Ti", 128, dict(drop_path_rate=0.1), dict(depth=2), small_size=224)
+images("vovnet", "ese_vovnet39b", "VoVNet-39", 128, {}, {}, channels_last=True)
+images("dla", "dla34", "DLA-34", 128, {}, {}, channels_last=True)
+images("swiftformer", "swiftformer_xs", "SwiftFormer-XS", 256, dict(drop_path_rate=0.05), {}, channels_last=True)
+images("inception-resnet", "inception_resnet_v2", "Inception-ResNet v2", 64, dict(drop_rate=0.2), {}, rows=299, small_size=96, channels_last=True)
 
 
 class VolumeUNet(nn.Module):
@@ -252,6 +267,11 @@ text("falcon", "Falcon", "Falcon RW 1B, 12 layers", 4, 2048, dict(vocab_size=503
      parallel_attn=False, bias=True, new_decoder_architecture=False), dict(vocab_size=512, hidden_size=64, num_hidden_layers=2, num_attention_heads=4), note="12 of 24 layers")
 text("phi3", "Phi3", "Phi-3 mini, 8 layers", 2, 4096, dict(num_hidden_layers=8, sliding_window=2047, max_position_embeddings=4096), dict(GROUPED, sliding_window=8), note="8 of 32 layers")
 text("gptj", "GPTJ", "GPT-J 6B, 4 layers", 2, 2048, dict(n_layer=4), dict(vocab_size=512, n_embd=64, n_layer=2, n_head=4, n_positions=64, rotary_dim=8), attention="eager", note="4 of 28 layers")
+
+text("opt", "OPT", "OPT 350M", 8, 2048, dict(vocab_size=50272, hidden_size=1024, word_embed_proj_dim=512, ffn_dim=4096, num_hidden_layers=24, num_attention_heads=16, do_layer_norm_before=False),
+     dict(vocab_size=512, hidden_size=64, word_embed_proj_dim=32, ffn_dim=96, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=64))
+text("xglm", "XGLM", "XGLM 564M", 4, 2048, dict(attention_heads=16, num_layers=24, ffn_dim=4096, d_model=1024), dict(vocab_size=512, d_model=64, ffn_dim=96, num_layers=2, attention_heads=4,
+     max_position_embeddings=64), attention="eager")
 
 
 def bart(small):
