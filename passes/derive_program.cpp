@@ -161,7 +161,9 @@ Result<Derived> schedule_program(Program program, const TrainingRequest& request
         function, step_pipeline(request, catalog.preferences(), preferred_moments(catalog), form.joins_launches));
     if (!changed) return changed.takeError();
   }
-  if (Result<bool> changed = run_steps(derived.passes, derived.draft, "share-sorts, dce"); !changed)
+  if (Result<bool> changed = run_steps(derived.passes, derived.draft, "sum-gathered, share-sorts, dce"); !changed)
+    return changed.takeError();
+  if (Result<bool> changed = run_steps(derived.passes, derived.draft, fuse_pipeline); !changed)
     return changed.takeError();
   if (form.keeps_copies)
     if (Result<bool> changed = run_steps(derived.passes, derived.draft, "keep-copies, order-weights, dce"); !changed)

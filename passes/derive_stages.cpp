@@ -296,9 +296,10 @@ class StageDeriver {
   Result<Program> prepared(Program block, size_t stage) const {
     PassManager passes = forward_.passes.quiet();
     for (Graph& function : block.functions) {
-      Result<bool> changed = passes.run(function, step_pipeline(request_, devices_.catalog(stage).preferences(),
-                                                                preferred_moments(devices_.catalog(stage))));
-      if (!changed) return changed.takeError();
+      const std::string pipeline =
+          step_pipeline(request_, devices_.catalog(stage).preferences(), preferred_moments(devices_.catalog(stage)));
+      for (llvm::StringRef passes_in_turn : {llvm::StringRef(pipeline), llvm::StringRef(fuse_pipeline)})
+        if (Result<bool> changed = passes.run(function, passes_in_turn); !changed) return changed.takeError();
     }
     return block;
   }

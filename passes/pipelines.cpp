@@ -137,8 +137,10 @@ std::string step_pipeline(const TrainingRequest& request, const KernelPreference
   if (preferences.apart_biases) text += ", defer-biases";
   if (joins_dropouts) text += ", join-dropouts";
   if (preferences.norms_in_bodies) text += ", expand-norms";
-  return text + ", fuse-elementwise, dce";
+  return text + ", dce";
 }
+
+const llvm::StringLiteral fuse_pipeline = "fuse-elementwise, dce";
 
 const llvm::StringLiteral schedule_pipeline = "schedule, overlap-transfers, overlap-collectives";
 const llvm::StringLiteral place_pipeline = "assign-buffers, place";

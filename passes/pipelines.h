@@ -47,6 +47,9 @@ ImageMoments preferred_moments(const KernelCatalog& catalog);
 std::string step_pipeline(const TrainingRequest& request, const KernelPreferences& preferences, ImageMoments moments,
                           bool joins_dropouts = false);
 
+// Behind the sums and scatters by row, which take what lies between them and lookups while elementwise ops are apart.
+extern const llvm::StringLiteral fuse_pipeline;
+
 // The program's functions after that. A budget search runs the steps in between again and again: it offloads and
 // rematerialises until what is placed fits.
 extern const llvm::StringLiteral schedule_pipeline, place_pipeline;

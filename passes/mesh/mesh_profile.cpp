@@ -251,9 +251,9 @@ class Profiler {
     Result<Program> program = make_training_program(std::move(forward->graph), request);
     if (!program) return program.takeError();
     for (Graph& function : program->functions) {
-      Result<bool> changed =
-          forward->passes.run(function, step_pipeline(request, catalog_.preferences(), preferred_moments(catalog_)));
-      if (!changed) return changed.takeError();
+      const std::string pipeline = step_pipeline(request, catalog_.preferences(), preferred_moments(catalog_));
+      for (llvm::StringRef passes_in_turn : {llvm::StringRef(pipeline), llvm::StringRef(fuse_pipeline)})
+        if (Result<bool> changed = forward->passes.run(function, passes_in_turn); !changed) return changed.takeError();
     }
     WorkReader reader(*program, request_, device_, catalog_);
     sample.profile = reader.states();

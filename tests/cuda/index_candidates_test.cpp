@@ -101,6 +101,58 @@ TEST_SUITE("unit") {
           cuda::segment_reduce_workspace_bytes(1, 7, 500, 4));
   }
 
+  TEST_CASE("sums of looked up rows take as long as was measured, with weights and their gradients") {
+    const DType f32 = DType::F32, bf16 = DType::BF16;
+    struct Call {
+      int64_t count, size, inner, heads;
+      DType x, y;
+      bool has_weights, has_base;
+      std::optional<DType> factors;
+    };
+    const auto candidates = [&](const Call& c) {
+      Attrs attrs;
+      if (c.heads != 1) attrs.set("heads", c.heads);
+      if (c.x != c.y) attrs.set("dtype", c.y);
+      const Type entries(DType::I32, {c.count});
+      const Type x(c.x, {c.size, c.inner}), picks(DType::I64, {c.count}), starts(DType::I32, {c.size + 1});
+      const Type weights(f32, {c.count, c.heads}), y(c.y, {c.size, c.inner});
+      const Type factors(c.factors.value_or(f32), {c.size, c.inner});
+      llvm::SmallVector<const Type*, 8> types{&x, &picks, &entries, &entries, &starts, nullptr, nullptr, nullptr};
+      if (c.has_weights) types[5] = &weights;
+      if (c.has_base) types[6] = &y;
+      if (c.factors) types[7] = &factors;
+      const OpCall call(get_op("gather_sum"), attrs, types);
+      const CudaCatalog catalog(llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200")));
+      return catalog.candidates(call.op, call, llvm::cantFail(infer(call)));
+    };
+    const auto check = [&](const Call& call, double us) {
+      CAPTURE(us);
+      CHECK(candidates(call).front().name == "groups");
+      CHECK(candidates(call).front().predicted_us == doctest::Approx(us).epsilon(0.15));
+    };
+    constexpr int64_t edges = 1100000, nodes = 100000;
+    check({edges, nodes, 256, 1, bf16, f32, true, false, {}}, 191);
+    check({edges, nodes, 256, 1, f32, bf16, true, false, {}}, 292);
+    check({edges, nodes, 256, 4, bf16, f32, true, false, {}}, 218);
+    check({edges, nodes, 256, 4, f32, bf16, true, false, bf16}, 387);
+    check({edges, nodes, 256, 4, bf16, bf16, true, false, bf16}, 334);
+    check({edges, nodes, 48, 1, bf16, f32, true, false, {}}, 54);
+    check({edges, nodes, 48, 1, f32, bf16, true, false, {}}, 73);
+    check({edges, nodes, 48, 4, bf16, f32, true, false, {}}, 104);
+    check({edges, nodes, 48, 4, f32, bf16, true, false, bf16}, 124);
+    check({655360, 65536, 128, 1, bf16, bf16, false, true, {}}, 54);
+    check({400000, 50000, 512, 1, bf16, bf16, false, false, {}}, 130);
+    check({400000, 50000, 512, 1, f32, f32, true, true, {}}, 264);
+    check({20000, 5000, 256, 1, f32, f32, true, false, {}}, 10);
+    // Products of a head are added up by one group of lanes, which has 64 vectors at most.
+    CHECK(candidates({500, 30, 512, 1, bf16, f32, true, false, f32}).front().name == "groups");
+    CHECK(candidates({500, 30, 520, 1, bf16, f32, true, false, f32}).front().name == "reference");
+    CHECK(candidates({500, 30, 8, 1, DType::F64, DType::F64, true, false, {}}).front().name == "reference");
+    CHECK(candidates({128, 30, 8, 1, f32, f32, true, false, {}}).front().workspace_bytes == 0);
+    CHECK(candidates({500, 30, 8, 1, f32, f32, true, false, {}}).front().workspace_bytes ==
+          cuda::segment_reduce_workspace_bytes(1, 8, 500, 4));
+  }
+
   TEST_CASE("few long lines are scanned by parts, many short ones by threads or warps of their own") {
     const auto check = [](Ints shape, int64_t axis, DType dtype, llvm::StringRef name, double us) {
       const auto all = candidates_on_h200("cumsum", {{"axis", axis}}, {Type(dtype, Shape(shape.begin(), shape.end()))});

@@ -151,6 +151,122 @@ std::vector<Sample> segment_reduce_samples() {
   return all;
 }
 
+// ---- gather_sum ----
+
+Result<Types> infer_gather_sum(const OpCall& call) {
+  const Type &x = call["x"], &starts = call["starts"];
+  const int64_t entries = call["order"].elements(), heads = call.get_int("heads");
+  if (Status s = need_float(call, "x")) return s;
+  if (Status s = need_rank(call, "x", 2)) return s;
+  if (heads < 1 || x.shape[1] % heads != 0)
+    return model_error("rows of " + llvm::Twine(x.shape[1]) + " elements do not have " + llvm::Twine(heads) +
+                       " equal heads");
+  for (llvm::StringLiteral name : {llvm::StringLiteral("order"), llvm::StringLiteral("rows")})
+    if (Status s = need_type(call, name, Type(DType::I32, {entries}))) return s;
+  if (Status s = need_index(call, "picks")) return s;
+  if (Status s = need_type(call, "picks", Type(call["picks"].dtype, {entries}))) return s;
+  if (Status s = need_type(call, "starts", Type(DType::I32, {starts.elements()}))) return s;
+  if (starts.elements() < 1) return model_error("starts is empty, it needs one element more than there are rows");
+  if (call.has("weights")) {
+    if (Status s = need_float(call, "weights")) return s;
+    if (Status s = need_type(call, "weights", Type(call["weights"].dtype, {entries, heads}))) return s;
+  }
+  Result<DType> dtype = sum_dtype(call, call.index("x"));
+  if (!dtype) return dtype.takeError();
+  const Type y(*dtype, {starts.elements() - 1, x.shape[1]});
+  if (Status s = need_type(call, "base", y)) return s;
+  if (!call.has("factors")) return Types{y};
+  if (Status s = need_float(call, "factors")) return s;
+  if (Status s = need_type(call, "factors", Type(call["factors"].dtype, y.shape))) return s;
+  return Types{y, Type(stat_dtype(x.dtype), {entries, heads})};
+}
+
+// Products are not rounded; sums are rounded to the type of y once.
+Status gather_sum_reference(const ReferenceCall& call) {
+  const TensorView &x = call.in("x"), &picks = call.in("picks"), &order = call.in("order"), &starts = call.in("starts"),
+                   &y = call.out("y");
+  const int64_t heads = call.get_int("heads"), inner = x.type.shape[1], of_head = std::max<int64_t>(inner / heads, 1);
+  for (int64_t row = 0; row + 1 < starts.elements(); ++row) {
+    std::vector<double> sums(static_cast<size_t>(inner), 0.0);
+    for (int64_t entry = starts.get_int(row); entry < starts.get_int(row + 1); ++entry) {
+      Result<int64_t> pick = checked_index(picks.get_int(entry), x.type.shape[0]);
+      if (!pick) return pick.takeError();
+      const int64_t place = order.get_int(entry);
+      std::vector<double> dots(static_cast<size_t>(heads), 0.0);
+      for (int64_t i = 0; i < inner; ++i) {
+        const int64_t head = i / of_head;
+        const double value = x.get(*pick * inner + i);
+        sums[i] += call.has("weights") ? call.in("weights").get(place * heads + head) * value : value;
+        if (call.has("factors")) dots[head] += value * call.in("factors").get(row * inner + i);
+      }
+      if (!call.has("factors")) continue;
+      for (int64_t head = 0; head < heads; ++head) call.out("dots").set(place * heads + head, dots[head]);
+    }
+    for (int64_t i = 0; i < inner; ++i)
+      y.set(row * inner + i, sums[i] + (call.has("base") ? call.in("base").get(row * inner + i) : 0));
+  }
+  return Status::success();
+}
+
+double gather_sum_flops(const OpCall& call, llvm::ArrayRef<Type>) {
+  const auto gathered = static_cast<double>(call["order"].elements() * call["x"].shape[1]);
+  return gathered * ((call.has("weights") ? 2 : 1) + (call.has("factors") ? 2 : 0));
+}
+
+// Beside `segments`, which it begins with: rows of `sources` picked in turn, in `heads` parts.
+struct GatherSample {
+  int64_t count, size, step, sources, heads, of_head;
+  DType x = DType::F32, y = DType::F32;
+  bool has_weights = false, has_base = false;
+  std::optional<DType> factors;
+};
+
+Sample gathered(const GatherSample& s) {
+  Sample sample = segments(s.count, s.size, s.step, {}, "add", DType::F32, false);
+  const int64_t inner = s.heads * s.of_head;
+  sample.attrs = {};
+  if (s.heads != 1) sample.attrs.set("heads", s.heads);
+  if (s.x != s.y) sample.attrs.set("dtype", s.y);
+  sample.operands[0] = fixed(normal({s.sources, inner}, s.x));
+  sample.operands.insert(sample.operands.begin() + 1, integers({s.count}, -s.sources, s.sources - 1));
+  sample.operands.push_back(s.has_weights ? fixed(normal({s.count, s.heads})) : absent());
+  sample.operands.push_back(s.has_base ? fixed(normal({s.size, inner}, s.y)) : absent());
+  if (s.factors) sample.operands.push_back(fixed(normal({s.size, inner}, *s.factors)));
+  return sample;
+}
+
+std::vector<Sample> gather_sum_samples() {
+  constexpr DType f32 = DType::F32, bf16 = DType::BF16, f16 = DType::F16;
+  std::vector<Sample> all;
+  for (const GatherSample& s :
+       std::initializer_list<GatherSample>{{7, 4, 3, 5, 1, 2},
+                                           {0, 3, 1, 4, 1, 4, f32, f32, true, true, f32},
+                                           {40, 7, 2, 9, 1, 8, bf16, f32, true},
+                                           {40, 6, 4, 9, 4, 12, bf16, f32, true, true},
+                                           {41, 6, 4, 9, 4, 12, f32, bf16, true, false, bf16},
+                                           {41, 6, 5, 9, 3, 5, f32, f32, true, false, f32},
+                                           {50, 6, 5, 9, 1, 7, f16, f16, false, true},
+                                           {50, 6, 5, 9, 2, 3, f16, f32, true, true, f16},
+                                           {60, 9, 4, 20, 4, 64, f32, bf16, true, false, bf16},
+                                           {60, 9, 4, 20, 4, 64, bf16, f32, true},
+                                           {60, 9, 4, 20, 1, 256, f32, bf16, true},
+                                           {60, 9, 4, 20, 1, 264, bf16, bf16, true},
+                                           {30, 5, 2, 8, 1, 700, bf16, f32},
+                                           {30, 5, 2, 8, 2, 500, f32, f32, true, true},
+                                           {30, 5, 2, 8, 1, 384, bf16, f16, true, false, f32},
+                                           // Rows of several chunks, which end inside of a chunk.
+                                           {700, 3, 2, 30, 1, 8, f32, f32, true, true},
+                                           {700, 2, 1, 30, 4, 12, f32, bf16, true, false, bf16},
+                                           {901, 4, 2, 30, 3, 5, bf16, f32, true, true, f32},
+                                           {640, 1, 1, 30, 1, 48, f16, f32, false, false, f16}})
+    all.push_back(gathered(s));
+  // Indices and weights of other types.
+  all.push_back(gathered({40, 6, 4, 9, 4, 12, f16, f16, true}));
+  all.back().operands[1] = integers({40}, 0, 8, DType::I32);
+  all.back().operands[5] = fixed(normal({40, 4}, f16));
+  return all;
+}
+
 }  // namespace
 
 constinit const OpDef op_sort_indices{
@@ -183,6 +299,26 @@ constinit const OpDef op_segment_reduce{
     .linear = {"?"},
     .reference = segment_reduce_reference,
     .samples = segment_reduce_samples,
+};
+
+constinit const OpDef op_gather_sum{
+    .name = "gather_sum",
+    .summary =
+        "base, or zeros, with rows of x added into the rows that sort_indices names, for each sorted entry the row of "
+        "x "
+        "at its pick, each of its {heads} equal parts times the weight that the entry has for it; dots: of each part "
+        "the product with factors at the row that it is added to; weights and dots in the order of the indices before "
+        "they were sorted; y rounded to {dtype} when given",
+    .operands = {"x", "picks", "order", "rows", "starts", "weights?", "base?", "factors?"},
+    .results = {"y", "dots?"},
+    .attrs = {{"heads", 1}, sum_dtype_attr},
+    .infer = infer_gather_sum,
+    .gradient = Gradient::missing("it is made behind differentiation"),
+    .in_place = {{"y", "base"}},
+    .flops = gather_sum_flops,
+    .linear = {"?"},
+    .reference = gather_sum_reference,
+    .samples = gather_sum_samples,
 };
 
 }  // namespace plimsoll

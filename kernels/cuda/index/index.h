@@ -53,6 +53,32 @@ enum class Reduction : uint8_t { None, Add, Mul, Max, Min };
                                          const void* base, const Segments& segments, int64_t outer, int64_t inner,
                                          void* workspace, cudaStream_t stream);
 
+// Rows of x [size, inner] that sorted entries pick, one each, of any float of 16 or 32 bits. Each of the `heads` parts
+// of a row is multiplied by the weight [count, heads] that the entry has for it where it stood before the sort.
+struct GatheredRows {
+  const void* data;
+  Scalar type;
+  Indices picks;  // [count]
+  int64_t size, inner, heads;
+  const void* weights = nullptr;  // null: 1
+  Scalar weight_type = Scalar::F32;
+};
+
+// dots[order[e], head] = the product of that part of entry e's row of x with factors at the row that e belongs to.
+struct GatheredDots {
+  const void* factors = nullptr;  // null: none are made; of y's shape and of any float of 16 or 32 bits
+  Scalar type = Scalar::F32;
+  float* dots = nullptr;  // [count, heads]
+};
+
+// y[row, :] = base[row, :], or zeros where base is null, with the weighted rows of x that the row's entries pick, in
+// their order; y and base of any float of 16 or 32 bits, base may be y. Sums are in f32. With
+// dots, one group of GatherLanes has a head. Workspace: segment_reduce_workspace_bytes with outer 1 and sums of 4
+// bytes.
+[[nodiscard]] cudaError_t gather_sum(Scalar type, void* y, const void* base, const GatheredRows& x,
+                                     const GatheredDots& dots, const Segments& segments, void* workspace,
+                                     cudaStream_t stream);
+
 // y[...] = x[..., indices[...], ...] along one axis; tensors of the nest: y (dense), x with step 0 along the axis,
 // which has `size` elements `axis_stride` apart. The `count` indices serve that many elements of y after the other.
 struct ElementIndices {

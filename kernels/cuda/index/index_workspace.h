@@ -53,6 +53,24 @@ constexpr int64_t segment_reduce_workspace_bytes(int64_t outer, int64_t inner, i
   return array_bytes(2 * chunks * outer * inner * sum_bytes);
 }
 
+// How threads share the columns of a head of gathered rows: each of the 2^log2_lanes neighbours of a group has `runs`
+// vectors of `length` elements, and `blocks` groups have a head.
+enum class GatherBlocks : uint8_t { Any, Heads };  // Heads: one group has a whole head, since it adds up its products
+struct GatherLanes {
+  int length = 1, runs = 1, log2_lanes = 2;
+  int64_t blocks = 1;
+
+  GatherLanes() = default;
+  GatherLanes(int64_t of_head, int64_t element_bytes, GatherBlocks blocks_of) {
+    const int64_t whole = 16 / element_bytes;
+    length = static_cast<int>(of_head % whole == 0 ? whole : of_head % (whole / 2) == 0 ? whole / 2 : 1);
+    const int64_t vectors = of_head / length;
+    runs = vectors > 32 && (blocks_of == GatherBlocks::Heads || element_bytes == 4) ? 2 : 1;
+    while (log2_lanes < 5 && (runs << log2_lanes) < vectors) ++log2_lanes;
+    blocks = divide_up(vectors, int64_t{runs} << log2_lanes);
+  }
+};
+
 // The sort, where each row's indices start, and the partial sums, for dx [outer, size, inner].
 constexpr int64_t gather_grad_workspace_bytes(int64_t outer, int64_t size, int64_t inner, int64_t count,
                                               int64_t sum_bytes) {

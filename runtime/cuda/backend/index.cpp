@@ -126,6 +126,18 @@ Status launch_segment_reduce(const CudaCall& k) {
                               k.in("base"), segments, 1, element_count(shape.drop_front()), k.workspace, k.stream));
 }
 
+Status launch_gather_sum(const CudaCall& k) {
+  const llvm::ArrayRef<int64_t> x = k.in_shape("x");
+  const cuda::Segments segments{k.in<uint32_t>("order"), k.in<uint32_t>("rows"), k.in<uint32_t>("starts"),
+                                k.call["order"].elements(), k.out_shape("y").front()};
+  cuda::GatheredRows rows{k.in("x"), k.in_scalar("x"), indices_of(k, "picks"), x[0], x[1], k.call.get_int("heads")};
+  if (k.has("weights")) rows.weights = k.in("weights"), rows.weight_type = k.in_scalar("weights");
+  cuda::GatheredDots dots;
+  if (k.has("factors")) dots = {k.in("factors"), k.in_scalar("factors"), k.out<float>("dots")};
+  return launched(
+      k, cuda::gather_sum(k.out_scalar("y"), k.out("y"), k.in("base"), rows, dots, segments, k.workspace, k.stream));
+}
+
 // The result starts as a copy of what it adds to or writes into, if it does not stand in that place already, or as
 // zeros.
 Status begin_with(const CudaCall& k, PortKey operand) {
@@ -222,6 +234,7 @@ constexpr CudaLauncher index_table[] = {
     {op_gather_grad, "sorted", launch_gather_grad},
     {op_sort_indices, "radix", launch_sort_indices},
     {op_segment_reduce, "rows", launch_segment_reduce},
+    {op_gather_sum, "groups", launch_gather_sum},
     {op_gather_elements, "lines", launch_gather_lines},
     {op_gather_elements, "elements", launch_gather_elements},
     {op_gather_elements_grad, "shared_lines", launch_gather_elements_grad_shared},

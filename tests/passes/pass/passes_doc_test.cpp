@@ -53,7 +53,8 @@ std::string expected_doc() {
       {"Where no budget has the batch in chunks, each function of the training step begins with",
        whole_batch_pipeline.str()},
       {"and each goes through (join-dropouts where the plan keeps everything)",
-       step_pipeline(request, preferences, ImageMoments::BesideProducts, true)}};
+       step_pipeline(request, preferences, ImageMoments::BesideProducts, true)},
+      {"Behind sum-gathered and share-sorts elementwise ops are joined by", fuse_pipeline.str()}};
   text += "\n## Pipelines\n\n";
   for (const auto& [when, pipeline] : pipelines) text += std::string(when) + "\n```\n" + pipeline + "\n```\n";
   return text;
