@@ -107,6 +107,52 @@ Result<FusedBody> fused_body(llvm::StringRef text) {
   return bodies.by_text.try_emplace(text, std::move(body)).first->second;
 }
 
+llvm::SmallVector<OperandPart, 4> operand_parts(const Attrs& attrs) {
+  llvm::SmallVector<OperandPart, 4> parts;
+  if (!attrs.has("parts")) return parts;
+  const llvm::ArrayRef<int64_t> numbers = attrs.get_ints("parts");
+  for (size_t i = 0; i + 4 <= numbers.size(); i += 4)
+    parts.push_back({static_cast<size_t>(numbers[i]), numbers[i + 1], numbers[i + 2], numbers[i + 3]});
+  return parts;
+}
+
+void add_operand_part(Attrs& attrs, const OperandPart& part) {
+  Ints numbers;
+  if (attrs.has("parts")) numbers.assign(attrs.get_ints("parts").begin(), attrs.get_ints("parts").end());
+  numbers.insert(numbers.end(), {static_cast<int64_t>(part.operand), part.axis, part.start, part.size});
+  attrs.set("parts", std::move(numbers));
+}
+
+Type read_type(const OpCall& call, size_t operand) {
+  Type type = call.operand(operand);
+  for (const OperandPart& part : operand_parts(call.attrs))
+    if (part.operand == operand) type.shape[static_cast<size_t>(part.axis)] = part.size;
+  return type;
+}
+
+int64_t read_start(const OpCall& call, size_t operand) {
+  for (const OperandPart& part : operand_parts(call.attrs))
+    if (part.operand == operand)
+      return part.start * row_major_strides(call.operand(operand).shape)[static_cast<size_t>(part.axis)];
+  return 0;
+}
+
+Shape read_steps(const OpCall& call, size_t operand, llvm::ArrayRef<int64_t> shape) {
+  const Shape read = read_type(call, operand).shape, strides = row_major_strides(call.operand(operand).shape);
+  Shape steps(shape.size(), 0);
+  for (size_t d = 0; d < read.size(); ++d)
+    if (read[d] != 1) steps[shape.size() - read.size() + d] = strides[d];
+  return steps;
+}
+
+int64_t unread_bytes(const OpCall& call) {
+  int64_t bytes = 0;
+  if (call.op.name == "fused")
+    for (const OperandPart& part : operand_parts(call.attrs))
+      bytes += call.operand(part.operand).bytes() - read_type(call, part.operand).bytes();
+  return bytes;
+}
+
 std::string fused_body_text(const Graph& body) {
   const std::string lines = to_text(body);
   std::string line;

@@ -26,6 +26,24 @@ Result<FusedBody> fused_body(llvm::StringRef text);
 // The body as one line.
 std::string fused_body_text(const Graph& body);
 
+// A fused op may read a part of an operand where it lies: elements from `start` on along one axis, more than one of
+// them. Its attribute {parts} has these four numbers for each.
+struct OperandPart {
+  size_t operand;
+  int64_t axis, start, size;
+};
+llvm::SmallVector<OperandPart, 4> operand_parts(const Attrs& attrs);
+void add_operand_part(Attrs& attrs, const OperandPart& part);
+
+// The operand as the body reads it: all of it, or its part.
+Type read_type(const OpCall& call, size_t operand);
+// Elements of the operand in front of those that are read, and from one of them to the next along each dimension of
+// what they broadcast to; 0 repeats.
+int64_t read_start(const OpCall& call, size_t operand);
+Shape read_steps(const OpCall& call, size_t operand, llvm::ArrayRef<int64_t> shape);
+// Bytes of operands that the op does not read; 0 where it is no fused op.
+int64_t unread_bytes(const OpCall& call);
+
 // Which inputs a result depends on.
 llvm::SmallVector<bool, 8> inputs_behind(const Graph& body, size_t result);
 

@@ -1,5 +1,6 @@
 #include "passes/analysis/cost_model.h"
 
+#include "ir/fused_body.h"
 #include "ir/machine/cluster.h"
 
 #include <algorithm>
@@ -40,6 +41,7 @@ Cost cost_of(const Graph& graph, const Node& node, const DeviceDescription& devi
   for (ValueId operand : node.operands)
     if (operand != ValueId::None) cost.bytes_moved += graph.type(operand).bytes();
   for (ValueId result : node.results) cost.bytes_moved += graph.type(result).bytes();
+  cost.bytes_moved -= unread_bytes(OpCall(*node.op, node.attrs, operand_types(graph, node)));
   if (node.op->engine == Engine::Ranks) {
     cost.predicted_us = collective_us(graph, node, device);
     return cost;

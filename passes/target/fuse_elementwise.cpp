@@ -2,6 +2,7 @@
 #include "ir/support/units.h"
 #include "passes/rewrite/patterns.h"
 #include "passes/target/fusion_groups.h"
+#include "passes/target/fusion_parts.h"
 #include "passes/target/fusion_reductions.h"
 #include "passes/target/fusion_remakes.h"
 
@@ -11,7 +12,7 @@
 // neither written nor read, and is not in memory. passes/target/fusion_groups.h says which are chosen.
 //
 // What only elementwise ops of backward read of forward is not saved where they can make it again
-// (passes/target/fusion_remakes.h).
+// (passes/target/fusion_remakes.h), and parts of other values are read where they lie (passes/target/fusion_parts.h).
 //
 // It is right because the body has the same ops on the same elements, each rounded to its own type as before, and
 // because a group stands behind all that it reads and before all that reads it. Sums run in another order, which is
@@ -101,13 +102,15 @@ Attrs attrs_of(const Graph& graph, const FusionGroup& group) {
 
 class Fuser {
  public:
-  explicit Fuser(Graph& graph) : graph_(graph), order_(graph) {}
+  Fuser(Graph& graph, std::vector<bool> folded) : graph_(graph), order_(graph), folded_(std::move(folded)) {}
 
   void fuse(FusionGroup group) {
     for (ValueId& operand : group.operands) operand = now(operand);
     for (ValueId operand : group.operands) move_views_before(operand, group.place);
     Builder b = builder_at(graph_, group.place);
-    const llvm::SmallVector<ValueId, 4> made = b.emit_all("fused", group.operands, attrs_of(graph_, group));
+    Attrs attrs = attrs_of(graph_, group);
+    const std::vector<ValueId> operands = with_wholes(group.operands, attrs);
+    const llvm::SmallVector<ValueId, 4> made = b.emit_all("fused", operands, std::move(attrs));
     order_.add(made[0], group.place);
     for (size_t i = 0; i < made.size(); ++i) {
       ValueId result = made[i];
@@ -123,7 +126,28 @@ class Fuser {
     for (NodeId id : llvm::reverse(group.nodes)) graph_.erase_node(id);
   }
 
+  int64_t parts() const { return parts_; }
+
  private:
+  // The operands with wholes in the place of parts that are read there, which the attributes then say.
+  std::vector<ValueId> with_wholes(const std::vector<ValueId>& operands, Attrs& attrs) {
+    std::vector<ValueId> read = operands;
+    for (size_t i = 0; i < operands.size(); ++i) {
+      if (index_of(operands[i]) >= folded_.size() || !folded_[index_of(operands[i])]) continue;
+      const PartOfValue part = *readable_part(graph_, operands[i]);
+      std::vector<ValueId> tried_operands = read;
+      Attrs tried = attrs;
+      tried_operands[i] = part.whole;
+      add_operand_part(tried, {i, part.axis, part.start, part.size});
+      llvm::SmallVector<const Type*, 8> types;
+      for (ValueId operand : tried_operands) types.push_back(&graph_.type(operand));
+      if (!try_infer(get_op("fused"), tried, types)) continue;
+      read = std::move(tried_operands), attrs = std::move(tried);
+      ++parts_;
+    }
+    return read;
+  }
+
   // A value that an earlier group gave is that of its op.
   ValueId now(ValueId value) const {
     const auto found = made_.find(value);
@@ -153,19 +177,28 @@ class Fuser {
   Graph& graph_;
   NodeOrder order_;
   std::map<ValueId, ValueId> made_;
+  std::vector<bool> folded_;  // by value
+  int64_t parts_ = 0;
 };
 
 Result<bool> run_fuse_elementwise(Graph& graph, PassContext& context) {
   const int64_t remade = remake_in_backward(graph);
   context.count("remade", remade);
-  const FusionChoice choice = choose_fusions(graph);
-  Fuser fuser(graph);
+  std::vector<SavedPart> saved = read_saved_wholes(graph);
+  FusionChoice choice = choose_fusions(graph);
+  std::vector<bool> folded = folded_parts(graph, choice);
+  while (give_back_unfolded(graph, saved, folded)) {
+    choice = choose_fusions(graph);
+    folded = folded_parts(graph, choice);
+  }
+  Fuser fuser(graph, std::move(folded));
   int64_t ops = 0;
   for (const FusionGroup& group : choice.groups) {
     ops += static_cast<int64_t>(group.nodes.size());
     fuser.fuse(group);
   }
   context.count("ops", ops);
+  context.count("parts", fuser.parts());
   const auto kernels = static_cast<int64_t>(choice.groups.size());
   if (kernels > 0)
     context.decide("elementwise ops", std::to_string(ops) + " in " + std::to_string(kernels),

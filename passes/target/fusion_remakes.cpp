@@ -9,9 +9,7 @@
 #include <map>
 
 namespace plimsoll {
-namespace {
 
-// Is the value read in backward, itself or as a view?
 bool is_read_in_backward(const Graph& graph, ValueId value) {
   return llvm::any_of(graph.value(value).users, [&](NodeId user) {
     const Node& node = graph.node(user);
@@ -19,7 +17,6 @@ bool is_read_in_backward(const Graph& graph, ValueId value) {
   });
 }
 
-// Do elementwise nodes of its shape alone read it in backward, one at least?
 bool only_elementwise_reads_in_backward(const Graph& graph, ValueId value) {
   bool any = false;
   for (NodeId user : graph.value(value).users) {
@@ -32,6 +29,8 @@ bool only_elementwise_reads_in_backward(const Graph& graph, ValueId value) {
   }
   return any;
 }
+
+namespace {
 
 // Does a comparison for equality read the value, or what elementwise nodes of backward make of it? As the gradient of a
 // maximum does, which finds an operand's place by its bits.

@@ -12,6 +12,12 @@
 
 namespace plimsoll {
 
+// Is the value read in backward, itself or as a view?
+bool is_read_in_backward(const Graph& graph, ValueId value);
+
+// Do elementwise nodes of its shape alone read it in backward, one at least?
+bool only_elementwise_reads_in_backward(const Graph& graph, ValueId value);
+
 // Gives readers in backward the nodes that make such values again. How many values are not saved any more?
 int64_t remake_in_backward(Graph& graph);
 

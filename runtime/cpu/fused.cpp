@@ -143,7 +143,7 @@ class ProgramMaker {
     std::vector<Shape> steps;
     for (size_t i = 0; i < call.count(); ++i)
       steps.push_back(is_random_counter(body_.type(body_.inputs[i])) ? Shape(shape.size(), 0)
-                                                                     : broadcast_steps(call.operand(i).shape, shape));
+                                                                     : read_steps(call, i, shape));
     std::vector<std::vector<int64_t>> strides(call.count());
     for (size_t d = 0; d < shape.size(); ++d) {
       if (shape[d] == 1) continue;
@@ -322,7 +322,8 @@ Result<std::unique_ptr<PreparedKernel>> prepare_fused(cpu::Library&, const OpCal
 
 Status launch_fused(const CpuCall& k) {
   auto& prepared = *static_cast<PreparedBody*>(k.prepared);
-  for (size_t i = 0; i < k.operands.size(); ++i) prepared.operands[i] = k.operands[i].data;
+  for (size_t i = 0; i < k.operands.size(); ++i)
+    prepared.operands[i] = k.operands[i].as<char>() + read_start(k.call, i) * dtype_bytes(k.call.operand(i).dtype);
   for (size_t i = 0; i < k.results.size(); ++i) prepared.results[i] = k.results[i].data;
   const int64_t first_draw = k.call.get_int("first_draw");
   if (prepared.program.reductions.each.empty())

@@ -1,5 +1,7 @@
 #include "runtime/kernels/cuda_candidate.h"
 
+#include "ir/fused_body.h"
+
 namespace plimsoll {
 
 std::string CudaCandidate::kernel_name(int algorithm) const {
@@ -7,7 +9,7 @@ std::string CudaCandidate::kernel_name(int algorithm) const {
 }
 
 int64_t moved_bytes(const OpCall& call, llvm::ArrayRef<Type> results) {
-  int64_t bytes = 0;
+  int64_t bytes = -unread_bytes(call);
   for (size_t i = 0; i < call.count(); ++i)
     if (call.has(i)) bytes += call.operand(i).bytes();
   for (const Type& result : results) bytes += result.bytes();

@@ -113,12 +113,12 @@ class TeamsWriter : FusedWriter {
   // Numbers of columns that the last pass alone reads are loaded as they are computed with: other rows read them, too.
   bool comes_from_cache(size_t i) const {
     return keeps_rows_ && !is_fixed_[i] && iteration.walks(i) && !is_kept(i) &&
-           call.operand(i).elements() < element_count(form_.whole);
+           read_type(call, i).elements() < element_count(form_.whole);
   }
 
   // Does the operand repeat along every dimension that is reduced?
   bool is_same_along_length(size_t i) const {
-    const Shape steps = broadcast_steps(call.operand(i).shape, form_.whole);
+    const Shape steps = read_steps(call, i, form_.whole);
     for (size_t d = 0; d < steps.size(); ++d)
       if (form_.whole[d] != form_.totals[d] && steps[d] != 0) return false;
     return true;
@@ -671,8 +671,8 @@ std::optional<FusedSource> column_source(const OpCall& call, llvm::ArrayRef<Type
   for (const Type& result : results) other_bytes += dtype_bytes(result.dtype);
   for (size_t i = 0; i < call.count(); ++i) {
     if (is_random_counter(body->type(body->inputs[i]))) continue;
-    const Shape steps = broadcast_steps(call.operand(i).shape, shape);
-    const bool is_whole = call.operand(i).elements() == element_count(shape);
+    const Shape steps = read_steps(call, i, shape);
+    const bool is_whole = read_type(call, i).elements() == element_count(shape);
     if (is_whole || steps[last] != 0) (is_whole ? other_bytes : fixed_bytes) += dtype_bytes(call.operand(i).dtype);
     if (is_whole || steps[last] == 0) continue;
     for (size_t d = outer_dims; d < last; ++d)

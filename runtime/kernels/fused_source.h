@@ -27,7 +27,8 @@ struct FusedSource {
   llvm::SmallVector<uint32_t, 4> streams;
 };
 
-// Arguments of the kernel are pointers to the results and then to the operands, in their order.
+// Arguments of the kernel are pointers to the results and then to the operands, in their order, each to the first
+// element that is read.
 FusedSource fused_source(const OpCall& call, llvm::ArrayRef<Type> results);
 
 // A text that generated code includes by that name.

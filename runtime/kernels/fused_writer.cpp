@@ -25,12 +25,16 @@ Graph without_streams(const Graph& body) {
 
 FusedIteration::FusedIteration(const OpCall& call, const Graph& body, llvm::ArrayRef<int64_t> shape)
     : elements(element_count(shape)), strides(call.count()) {
+  llvm::SmallVector<Shape, 8> all_steps;
+  for (size_t i = 0; i < call.count(); ++i) {
+    const bool is_counter = is_random_counter(body.type(body.inputs[i]));
+    all_steps.push_back(is_counter ? Shape(shape.size(), 0) : read_steps(call, i, shape));
+    starts.push_back(read_start(call, i));
+  }
   for (size_t d = 0; d < shape.size(); ++d) {
     if (shape[d] == 1) continue;
     llvm::SmallVector<int64_t, 8> steps;
-    for (size_t i = 0; i < call.count(); ++i)
-      steps.push_back(is_random_counter(body.type(body.inputs[i])) ? 0
-                                                                   : broadcast_steps(call.operand(i).shape, shape)[d]);
+    for (const Shape& own : all_steps) steps.push_back(own[d]);
     bool joins = !sizes.empty();
     for (size_t i = 0; i < steps.size() && joins; ++i) joins = strides[i].back() == steps[i] * shape[d];
     if (!joins) sizes.push_back(1);
@@ -46,6 +50,8 @@ FusedIteration::FusedIteration(const OpCall& call, const Graph& body, llvm::Arra
 }
 
 bool FusedIteration::runs_align(int64_t length) const {
+  for (size_t i = 0; i < strides.size(); ++i)
+    if (walks(i) && starts[i] % length != 0) return false;
   if (sizes.size() == 1) return true;
   if (sizes.back() % length != 0) return false;
   return llvm::all_of(strides, [&](const auto& own) {

@@ -14,6 +14,8 @@ struct FusedIteration {
   int64_t elements = 1;
   llvm::SmallVector<int64_t, 4> sizes;
   llvm::SmallVector<llvm::SmallVector<int64_t, 4>, 8> strides;  // by operand, by dimension; 0 repeats
+  // Of each operand the elements in front of what is read, which the kernel's pointers are moved by.
+  llvm::SmallVector<int64_t, 8> starts;
 
   FusedIteration(const OpCall& call, const Graph& body, llvm::ArrayRef<int64_t> shape);
 

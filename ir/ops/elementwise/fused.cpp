@@ -16,13 +16,33 @@ Result<Shape> iteration_shape(const OpCall& call, const Graph& body) {
   Shape shape;
   for (size_t i = 0; i < call.count(); ++i) {
     if (is_random_counter(body.type(body.inputs[i]))) continue;
-    const std::optional<Shape> both = broadcast_shapes(shape, call.operand(i).shape);
+    const std::optional<Shape> both = broadcast_shapes(shape, read_type(call, i).shape);
     if (!both)
       return model_error("operand " + llvm::Twine(i) + " is " + to_string(call.operand(i)) +
                          ", which does not broadcast with " + to_string(shape));
     shape = *both;
   }
   return shape;
+}
+
+Status check_parts(const OpCall& call, const Graph& body) {
+  if (call.attrs.has("parts") && call.get_ints("parts").size() % 4 != 0)
+    return model_error("parts has " + llvm::Twine(call.get_ints("parts").size()) + " numbers, not four for each");
+  llvm::SmallVector<size_t, 4> seen;
+  for (const OperandPart& part : operand_parts(call.attrs)) {
+    if (part.operand >= call.count() || is_random_counter(body.type(body.inputs[part.operand])) ||
+        llvm::is_contained(seen, part.operand))
+      return model_error("parts names operand " + llvm::Twine(part.operand) + ", which has no part or another one");
+    seen.push_back(part.operand);
+    const Type& whole = call.operand(part.operand);
+    const bool has_axis = part.axis >= 0 && part.axis < whole.rank();
+    if (!has_axis || part.start < 0 || part.size < 2 ||
+        part.start + part.size > whole.shape[static_cast<size_t>(part.axis)])
+      return model_error(llvm::Twine(part.size) + " elements from " + llvm::Twine(part.start) + " on along axis " +
+                         llvm::Twine(part.axis) + " are no part of operand " + llvm::Twine(part.operand) + ", " +
+                         to_string(whole));
+  }
+  return Status::success();
 }
 
 Status check_operands(const OpCall& call, const Graph& body) {
@@ -35,14 +55,15 @@ Status check_operands(const OpCall& call, const Graph& body) {
       return model_error("operand " + llvm::Twine(i) + " is " + to_string(call.operand(i)) + ", its body reads " +
                          to_string(wanted));
   }
-  return Status::success();
+  return check_parts(call, body);
 }
 
 // The first result may take the bytes of one of the first operands, where these are as many. That is right where the
 // operand is read at the place of each element alone, which is never so for totals.
 Status need_places(const OpCall& call, const Type& first, bool is_total) {
   for (size_t i = 0; i < std::min<size_t>(call.count(), op_fused.in_place.size()); ++i)
-    if (call.operand(i).bytes() == first.bytes() && (is_total || call.operand(i).elements() != first.elements()))
+    if (call.operand(i).bytes() == first.bytes() &&
+        (is_total || call.operand(i).elements() != first.elements() || read_type(call, i) != call.operand(i)))
       return model_error("operand " + llvm::Twine(i) + " " + (is_total ? "is read for totals" : "repeats") +
                          " and has as many bytes as the first result");
   return Status::success();
@@ -51,8 +72,8 @@ Status need_places(const OpCall& call, const Type& first, bool is_total) {
 // A body with reductions is over these very operands.
 Result<Types> infer_reducing(const OpCall& call, const Graph& body) {
   for (size_t i = 0; i < call.count(); ++i)
-    if (call.operand(i) != body.type(body.inputs[i]))
-      return model_error("operand " + llvm::Twine(i) + " is " + to_string(call.operand(i)) + ", its body reads " +
+    if (read_type(call, i) != body.type(body.inputs[i]))
+      return model_error("operand " + llvm::Twine(i) + " is " + to_string(read_type(call, i)) + ", its body reads " +
                          to_string(body.type(body.inputs[i])));
   Types results;
   for (const Output& output : body.outputs) results.push_back(body.type(output.value));
@@ -79,7 +100,7 @@ Result<Types> infer_fused(const OpCall& call) {
 std::optional<ChunkCall> fused_chunk(const OpCall& call, Chunk) {
   Result<FusedBody> body = fused_body(call.get_string("body"));
   if (!body) return llvm::consumeError(body.takeError()), std::nullopt;
-  if (has_reductions(**body)) return std::nullopt;
+  if (has_reductions(**body) || call.attrs.has("parts")) return std::nullopt;
   ChunkCall made = cut_operands(call, {});
   const Shape* shape = nullptr;
   for (size_t i = 0; i < call.count(); ++i) {
@@ -108,7 +129,7 @@ class BodyValues {
       : call_(call), body_(body), reduces_(has_reductions(body)), values_(body.value_count()) {}
 
   Status run() {
-    for (size_t i = 0; i < body_.inputs.size(); ++i) add_operand(body_.inputs[i], call_.operands[i]);
+    for (size_t i = 0; i < body_.inputs.size(); ++i) add_operand(i);
     for (NodeId id : body_.order())
       if (Status s = run_node(body_.node(id))) return s;
     return Status::success();
@@ -117,21 +138,29 @@ class BodyValues {
   TensorView operator[](ValueId value) const { return values_[index_of(value)].view(); }
 
  private:
-  void add_operand(ValueId value, const TensorView& operand) {
-    if (is_random_counter(body_.type(value)) || reduces_) {
+  void add_operand(size_t i) {
+    const ValueId value = body_.inputs[i];
+    const TensorView& operand = call_.operands[i];
+    if (is_random_counter(body_.type(value))) {
       values_[index_of(value)] = Tensor(operand.type, operand.data);
       return;
     }
-    const Shape& shape = call_.results[0].type.shape;
-    Tensor whole(Type(operand.type.dtype, shape));
-    copy_window(shape, dense(whole.view()), {operand, broadcast_strides(operand.type.shape, shape)});
+    const Shape shape = reduces_ ? read_type(call_, i).shape : call_.results[0].type.shape;
+    add_value(value, shape, {operand, read_steps(call_, i, shape), read_start(call_, i)});
+  }
+
+  void add_value(ValueId value, const Shape& shape, const Window& from) {
+    Tensor whole(Type(from.tensor.type.dtype, shape));
+    copy_window(shape, dense(whole.view()), from);
     values_[index_of(value)] = std::move(whole);
   }
 
   Status run_node(const Node& node) {
     const ValueId result = node.results[0];
     if (node.op->name == "constant") {
-      add_operand(result, node.attrs.get_tensor("value")->view());
+      const TensorView number = node.attrs.get_tensor("value")->view();
+      const Shape shape = reduces_ ? Shape() : call_.results[0].type.shape;
+      add_value(result, shape, {number, broadcast_strides(number.type.shape, shape)});
       return Status::success();
     }
     Attrs attrs = node.attrs;
@@ -203,7 +232,21 @@ std::vector<Sample> fused_samples() {
   const char* summed =
       "graph @body(%x0: f32[4,33], %x1: f32[4,33]) { %v0 = sub(%x0, %x1) : f32[4,33] %v1 = mul(%v0, %v0) : f32[4,33] "
       "%v2 = reduce_sum(%v1) {axes=[0, 1], keep_dims=1} : f32[1,1] return %v2 }";
-  return {sample_of(scaled, {normal({6, 5, 8}, DType::BF16), normal({6, 5, 8}, DType::BF16), normal({8})}),
+  // Parts of wider rows, in bodies of both forms, and of rows in front.
+  Sample part = sample_of(gated, {normal({4, 5, 72}, DType::BF16), normal({4, 5, 24}, DType::BF16)});
+  part.attrs.set("parts", Ints{0, 2, 24, 24});
+  Sample odd_parts = sample_of(two_results, {normal({2, 9}), normal({7}), normal({6, 1})});
+  odd_parts.attrs.set("parts", Ints{0, 1, 1, 7, 2, 0, 3, 2});
+  Sample summed_part =
+      sample_of(scaled, {normal({6, 5, 8}, DType::BF16), normal({6, 5, 40}, DType::BF16), normal({8})});
+  summed_part.attrs.set("parts", Ints{1, 2, 16, 8});
+  Sample pooled_part = sample_of(pooled, {normal({3, 2, 9, 4})});
+  pooled_part.attrs.set("parts", Ints{0, 2, 3, 5});
+  return {part,
+          odd_parts,
+          summed_part,
+          pooled_part,
+          sample_of(scaled, {normal({6, 5, 8}, DType::BF16), normal({6, 5, 8}, DType::BF16), normal({8})}),
           sample_of(pooled, {normal({3, 2, 5, 4})}),
           sample_of(normed, {normal({5, 12}), normal({12})}),
           sample_of(summed, {normal({4, 33}), normal({4, 33})}),
@@ -223,10 +266,15 @@ constinit const OpDef op_fused{
     .summary =
         "what {body}, a graph over scalars, gives for each element of the operands, broadcasting, or, where it "
         "reduces, "
-        "over the operands themselves; random numbers from {first_draw} on",
+        "over the operands themselves; random numbers from {first_draw} on; {parts: of operands that are read in part "
+        "their number, the axis, the first element and how many, four numbers each}",
     .operands = {"x0?", "x1?", "x2?", "x3?", "others*"},
     .results = {"ys+"},
-    .attrs = {{"body", AttrKind::String}, first_draw_attr, draws_per_rank_attr, draws_per_part_attr},
+    .attrs = {{"body", AttrKind::String},
+              {"parts", AttrKind::Ints, AttrNeed::Optional},
+              first_draw_attr,
+              draws_per_rank_attr,
+              draws_per_part_attr},
     .infer = infer_fused,
     .gradient = Gradient::missing("ops are fused after gradients are made"),
     .in_place = {{"ys", "x0"}, {"ys", "x1"}, {"ys", "x2"}, {"ys", "x3"}},

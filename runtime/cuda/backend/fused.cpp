@@ -1,5 +1,6 @@
 #include "runtime/cuda/backend/fused.h"
 
+#include "ir/fused_body.h"
 #include "runtime/cuda/backend/device_memory.h"
 #include "runtime/cuda/backend/driver.h"
 #include "runtime/cuda/backend/libraries.h"
@@ -10,6 +11,7 @@ namespace plimsoll {
 namespace {
 
 struct PreparedFused : CudaPrepared {
+  std::vector<int64_t> starts;  // by operand: bytes in front of what is read
   CUfunction function = nullptr;
   unsigned blocks = 0, threads = 0;
   // Of the launch: pointers to results, operands and the workspace, and where random numbers begin.
@@ -78,6 +80,8 @@ Result<std::unique_ptr<CudaPrepared>> prepare_fused(CudaLibraries& libraries, co
     for (size_t result : source.totals) prepared->combine_arguments.push_back(&prepared->pointers[result]);
     prepared->combine_arguments.push_back(&prepared->pointers.back());
   }
+  for (size_t i = 0; i < k.operands.size(); ++i)
+    prepared->starts.push_back(read_start(k.call, i) * dtype_bytes(k.call.operand(i).dtype));
   prepared->streams = source.streams;
   if (!source.streams.empty()) prepared->arguments.push_back(&prepared->first_draw);
   for (uint32_t& stream : prepared->streams) prepared->arguments.push_back(&stream);
@@ -89,7 +93,8 @@ Status launch_fused(const CudaCall& k) {
   if (k.elements() == 0) return Status::success();
   size_t next = 0;
   for (const TensorView& result : k.results) prepared.pointers[next++] = result.data;
-  for (const TensorView& operand : k.operands) prepared.pointers[next++] = operand.data;
+  for (size_t i = 0; i < k.operands.size(); ++i)
+    prepared.pointers[next++] = static_cast<char*>(k.operands[i].data) + prepared.starts[i];
   if (prepared.combine) prepared.pointers.back() = k.workspace;
   prepared.first_draw = k.call.get_int("first_draw");
   const auto launch = [&](CUfunction function, unsigned blocks, unsigned threads, std::vector<void*>& arguments) {
