@@ -277,6 +277,17 @@ TEST_SUITE("unit") {
     CHECK(!fits_depthwise_sparse_weights(image(1, 9, 5, 1, 16, 16)));
   }
 
+  TEST_CASE("rows of columns are copied in pieces that channels are whole numbers of") {
+    for (const auto& [channels, piece] : {std::pair{40, 8}, {100, 4}, {42, 2}}) {
+      const ConvolutionSizes c = image(5, 9, 3, 1, channels, 1);
+      CHECK(fits_depthwise_columns(c));
+      CHECK(DepthwiseColumns(c).piece_channels == piece);
+      CHECK(DepthwiseColumns(c).unit_blocks * DepthwiseColumns::slots >= channels);
+    }
+    CHECK(!fits_depthwise_columns(image(5, 9, 3, 1, 25, 1)));
+    CHECK(!fits_depthwise_columns(image(5, 9, 3, 2, 40, 1)));
+  }
+
   TEST_CASE("lines cover every result and every tap, of any channels, and fit a block's shared memory") {
     for (int channels : {5, 12, 26, 72, 264, 960})
       for (int down : {1, 3, 5, 11, 31})

@@ -9,7 +9,7 @@ namespace plimsoll::cuda {
 
 // Images lie side by side and one below the other, so that there is one run of rows, with the zeros between images that
 // taps read. A block goes down a part of the run with 32 channels; 16 threads have 7 columns of dy, a strip, and two
-// channels each.
+// channels each. Units of 8 channels are copied in as few pieces as their alignment allows.
 struct DepthwiseColumns {
   static constexpr int kernel = 3, strip = 7, max_columns = 112;
   static constexpr int block_units = 4, slots = block_units * unit_channels;  // slots: channels
@@ -17,7 +17,8 @@ struct DepthwiseColumns {
   static constexpr int stages = 3;            // of as many rows as the kernel has
   static constexpr int64_t processors = 132;  // of an H100 and an H200
 
-  int units, unit_blocks;
+  int channels, unit_blocks;
+  int piece_channels;           // 8, 4 or 2
   int out[2], in[2], first[2];  // pixels of dy and of x; first: from a pixel of dy to the first of x that it meets
   int width, column_tiles;      // columns of dy of one image in a tile
   int period, images;           // columns from one image to the next, and images side by side
@@ -27,8 +28,9 @@ struct DepthwiseColumns {
   int block_rows, splits;  // rows of a block; parts of the run
 
   explicit DepthwiseColumns(const ConvolutionSizes& c) {
-    units = c.groups / unit_channels;
-    unit_blocks = static_cast<int>(divide_up(units, block_units));
+    channels = c.groups;
+    unit_blocks = static_cast<int>(divide_up(channels, slots));
+    piece_channels = channels % unit_channels == 0 ? unit_channels : channels % 4 == 0 ? 4 : 2;
     for (int d = 0; d < 2; ++d) out[d] = c.y[d], in[d] = c.x[d], first[d] = -c.pad[d];
     row_period = least_period(0);
     period = least_period(1);
@@ -76,10 +78,13 @@ struct DepthwiseColumns {
   }
 };
 
-// 3 x 3 in a 16-bit float, without strides and dilations; rows and their elements are counted in 32 bits.
+// 3 x 3 in a 16-bit float, without strides and dilations, of even channels; rows and their elements are counted in 32
+// bits.
 inline bool fits_depthwise_columns(const ConvolutionSizes& c) {
   constexpr int64_t most = int64_t{1} << 30;
-  if (!fits_depthwise_bands(c) || c.kernel[0] != DepthwiseColumns::kernel) return false;
+  if (!fits_depthwise(c) || c.groups % 2 != 0) return false;
+  for (int d = 0; d < 2; ++d)
+    if (c.kernel[d] != DepthwiseColumns::kernel || c.stride[d] != 1 || c.dilation[d] != 1) return false;
   if (int64_t{std::max(c.x[1], c.y[1])} * c.groups >= most) return false;
   const DepthwiseColumns p(c);
   return p.copies_fit() && p.run_rows < most && p.blocks() < most;

@@ -17,25 +17,45 @@ constexpr int strip_threads = DepthwiseColumns::strip_threads, slots = Depthwise
 constexpr int pixel_units = DepthwiseColumns::block_units, pixel_words = pixel_units * 4;
 constexpr int kernel = DepthwiseColumns::kernel, taps = kernel * kernel;
 
-// The vectors of a row that a thread copies: one of each of two pixels.
-template <typename T>
+// Copies 4 or 8 bytes, or writes zeros.
+template <int bytes>
+__device__ void copy_piece_async(void* to, const void* from, bool inside) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address(to)), "l"(from), "n"(bytes),
+               "r"(inside ? bytes : 0)
+               : "memory");
+}
+
+// The units of a row that a thread copies: one of each of two pixels. Of a unit the first `channels` are there.
+template <typename T, int piece>
 struct RowCopies {
   PixelColumn<const T> near, far;
   bool has_near, has_far;
-  int line, far_units;
+  int line, far_units, channels;
 
-  // By all threads at once: `to` is where their vector of the first row goes, `number` the row's.
+  // By all threads at once: `to` is where their unit of the first row goes, `number` the row's.
   __device__ void start(uint4* to, int number) const {
-    if (has_near) copy_in_line_async(to, near.at(number, line), near.has(number));
-    if (has_far) copy_in_line_async(to + far_units, far.at(number, line), far.has(number));
+    if (has_near) copy(to, near, number);
+    if (has_far) copy(to + far_units, far, number);
+  }
+
+ private:
+  __device__ void copy(uint4* to, const PixelColumn<const T>& column, int number) const {
+    if constexpr (piece == unit_channels)
+      copy_in_line_async(to, column.at(number, line), column.has(number));
+    else
+#pragma unroll
+      for (int first = 0; first < unit_channels; first += piece)
+        copy_piece_async<piece * 2>(reinterpret_cast<uint8_t*>(to) + first * 2, column.at(number, line) + first,
+                                    column.has(number) && first < channels);
   }
 };
 
-// Copies of rows of `pixels` pixels, of which column_of(pixel, valid) gives the column.
-template <typename T, typename ColumnOf>
-__device__ RowCopies<T> row_copies(int pixels, int line, ColumnOf column_of) {
+// Copies of rows of `pixels` pixels, of which column_of(pixel) gives the column.
+template <int piece, typename T, typename ColumnOf>
+__device__ RowCopies<T, piece> row_copies(int pixels, int line, int channels, ColumnOf column_of) {
   const int first = static_cast<int>(threadIdx.x) / pixel_units, step = static_cast<int>(blockDim.x) / pixel_units;
-  return {column_of(first), column_of(first + step), first < pixels, first + step < pixels, line, step * pixel_units};
+  return {column_of(first), column_of(first + step), first < pixels, first + step < pixels, line, step * pixel_units,
+          channels};
 }
 
 // Loads pairs of channels of neighbouring pixels.
@@ -49,7 +69,7 @@ __device__ void load_pixels(float (&pixels)[count][2], const uint32_t* from) {
   }
 }
 
-template <typename T>
+template <typename T, int piece>
 __global__ void __launch_bounds__(DepthwiseColumns::max_threads, 1)
     depthwise_columns_dw_kernel(float* __restrict__ partial, const T* __restrict__ x, const T* __restrict__ dy,
                                 int batch, const __grid_constant__ DepthwiseColumns p) {
@@ -62,19 +82,19 @@ __global__ void __launch_bounds__(DepthwiseColumns::max_threads, 1)
   const int first_column = digits.take(p.column_tiles) * p.width;
   const int first_row = static_cast<int>(digits.rest) * p.block_rows;
   const int rows = static_cast<int>(min(int64_t{p.block_rows}, p.run_rows - first_row));
-  const int channels = p.units * unit_channels, first_channel = first_unit * unit_channels;
+  const int channels = p.channels, first_channel = first_unit * unit_channels;
   const int steps = (rows + 2 * (kernel - 1)) / kernel;
   const int x_units = p.row_pixels * pixel_units, dy_units = p.dy_pixels * pixel_units;
   const int stage_units = kernel * (x_units + dy_units);
 
-  const bool has_unit = first_unit + unit < p.units;
   const int channel = first_channel + unit * unit_channels;
-  const auto x_copies = row_copies<T>(p.row_pixels, p.in[1] * channels, [&](int pixel) {
+  const bool has_unit = channel < channels;
+  const auto x_copies = row_copies<piece, T>(p.row_pixels, p.in[1] * channels, channels - channel, [&](int pixel) {
     const int side = min(pixel / p.period, p.images - 1);
     return PixelColumn<const T>(x, p.in, side, first_column + p.first[1] + pixel - side * p.period,
                                 has_unit && pixel < p.row_pixels, batch, channels, channel);
   });
-  const auto dy_copies = row_copies<T>(p.dy_pixels, p.out[1] * channels, [&](int pixel) {
+  const auto dy_copies = row_copies<piece, T>(p.dy_pixels, p.out[1] * channels, channels - channel, [&](int pixel) {
     const int image_pixels = p.image_strips * strip, side = pixel / image_pixels;
     const int of_image = pixel - side * image_pixels;
     return PixelColumn<const T>(dy, p.out, side, first_column + of_image,
@@ -155,7 +175,9 @@ cudaError_t depthwise_columns_dw(Scalar type, Scalar to, void* dw, const void* x
   auto* partial = static_cast<float*>(workspace);
   const auto bytes = static_cast<size_t>(p.shared_bytes());
   return with_16_bits(type, [&]<typename T>(T*) {
-    const auto kernel = depthwise_columns_dw_kernel<T>;
+    const auto kernel = p.piece_channels == unit_channels ? depthwise_columns_dw_kernel<T, unit_channels>
+                        : p.piece_channels == 4           ? depthwise_columns_dw_kernel<T, 4>
+                                                          : depthwise_columns_dw_kernel<T, 2>;
     if (const cudaError_t refused = allow_shared(kernel, bytes)) return refused;
     kernel<<<static_cast<unsigned>(p.blocks()), static_cast<unsigned>(p.threads()), bytes, stream>>>(
         partial, static_cast<const T*>(x), static_cast<const T*>(dy), static_cast<int>(sizes.batch), p);

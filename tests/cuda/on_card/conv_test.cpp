@@ -163,6 +163,8 @@ std::vector<ConvCase> conv_cases() {
       {"depthwise 7 x 3 of single channels", {3, 19, 9, 5}, {5, 7, 3, 1}, 5, {1, 1}, {0, 2, 3, 0}, {1, 1}, true},
       {"depthwise 3 x 21, wide pads", {2, 9, 40, 36}, {36, 3, 21, 1}, 36, {1, 1}, {4, 22, 3, 23}, {1, 1}},
       {"depthwise, a line of 31 taps in several segments", {2, 199, 512}, {512, 31, 1}, 512, {1}, {15, 15}, {1}, true},
+      {"depthwise 3 x 3 of fours of channels", {3, 15, 29, 100}, {100, 3, 3, 1}, 100, {1, 1}, {1, 1, 1, 1}, {1, 1}},
+      {"depthwise 3 x 3 of twos of channels", {5, 9, 57, 42}, {42, 3, 3, 1}, 42, {1, 1}, {2, 0, 1, 1}, {1, 1}},
       {"depthwise 24 x 24", {2, 25, 26, 160}, {160, 24, 24, 1}, 160, {1, 1}, {0, 1, 1, 0}, {1, 1}},
       {"depthwise, a wide kernel", {1, 12, 30, 16}, {16, 11, 13, 1}, 16, {1, 2}, {5, 6, 5, 6}, {1, 1}},
   };
