@@ -10,6 +10,10 @@ namespace {
 // How often cuDNN 9.19 takes the time of moving all bytes once where channels are in groups, from steps of ConvNeXt,
 // EfficientNet and MobileNetV3 (one channel a group) and of RegNet (24, 3 x 3 taps) on an H200. It grows with the taps.
 constexpr double depthwise_times = 4, depthwise_times_per_tap = 0.125;
+// Of a tap of an element by pass, where a channel has more taps than its own kernels for one channel a group know, from
+// a step of EdgeNeXt on an H200 (9 x 9 taps, 256 images of 8 x 8 pixels of 168 channels: 275, 213 and 895 us).
+constexpr int known_depthwise_taps = 49;
+constexpr double unknown_tap_us[] = {1.23e-6, 0.95e-6, 4.0e-6}, unknown_start_us = 4;
 // Over volumes, of 3 x 3 x 3 taps of X3D on an H200, by pass.
 constexpr double volume_depthwise_times[] = {57, 48, 140};
 constexpr double grouped_times[] = {20, 60, 90}, grouped_taps = 9;  // by pass
@@ -233,6 +237,9 @@ double cudnn_convolution_us(ConvPass pass, const OpCall& call, llvm::ArrayRef<Ty
     return std::max(dense, call.op.flops(call, results) / (tflops * 1e6)) +
            (has_bias(pass, call) ? bias_us(results[0], device) : 0);
   }
+  if (groups == in_channels && types.x.rank() == 4 && channels_last && taps > known_depthwise_taps)
+    return unknown_start_us +
+           static_cast<double>(types.y.elements()) * taps * unknown_tap_us[static_cast<size_t>(pass)];
   const double times = groups == in_channels && types.x.rank() == 5 ? volume_depthwise_times[static_cast<size_t>(pass)]
                        : groups == in_channels
                            ? depthwise_times + depthwise_times_per_tap * taps

@@ -1,11 +1,12 @@
 #include "kernels/cuda/conv/depthwise_columns.h"
+#include "kernels/cuda/conv/depthwise_images.h"
 #include "kernels/cuda/conv/depthwise_lines.h"
 #include "kernels/cuda/conv/depthwise_pairs.h"
 #include "kernels/cuda/conv/depthwise_sparse.h"
 #include "runtime/kernels/own_conv_prices.h"
 
-// Our own convolutions of one channel each: without strides on the matrix units; on the others by lines of pixels for
-// any rectangle of taps, with a stride of 2 by windows in registers, and with anything.
+// Our own convolutions of one channel each: without strides on the matrix units, small images as a whole; on the others
+// by lines of pixels for any rectangle of taps, with a stride of 2 by windows in registers, and with anything.
 
 namespace plimsoll {
 namespace {
@@ -27,6 +28,11 @@ bool accepts_depthwise_sparse(const OpCall& call, llvm::ArrayRef<Type> results) 
   if (!accepts_any<pass>(call, results, false)) return false;
   const ConvolutionSizes sizes = sizes_of<pass>(call, results);
   return pass == ConvPass::WeightGradient ? fits_depthwise_sparse_weights(sizes) : fits_depthwise_sparse(sizes);
+}
+
+template <ConvPass pass>
+bool accepts_depthwise_images(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return accepts_any<pass>(call, results, false) && fits_depthwise_images(sizes_of<pass>(call, results));
 }
 
 bool accepts_depthwise_columns(const OpCall& call, llvm::ArrayRef<Type> results) {
@@ -63,6 +69,7 @@ constexpr ConvRates strided_pair_rates{{0.94, 0.94, 1}, {0.42, 0.42, 1}, {1, 1, 
 // Products are hidden behind copies.
 constexpr ConvRates sparse_rates{{0.91, 0.91, 0.83}, {1, 1, 1}, {0.2, 0.2, 2}};
 constexpr ConvRates strided_sparse_rates{{1, 1, 0.9}, {1, 1, 1}, {0, 0, 2}};
+constexpr ConvRates image_rates{{1.11, 1.11, 1}, {1, 1, 1}}, joined_image_rates{{1, 1, 1.22}, {1, 1, 1}};
 constexpr ConvRates column_rates{{1, 1, 1.07}, {1, 1, 1}};
 // Of instructions in place of products.
 constexpr ConvRates line_rates{{0.8, 0.8, 1}, {0.593, 0.593, 0.692}, {0.5, 0.5, 1}};
@@ -117,7 +124,8 @@ double depthwise_sparse_us(const OpCall& call, const DeviceDescription& device) 
   const Types results = llvm::cantFail(infer(call));
   const ConvolutionSizes c = sizes_of<pass>(call, results);
   const auto parts_of_plan = [&](const auto& p, const ConvRates& rates) {
-    const double bytes = p.most_bytes() * static_cast<double>(p.processors);
+    const int64_t rounds = divide_up(p.blocks(), p.processors);  // of many channels
+    const double bytes = p.most_bytes() * static_cast<double>(rounds * p.processors);
     return parts_of(device, rates, pass, device.matmul_tflops_for(DType::BF16), bytes, 0);
   };
   if constexpr (pass == ConvPass::WeightGradient) {
@@ -130,6 +138,40 @@ double depthwise_sparse_us(const OpCall& call, const DeviceDescription& device) 
     const ConvTimes parts = parts_of_plan(p, sparse_rates);
     return parts.copies * (p.channels % p.block_channels == 0 ? 1 : across_lines) + us_of_taps * p.kernel +
            parts.launches;
+  }
+}
+
+// Bytes of the busiest multiprocessor's images, or of all where the blocks of the same channels are joined; these wait
+// for products, too. What rows of taps take is spent before the first product and behind the last one. Fitted to 24
+// shapes of 1 x 1 to 8 x 8 pixels with 3 to 9 rows of taps.
+template <ConvPass pass>
+double depthwise_images_us(const OpCall& call, const DeviceDescription& device) {
+  const Types results = llvm::cantFail(infer(call));
+  const ConvolutionSizes c = sizes_of<pass>(call, results);
+  const auto copies_us = [&](double images, double channels, const ConvRates& rates) {
+    const double bytes = 2 * images * c.x[0] * c.x[1] * channels * 2;
+    return parts_of(device, rates, pass, device.matmul_tflops_for(DType::BF16), bytes, 0).copies;
+  };
+  const auto of_busiest = [&](const auto& p, const ConvRates& rates) {
+    const int64_t images = p.most_images() * p.rounds() * p.processors;
+    return copies_us(static_cast<double>(images), p.block_channels, rates);
+  };
+  if constexpr (pass == ConvPass::WeightGradient) {
+    constexpr double us_of_slot = 0.95, us_of_part = 0.06;
+    const cuda::DepthwiseImageWeights p(c);
+    if (p.joined) {
+      constexpr double start_us = 1.8, us_of_row = 0.29;
+      const auto slots = static_cast<double>(p.most_slots() * p.rounds());
+      return device.launch_us + start_us + us_of_row * p.tap_rows + us_of_slot * slots +
+             copies_us(static_cast<double>(c.batch), c.groups, joined_image_rates);
+    }
+    constexpr double start_us = 1.5, us_of_row = 0.36;
+    return 2 * device.launch_us + start_us + us_of_row * p.tap_rows + us_of_part * p.splits +
+           of_busiest(p, image_rates);
+  } else {
+    constexpr double start_us = 1.3, us_of_row = 0.16;
+    const cuda::DepthwiseImages p(c, pass == ConvPass::InputGradient);
+    return device.launch_us + start_us + us_of_row * p.tap_rows + of_busiest(p, image_rates);
   }
 }
 
@@ -222,6 +264,15 @@ constexpr CudaCandidate depthwise_sparse(const OpDef& op) {
           .predicted_us = depthwise_sparse_us<pass>,
           .capability = 90};
 }
+template <ConvPass pass>
+constexpr CudaCandidate depthwise_images(const OpDef& op) {
+  return {.op = op,
+          .name = "depthwise_images",
+          .accepts = accepts_depthwise_images<pass>,
+          .workspace_bytes = pass == ConvPass::WeightGradient ? parts_workspace<cuda::DepthwiseImageWeights> : nullptr,
+          .predicted_us = depthwise_images_us<pass>,
+          .capability = 90};
+}
 constexpr CudaCandidate depthwise_columns(const OpDef& op) {
   return {.op = op,
           .name = "depthwise_columns",
@@ -256,6 +307,9 @@ constexpr CudaCandidate depthwise(const OpDef& op) {
 }
 
 constexpr CudaCandidate depthwise_conv_table[] = {
+    depthwise_images<ConvPass::Forward>(op_conv),
+    depthwise_images<ConvPass::InputGradient>(op_conv_dx),
+    depthwise_images<ConvPass::WeightGradient>(op_conv_dw),
     depthwise_sparse<ConvPass::Forward>(op_conv),
     depthwise_sparse<ConvPass::InputGradient>(op_conv_dx),
     depthwise_sparse<ConvPass::WeightGradient>(op_conv_dw),

@@ -1,4 +1,5 @@
 #include "kernels/cuda/conv/depthwise_columns.h"
+#include "kernels/cuda/conv/depthwise_images.h"
 #include "kernels/cuda/conv/depthwise_lines.h"
 #include "kernels/cuda/conv/depthwise_pairs.h"
 #include "kernels/cuda/conv/depthwise_sparse.h"
@@ -167,6 +168,20 @@ void check_strips(const DepthwiseColumns& p, const ConvolutionSizes& c) {
   CHECK(int64_t{p.splits - 1} * p.block_rows < p.run_rows);
 }
 
+void check_images(const SmallImages& p, int64_t shared_bytes) {
+  CHECK(p.channel_blocks * SmallImages::block_channels >= p.channels);
+  CHECK((p.channel_blocks - 1) * SmallImages::block_channels < p.channels);
+  CHECK(p.splits >= 1);
+  CHECK(p.splits <= p.batch);  // or a block would have no image
+  CHECK(p.most_images() * p.splits >= p.batch);
+  CHECK(p.most_slots() * SmallImages::slot_images >= p.most_images());
+  CHECK(p.slots >= std::min<int64_t>(2, p.most_slots()));
+  CHECK(p.tap_rows % 2 == 1);
+  CHECK(p.tap_rows >= p.kernel[0]);
+  CHECK(p.tap_rows <= SmallImages::max_tap_rows);
+  CHECK(shared_bytes <= SmallImages::most_shared_bytes);
+}
+
 // Threads have all channels, and pieces all taps of the longer side.
 void check_lanes(const DepthwiseLanes& p, const ConvolutionSizes& c) {
   CHECK(p.vectors * p.length == c.groups);
@@ -275,6 +290,43 @@ TEST_SUITE("unit") {
     CHECK(!fits_depthwise_sparse_weights(image(1, 9, 5, 3, 16, 1)));
     CHECK(!fits_depthwise_sparse_weights(image(1, 9, 5, 1, 12, 1)));
     CHECK(!fits_depthwise_sparse_weights(image(1, 9, 5, 1, 16, 16)));
+  }
+
+  TEST_CASE("whole small images are shared out, and fit a block's shared memory") {
+    for (int channels : {8, 40, 168, 448, 768, 2048, 4800})
+      for (int64_t batch : {1, 5, 37, 128, 512})
+        for (int size : {1, 4, 7, 8})
+          for (int down : {1, 3, 5, 7, 9})
+            for (int across : {1, 3, 9, 15}) {
+              ConvolutionSizes c = image(batch, size, 1, 1, channels, 1);
+              c.kernel[0] = down, c.kernel[1] = across;
+              for (int d = 0; d < 2; ++d) c.pad[d] = c.kernel[d] / 2, c.y[d] = size;
+              INFO(batch, " images of ", size, ", ", channels, " channels, ", down, " x ", across, " taps");
+              CHECK(fits_depthwise_images(c));
+              for (bool gradient : {false, true}) {
+                const DepthwiseImages p(c, gradient);
+                check_images(p, p.shared_bytes());
+                CHECK(p.row_elements - SmallImages::side >= SmallImages::side);
+              }
+              const DepthwiseImageWeights w(c);
+              check_images(w, w.shared_bytes());
+              CHECK((!w.joined || w.splits <= DepthwiseImageWeights::max_cluster));
+              CHECK((!w.joined || w.splits == 1 || w.channel_blocks <= DepthwiseImageWeights::max_clusters));
+              CHECK(w.workspace_bytes(c) == (w.joined ? 0 : w.splits * c.weights() * 4));
+            }
+    const DepthwiseImageWeights few(image(128, 8, 9, 1, 304, 1)), many(image(128, 7, 7, 1, 768, 1));
+    CHECK(few.joined);
+    CHECK(few.splits == 8);
+    CHECK(!many.joined);
+    CHECK(many.splits == 5);
+    CHECK(!fits_depthwise_images(image(1, 9, 3, 1, 16, 1)));
+    CHECK(!fits_depthwise_images(image(1, 8, 3, 2, 16, 1)));
+    CHECK(!fits_depthwise_images(image(1, 8, 11, 1, 16, 1)));
+    CHECK(!fits_depthwise_images(image(1, 8, 3, 1, 12, 1)));
+    CHECK(!fits_depthwise_images(image(1, 8, 3, 1, 16, 16)));
+    ConvolutionSizes uneven = image(1, 8, 4, 1, 16, 1);
+    for (int d = 0; d < 2; ++d) uneven.y[d] = 8, uneven.pad[d] = 1;
+    CHECK(!fits_depthwise_images(uneven));
   }
 
   TEST_CASE("rows of columns are copied in pieces that channels are whole numbers of") {

@@ -263,8 +263,11 @@ TEST_SUITE("unit") {
         const OpCall call(get_op(op), *of_pass, operands);
         INFO(std::string(op), " of ", s.size, " pixels, ", s.channels, " channels, ", s.down, " x ", s.across, " taps");
         const auto candidates = h200.candidates(call.op, call, llvm::cantFail(infer(call)));
-        const bool is_square = s.down == 3 && s.across == 3;  // weight gradients have a kernel of their own
-        CHECK(candidates.front().name == (is_square && pass == 2 ? "depthwise_columns" : "depthwise_lines"));
+        // Whole images, and weight gradients of squares, have kernels of their own.
+        const bool is_whole = s.size <= 8 && s.channels % 8 == 0, is_square = s.down == 3 && s.across == 3;
+        CHECK(candidates.front().name == (is_whole                 ? "depthwise_images"
+                                          : is_square && pass == 2 ? "depthwise_columns"
+                                                                   : "depthwise_lines"));
         for (const KernelCandidate& kernel : candidates)
           if (kernel.name == "depthwise_lines")
             CHECK(kernel.predicted_us == doctest::Approx(s.us[pass]).epsilon(tolerance));
@@ -278,6 +281,51 @@ TEST_SUITE("unit") {
     const Type* const operands[] = {&line, &taps, &bias};
     const OpCall call(get_op("conv"), attrs, operands);
     CHECK(h200.candidates(call.op, call, llvm::cantFail(infer(call))).front().name == "depthwise_lines");
+  }
+
+  TEST_CASE("depthwise convolutions of whole small images are predicted as an H200 measured them") {
+    const CudaCatalog h200(llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200")));
+    constexpr double tolerance = 0.19;
+    struct Shape {
+      int64_t batch, size, channels, down, across;
+      double us[3];     // of y, dx and dw; 0 where it was not measured
+      double cudnn[3];  // of the same
+    };
+    for (const Shape& s :
+         {Shape{128, 7, 768, 7, 7, {7.8, 7.5, 12.7}, {}}, {64, 7, 768, 7, 7, {6.4, 0, 9.9}, {}},
+          {256, 7, 768, 7, 7, {12.1, 0, 18.0}, {}},       {512, 7, 768, 7, 7, {23.4, 0, 27.4}, {}},
+          {128, 7, 2048, 7, 7, {15.6, 0, 19.5}, {}},      {128, 7, 512, 7, 7, {7.0, 0, 10.1}, {}},
+          {128, 7, 1152, 5, 5, {9.9, 9.8, 14.0}, {}},     {256, 7, 1152, 5, 5, {17.2, 0, 21.9}, {}},
+          {64, 4, 384, 5, 5, {4.0, 0, 5.5}, {}},          {256, 6, 448, 5, 5, {7.9, 0, 11.3}, {}},
+          {128, 7, 960, 3, 3, {9.4, 9.2, 11.8}, {}},      {128, 7, 1024, 3, 3, {9.9, 0, 11.9}, {}},
+          {128, 7, 320, 3, 3, {6.1, 0, 8.2}, {}},         {32, 7, 4800, 3, 3, {14.8, 0, 16.4}, {}},
+          {256, 8, 168, 7, 7, {7.8, 7.2, 12.0}, {}},      {256, 8, 168, 9, 9, {8.1, 7.8, 12.4}, {275.2, 212.6, 895.1}},
+          {128, 8, 304, 9, 9, {7.3, 0, 10.4}, {}},        {64, 8, 256, 9, 9, {5.1, 0, 7.3}, {}},
+          {256, 7, 672, 1, 5, {10.9, 0, 15.3}, {}},       {128, 7, 96, 1, 11, {3.7, 3.6, 0}, {}}}) {
+      const int64_t y = s.down / 2, x = s.across / 2;
+      const Type image(DType::BF16, {s.batch, s.size, s.size, s.channels}),
+          w(DType::BF16, {s.channels, s.down, s.across, 1});
+      const Attrs attrs{{"channels_last", int64_t{1}}, {"groups", s.channels}, {"pads", Ints{y, x, y, x}}};
+      Attrs of_x = attrs, of_w = attrs;
+      of_x.set("shape", Ints(image.shape.begin(), image.shape.end()));
+      of_w.set("shape", Ints(w.shape.begin(), w.shape.end()));
+      of_w.set("dtype", DType::F32);
+      const std::tuple<const char*, const Attrs*, const Type*> calls[] = {
+          {"conv", &attrs, &w}, {"conv_dx", &of_x, &w}, {"conv_dw", &of_w, &image}};
+      for (int pass = 0; pass < 3; ++pass) {
+        const auto& [op, of_pass, other] = calls[pass];
+        const Type* const operands[] = {&image, other};
+        const OpCall call(get_op(op), *of_pass, operands);
+        INFO(std::string(op), " of ", s.batch, " x ", s.size, " pixels, ", s.channels, " channels, ", s.down, " x ",
+             s.across, " taps");
+        const auto candidates = h200.candidates(call.op, call, llvm::cantFail(infer(call)));
+        CHECK(candidates.front().name == "depthwise_images");
+        if (s.us[pass] > 0) CHECK(candidates.front().predicted_us == doctest::Approx(s.us[pass]).epsilon(tolerance));
+        for (const KernelCandidate& kernel : candidates)
+          if (kernel.name == "cudnn" && s.cudnn[pass] > 0)
+            CHECK(kernel.predicted_us == doctest::Approx(s.cudnn[pass]).epsilon(tolerance));
+      }
+    }
   }
 
   TEST_CASE("weight gradients by columns of channels that are no whole units are predicted as an H200 measured them") {

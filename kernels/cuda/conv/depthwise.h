@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/cuda/conv/depthwise_columns.h"
+#include "kernels/cuda/conv/depthwise_images.h"
 #include "kernels/cuda/conv/depthwise_pairs.h"
 #include "kernels/cuda/conv/depthwise_sparse.h"
 #include "kernels/scalar.h"
@@ -20,6 +21,8 @@ namespace plimsoll::cuda {
                                     const ConvolutionSizes& sizes, cudaStream_t stream);
 [[nodiscard]] cudaError_t depthwise_bands(Scalar type, void* y, const void* x, const void* w, const void* bias,
                                           const ConvolutionSizes& sizes, cudaStream_t stream);
+[[nodiscard]] cudaError_t depthwise_images(Scalar type, void* y, const void* x, const void* w, const void* bias,
+                                           const ConvolutionSizes& sizes, cudaStream_t stream);
 [[nodiscard]] cudaError_t depthwise_lines(Scalar type, void* y, const void* x, const void* w, const void* bias,
                                           const ConvolutionSizes& sizes, cudaStream_t stream);
 [[nodiscard]] cudaError_t depthwise_pairs(Scalar type, void* y, const void* x, const void* w, const void* bias,
@@ -34,6 +37,8 @@ namespace plimsoll::cuda {
                                        const ConvolutionSizes& sizes, cudaStream_t stream);
 [[nodiscard]] cudaError_t depthwise_bands_dx(Scalar type, void* dx, const void* dy, const void* w,
                                              const ConvolutionSizes& sizes, cudaStream_t stream);
+[[nodiscard]] cudaError_t depthwise_images_dx(Scalar type, void* dx, const void* dy, const void* w,
+                                              const ConvolutionSizes& sizes, cudaStream_t stream);
 [[nodiscard]] cudaError_t depthwise_lines_dx(Scalar type, void* dx, const void* dy, const void* w,
                                              const ConvolutionSizes& sizes, cudaStream_t stream);
 [[nodiscard]] cudaError_t depthwise_pairs_dx(Scalar type, void* dx, const void* dy, const void* w,
@@ -44,13 +49,15 @@ namespace plimsoll::cuda {
                                                const ConvolutionSizes& sizes, cudaStream_t stream);
 
 // dw of x and dy, in `to`: `type` or f32. Workspace: workspace_bytes of DepthwiseRows, DepthwiseWeightBands,
-// DepthwiseColumns, DepthwiseLineWeights, DepthwiseSparseWeights or DepthwiseWeightWindows.
+// DepthwiseColumns, DepthwiseImageWeights, DepthwiseLineWeights, DepthwiseSparseWeights or DepthwiseWeightWindows.
 [[nodiscard]] cudaError_t depthwise_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
                                        const ConvolutionSizes& sizes, void* workspace, cudaStream_t stream);
 [[nodiscard]] cudaError_t depthwise_bands_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
                                              const ConvolutionSizes& sizes, void* workspace, cudaStream_t stream);
 [[nodiscard]] cudaError_t depthwise_columns_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
                                                const ConvolutionSizes& sizes, void* workspace, cudaStream_t stream);
+[[nodiscard]] cudaError_t depthwise_images_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
+                                              const ConvolutionSizes& sizes, void* workspace, cudaStream_t stream);
 [[nodiscard]] cudaError_t depthwise_lines_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
                                              const ConvolutionSizes& sizes, void* workspace, cudaStream_t stream);
 [[nodiscard]] cudaError_t depthwise_sparse_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
