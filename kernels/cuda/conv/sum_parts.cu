@@ -7,6 +7,8 @@
 namespace plimsoll::cuda {
 namespace {
 
+constexpr int own_threads = 128, own_columns = 4;
+
 template <typename To>
 __global__ void __launch_bounds__(combine_threads)
     sum_parts_kernel(To* sums, const float* partial, int64_t parts, int64_t count, int across) {
@@ -43,6 +45,25 @@ __global__ void __launch_bounds__(rows* lanes)
   sums[first + thread] = narrow<To>(sum);
 }
 
+// The same for so few parts that a thread takes all of them, of four neighbours.
+template <typename To>
+__global__ void __launch_bounds__(own_threads)
+    sum_own_parts_kernel(To* __restrict__ sums, const float* __restrict__ partial, int parts, int64_t count) {
+  const int64_t mine = (int64_t{blockIdx.x} * own_threads + threadIdx.x) * own_columns;
+  if (mine >= count) return;
+  float4 total{};
+#pragma unroll 8
+  for (int part = 0; part < parts; ++part) {
+    const float4 more = *reinterpret_cast<const float4*>(partial + part * count + mine);
+    total.x += more.x, total.y += more.y, total.z += more.z, total.w += more.w;
+  }
+  struct alignas(sizeof(To) * own_columns) Rounded {
+    To at[own_columns];
+  };
+  *reinterpret_cast<Rounded*>(sums + mine) = {narrow<To>(total.x), narrow<To>(total.y), narrow<To>(total.z),
+                                              narrow<To>(total.w)};
+}
+
 template <int rows, int lanes, int vector, typename To>
 cudaError_t sum_few_parts(To* sums, const float* partial, int64_t parts, int64_t count, cudaStream_t stream) {
   static_assert(lanes * vector <= rows * lanes, "a thread finishes one column");
@@ -56,12 +77,17 @@ cudaError_t sum_few_parts(To* sums, const float* partial, int64_t parts, int64_t
 
 cudaError_t sum_parts(Scalar type, void* sums, const float* partial, int64_t parts, int64_t count,
                       cudaStream_t stream) {
-  constexpr int64_t few_parts = 256, very_few_parts = 48;
+  constexpr int64_t few_parts = 256, very_few_parts = 48, own_parts = 8;
   return with_f32_math(type, [&]<typename To>(To*) {
     To* const to = static_cast<To*>(sums);
     if (parts > few_parts) {
       sum_parts_kernel<<<combining_blocks(parts, count), combine_threads, 0, stream>>>(to, partial, parts, count,
                                                                                        combined_columns(parts));
+      return cudaGetLastError();
+    }
+    if (count % own_columns == 0 && parts <= own_parts) {
+      const auto blocks = static_cast<unsigned>(divide_up(count, own_threads * own_columns));
+      sum_own_parts_kernel<<<blocks, own_threads, 0, stream>>>(to, partial, static_cast<int>(parts), count);
       return cudaGetLastError();
     }
     if (count % 4 != 0) return sum_few_parts<4, 64, 1>(to, partial, parts, count, stream);

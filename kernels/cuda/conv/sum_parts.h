@@ -9,7 +9,7 @@
 namespace plimsoll::cuda {
 
 // sums[i] = the sum over the parts of partial[part][i], in a fixed order; sums in `type`, f32 or a 16-bit float, which
-// are rounded once. `partial` begins at a border of 16 bytes.
+// are rounded once. `partial` and `sums` begin at borders of 16 bytes.
 [[nodiscard]] cudaError_t sum_parts(Scalar type, void* sums, const float* partial, int64_t parts, int64_t count,
                                     cudaStream_t stream);
 
