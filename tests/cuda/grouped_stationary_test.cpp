@@ -184,8 +184,8 @@ TEST_SUITE("unit") {
                 const bool is_last = mine.channel + mine.channels == p.channels();
                 CHECK(mine.parts == (mine.channels > p.part_units * unit_channels ? p.parts : 1));
                 if (mine.channel != 0 && !is_last) continue;
-                for (int tile = mine.first_tile; tile < p.tiles; tile += mine.step)
-                  ++(is_last ? last : tiles)[static_cast<size_t>(tile)];
+                for (StationaryTiles of_block(p, mine); of_block.are_left(); of_block.advance())
+                  ++(is_last ? last : tiles)[static_cast<size_t>(of_block.tile())];
               }
               CHECK(all_once(last));
               if (p.channel_blocks > 1) CHECK(all_once(tiles));
@@ -213,6 +213,19 @@ TEST_SUITE("unit") {
               for (int tile = 0; tile < p.tiles; ++tile) CHECK(sums_tile(p, tile, read));
               CHECK(all_once(read));
             }
+  }
+
+  TEST_CASE("blocks have as many lines each, though the last tiles of images have fewer") {
+    const GroupedStationary p(image(64, 28, 28, 1, 1, 4, 64), false);
+    REQUIRE(p.down == 2);
+    REQUIRE(p.tile_lines * p.down > p.out[0]);
+    for (int i = 0; i < p.blocks(); ++i) {
+      int lines = 0;
+      const StationaryBlock mine(p, i);
+      for (StationaryTiles tiles(p, mine); tiles.are_left(); tiles.advance())
+        lines += StationaryTile(p, tiles.tile()).lines;
+      CHECK(lines == p.batch * p.out[0] / p.splits);
+    }
   }
 
   TEST_CASE("blocks of groups that share registers have whole groups and as much work each") {

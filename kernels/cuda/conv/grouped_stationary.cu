@@ -20,11 +20,11 @@ __device__ inline void load_tiles(uint8_t* ring, StationaryBarriers& barriers, c
                                   const StationaryBlock& mine) {
   const int bytes = p.planes() * p.plane_pixels() * p.channels_read() * 2;
   RingPlace place;
-  for (int tile = mine.first_tile; tile < p.tiles; tile += mine.step, place.advance(p.stages)) {
+  for (StationaryTiles tiles(p, mine); tiles.are_left(); tiles.advance(), place.advance(p.stages)) {
     // The stages behind the first one hold the weights until they are in registers.
-    if (tile == mine.first_tile + mine.step) wait_at(&barriers.weights_are_read, 0);
+    if (tiles.is_second()) wait_at(&barriers.weights_are_read, 0);
     wait_at(&barriers.empty[place.stage], place.parity ^ 1);
-    const StationaryTile at(p, tile);
+    const StationaryTile at(p, tiles.tile());
     Barrier* full = &barriers.full[place.stage];
     arrive_with_copies(full, bytes);
     uint8_t* stage = ring + place.stage * p.stage_bytes();
@@ -38,8 +38,8 @@ __device__ inline void load_tiles(uint8_t* ring, StationaryBarriers& barriers, c
 __device__ inline void store_chunks(const uint8_t* staged, StationaryBarriers& barriers, const CUtensorMap& to,
                                     const Sizes& p, const StationaryBlock& mine) {
   int chunk = 0;
-  for (int tile = mine.first_tile; tile < p.tiles; tile += mine.step) {
-    const StationaryTile at(p, tile);
+  for (StationaryTiles tiles(p, mine); tiles.are_left(); tiles.advance()) {
+    const StationaryTile at(p, tiles.tile());
     for (int image = 0; image < at.images; image += p.chunk_images)
       for (int line = 0; line < at.lines; line += p.chunk_rows(), ++chunk) {
         const int place = chunk % Sizes::staged_chunks;
@@ -141,8 +141,8 @@ __device__ void make_chunks(const StationaryWeights<Form>& weights, const ChunkR
   RingPlace place;
   int chunk = 0;
   if (Form::takes_turns && group == 1) give_turn_to_other(group);
-  for (int tile = mine.first_tile; tile < p.tiles; tile += mine.step, place.advance(p.stages)) {
-    const StationaryTile at(p, tile);
+  for (StationaryTiles tiles(p, mine); tiles.are_left(); tiles.advance(), place.advance(p.stages)) {
+    const StationaryTile at(p, tiles.tile());
     wait_at(&barriers.full[place.stage], place.parity);
     uint32_t of_images = first_unit + static_cast<uint32_t>(place.stage * p.stage_bytes() / 16);
     for (int image = 0; image < at.images; image += p.chunk_images, of_images += image_units) {

@@ -17,7 +17,8 @@ struct GroupedStationary : StationaryImages {
   int tile_pixels = 0, across = 0;  // pixels of a tile's line, and tiles of an image across
   int columns = 0;                  // of a product: narrow or wide
   int chunk_lines = 0, chunk_images = 1;
-  int last_splits = 0;  // splits of the last block of channels, which may have one part only
+  int last_splits = 0;                      // splits of the last block of channels, which may have one part only
+  int place_step = 0, last_place_step = 0;  // of a block's place among its splits, from one tile to the next
   QuickDivisor of_across, of_image, of_line, of_weights, of_splits;
 
   GroupedStationary(const ConvolutionSizes& c, bool of_gradient)
@@ -28,6 +29,7 @@ struct GroupedStationary : StationaryImages {
     if (stages == 0) return;
     tiles = static_cast<int>(all_tiles());
     choose_splits();
+    place_step = step_of(splits), last_place_step = step_of(last_splits);
     of_down = QuickDivisor(down), of_across = QuickDivisor(across), of_splits = QuickDivisor(splits);
     of_image = QuickDivisor(image_pixels()), of_line = QuickDivisor(line_pixels);
     of_weights = QuickDivisor(taps * units);
@@ -129,6 +131,11 @@ struct GroupedStationary : StationaryImages {
                  rows = planes() * double{1} * plane_pixels() + images * lines * out[1] / across * scale * scale;
     return cycles_of(products_of_tile() * columns / 2, row_cycles * rows, all_tiles());
   }
+  // The last tiles of images may have fewer lines. Where each block would have the same part of images all the time, it
+  // takes the next one's place for the next tile.
+  constexpr int step_of(int of_splits) const {
+    return std::gcd(of_splits + 1, down * across) < std::gcd(of_splits, down * across) ? 1 : 0;
+  }
   // A last block of channels with fewer parts gets proportionally fewer splits.
   void choose_splits() {
     const auto even = [&](int64_t wanted) {
@@ -148,18 +155,40 @@ struct GroupedStationary : StationaryImages {
   static constexpr int most_tile_images = 32;
 };
 
-// The work of a block: its channels, and every step-th tile from first_tile on.
+// The work of a block: its channels, and every splits-th tile, or of each `splits` tiles the one that is `place_step`
+// behind the place that it had before.
 struct StationaryBlock {
-  int first_tile, step, channel, channels, parts;
+  int place, place_step, splits, channel, channels, parts;
 
   constexpr StationaryBlock(const GroupedStationary& p, int block) {
     const int of_channels = std::min(p.of_splits.quotient(block), p.channel_blocks - 1);
-    first_tile = block - of_channels * p.splits;
-    step = of_channels == p.channel_blocks - 1 ? p.last_splits : p.splits;
+    place = block - of_channels * p.splits;
+    const bool is_last = of_channels == p.channel_blocks - 1;
+    splits = is_last ? p.last_splits : p.splits, place_step = is_last ? p.last_place_step : p.place_step;
     channel = of_channels * p.channels_of_block();
     channels = std::min(p.channels_of_block(), p.channels() - channel);
     parts = channels <= p.part_units * unit_channels ? 1 : p.parts;
   }
+};
+
+// Goes through the tiles of a block.
+class StationaryTiles {
+ public:
+  constexpr StationaryTiles(const GroupedStationary& p, const StationaryBlock& mine)
+      : p_(p), mine_(mine), place_(mine.place) {}
+
+  constexpr bool are_left() const { return tile() < p_.tiles; }
+  constexpr bool is_second() const { return round_ == mine_.splits; }
+  constexpr int tile() const { return round_ + place_; }
+  constexpr void advance() {
+    round_ += mine_.splits, place_ += mine_.place_step;
+    if (place_ == mine_.splits) place_ = 0;
+  }
+
+ private:
+  const GroupedStationary& p_;
+  const StationaryBlock& mine_;
+  int round_ = 0, place_;  // the round's first tile, and the place of this block's one
 };
 
 // The first image, line and pixel of a tile's results, and how many images and lines of them exist.
