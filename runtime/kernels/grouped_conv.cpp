@@ -199,7 +199,7 @@ double spread_of_blocks(const cuda::StationaryImages& p, bool is_dw) {
   if (is_whole(2 * sector_channels)) return 1;
   if (is_whole(sector_channels)) return is_dw || makes_squares ? 1.1 : 1.25;
   if (is_dw) return 1.1 + 1.9 * p.stride / p.channel_blocks;
-  return makes_squares ? std::min(1 + 14.0 / p.channel_blocks, 3.4)
+  return makes_squares ? std::min(1 + 150.0 / (double{1} * p.channel_blocks * p.channel_blocks), 3.4)
                        : std::clamp(0.85 + 7.0 / p.channel_blocks, 1.0, 2.2);
 }
 

@@ -259,6 +259,12 @@ TEST_SUITE("unit") {
     CHECK(!fits_grouped_stationary(image(128, 28, 28, 3, 1, 2, 64), false));
     c.dilation[0] = 2;
     CHECK(!fits_grouped_stationary(c, true));
+    // Squares of one image of 7 x 7 fill 56 columns, and four images of 7 x 7 pixels fill 128 by pairs of lines.
+    const GroupedStationary squares(image(128, 14, 14, 2, 1, 32, 32), true),
+        images(image(128, 7, 7, 1, 1, 32, 32), false);
+    CHECK(squares.columns == GroupedStationary::narrowest);
+    CHECK(images.columns == GroupedStationary::widest);
+    CHECK(images.chunk_images == 4);
     CHECK(!fits_grouped_stationary_sums(image(128, 28, 300, 1, 1, 2, 64)));  // a box has 256 pixels
   }
 }

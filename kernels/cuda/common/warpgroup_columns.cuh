@@ -1,6 +1,6 @@
 #pragma once
 
-// Products of a warpgroup whose left operand, [64, 16], lies in registers, with 24 to 120 columns at once.
+// Products of a warpgroup whose left operand, [64, 16], lies in registers, with 24 to 128 columns at once.
 
 #include "kernels/cuda/common/warpgroup.cuh"
 
@@ -34,6 +34,9 @@ __device__ inline uint64_t shared_rows(uint32_t first_unit) {
 #define PLIMSOLL_PRODUCT_48(type)                                                            \
   PLIMSOLL_PRODUCT(type, 48, PLIMSOLL_FIRST_TEN ", " PLIMSOLL_TEN(1) ", %20, %21, %22, %23", \
                    "{%24, %25, %26, %27}, %28, p, 1, 1, %29", PLIMSOLL_THREE(0), PLIMSOLL_THREE(3))
+#define PLIMSOLL_PRODUCT_56(type)                                                                                \
+  PLIMSOLL_PRODUCT(type, 56, PLIMSOLL_FIRST_TEN ", " PLIMSOLL_TEN(1) ", %20, %21, %22, %23, %24, %25, %26, %27", \
+                   "{%28, %29, %30, %31}, %32, p, 1, 1, %33", PLIMSOLL_THREE(0), PLIMSOLL_THREE(3), PLIMSOLL_TILE(6))
 #define PLIMSOLL_FIFTY \
   PLIMSOLL_FIRST_TEN ", " PLIMSOLL_TEN(1) ", " PLIMSOLL_TEN(2) ", " PLIMSOLL_TEN(3) ", " PLIMSOLL_TEN(4)
 #define PLIMSOLL_PRODUCT_104(type)                                                                    \
@@ -42,19 +45,26 @@ __device__ inline uint64_t shared_rows(uint32_t first_unit) {
 #define PLIMSOLL_PRODUCT_120(type)                                                                            \
   PLIMSOLL_PRODUCT(type, 120, PLIMSOLL_FIFTY ", " PLIMSOLL_TEN(5), "{%60, %61, %62, %63}, %64, p, 1, 1, %65", \
                    PLIMSOLL_FIVE(0), PLIMSOLL_FIVE(5), PLIMSOLL_FIVE(10))
+#define PLIMSOLL_PRODUCT_128(type)                                                                                   \
+  PLIMSOLL_PRODUCT(type, 128, PLIMSOLL_FIFTY ", " PLIMSOLL_TEN(5) ", %60, %61, %62, %63",                            \
+                   "{%64, %65, %66, %67}, %68, p, 1, 1, %69", PLIMSOLL_FIVE(0), PLIMSOLL_FIVE(5), PLIMSOLL_FIVE(10), \
+                   PLIMSOLL_TILE(15))
 
 // sum += left * right, right being [16, columns]. In shared memory a row of right lies along a row of a tile, or a
 // column does so; sum is tiles of 64 x 8.
 template <typename T, int columns, bool right_in_rows>
 __device__ __forceinline__ void start_columns_product(float (*sum)[4], const LeftFragment& left, uint64_t right) {
   constexpr bool is_bf16 = std::is_same_v<T, bf16>;
-  static_assert(columns == 24 || columns == 32 || columns == 48 || columns == 64 || columns == 104 || columns == 120);
+  static_assert(columns == 24 || columns == 32 || columns == 48 || columns == 56 || columns == 64 || columns == 104 ||
+                columns == 120 || columns == 128);
   if constexpr (columns == 24 && is_bf16) PLIMSOLL_PRODUCT_24("bf16");
   if constexpr (columns == 24 && !is_bf16) PLIMSOLL_PRODUCT_24("f16");
   if constexpr (columns == 32 && is_bf16) PLIMSOLL_PRODUCT_32("bf16");
   if constexpr (columns == 32 && !is_bf16) PLIMSOLL_PRODUCT_32("f16");
   if constexpr (columns == 48 && is_bf16) PLIMSOLL_PRODUCT_48("bf16");
   if constexpr (columns == 48 && !is_bf16) PLIMSOLL_PRODUCT_48("f16");
+  if constexpr (columns == 56 && is_bf16) PLIMSOLL_PRODUCT_56("bf16");
+  if constexpr (columns == 56 && !is_bf16) PLIMSOLL_PRODUCT_56("f16");
   if constexpr (columns == 64) {
     static_assert(right_in_rows);
     start_product<T>(sum, left, right);
@@ -63,6 +73,8 @@ __device__ __forceinline__ void start_columns_product(float (*sum)[4], const Lef
   if constexpr (columns == 104 && !is_bf16) PLIMSOLL_PRODUCT_104("f16");
   if constexpr (columns == 120 && is_bf16) PLIMSOLL_PRODUCT_120("bf16");
   if constexpr (columns == 120 && !is_bf16) PLIMSOLL_PRODUCT_120("f16");
+  if constexpr (columns == 128 && is_bf16) PLIMSOLL_PRODUCT_128("bf16");
+  if constexpr (columns == 128 && !is_bf16) PLIMSOLL_PRODUCT_128("f16");
 }
 
 // The same as settle, but always inlined: without that, sums that a kernel settles at several places leave the
@@ -75,9 +87,11 @@ __device__ __forceinline__ void settle_here(float (&sums)[tiles][4]) {
     for (int k = 0; k < 4; ++k) asm volatile("" : "+f"(sums[i][k])::"memory");
 }
 
+#undef PLIMSOLL_PRODUCT_128
 #undef PLIMSOLL_PRODUCT_120
 #undef PLIMSOLL_PRODUCT_104
 #undef PLIMSOLL_FIFTY
+#undef PLIMSOLL_PRODUCT_56
 #undef PLIMSOLL_PRODUCT_48
 #undef PLIMSOLL_PRODUCT_32
 #undef PLIMSOLL_PRODUCT_24

@@ -250,11 +250,17 @@ cudaError_t launch(Scalar type, void* out, const void* in, const void* w, const 
     constexpr int few = 3, most = 4;  // steps
     const bool has_few = p.steps() == few;
     const auto with_form = [&]<typename Form>(Form*) {
-      return p.columns == Sizes::narrow ? run(grouped_stationary_kernel<T, Form, Sizes::narrow>)
-                                        : run(grouped_stationary_kernel<T, Form, Sizes::wide>);
+      if constexpr (Form::scale > 1) {
+        if (p.columns == Sizes::narrowest) return run(grouped_stationary_kernel<T, Form, Sizes::narrowest>);
+      } else {
+        if (p.columns == Sizes::wide) return run(grouped_stationary_kernel<T, Form, Sizes::wide>);
+      }
+      if constexpr (Form::shifts > 1)
+        if (p.columns == Sizes::widest) return run(grouped_stationary_kernel<T, Form, Sizes::widest>);
+      return run(grouped_stationary_kernel<T, Form, Sizes::narrow>);
     };
     const auto with_steps = [&]<int steps>(std::integral_constant<int, steps>) {
-      if (p.scale > 1) return run(grouped_stationary_kernel<T, StationaryForm<2, 1, 1, steps>, Sizes::narrow>);
+      if (p.scale > 1) return with_form(static_cast<StationaryForm<2, 1, 1, steps>*>(nullptr));
       return p.stride > 1 ? with_form(static_cast<StationaryForm<1, 2, 1, steps>*>(nullptr))
                           : with_form(static_cast<StationaryForm<1, 1, 1, steps>*>(nullptr));
     };

@@ -141,12 +141,12 @@ class ChunkResults {
       if (Form::scale > 1) return at_[k] == nowhere ? spare_ : place_of(at_[k] + further);
       return at_[k] + further;
     };
+    constexpr int matrices = columns / 8;
 #pragma unroll
-    for (int k = 0; k < pairs - 1; ++k)
+    for (int k = 0; k < matrices / 2; ++k)
       store_matrices_transposed_at(to(k), {first(2 * k), second(2 * k), first(2 * k + 1), second(2 * k + 1)});
-    constexpr int last = columns / 8 - 1;
-    static_assert(last % 2 == 0);
-    store_two_matrices_transposed_at(to(pairs - 1), first(last), second(last));
+    if constexpr (matrices % 2 != 0)
+      store_two_matrices_transposed_at(to(pairs - 1), first(matrices - 1), second(matrices - 1));
   }
 
  private:

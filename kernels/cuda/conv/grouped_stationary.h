@@ -10,12 +10,12 @@ namespace plimsoll::cuda {
 // a chunk: a run of pixels of a plane. Columns that lie between two lines are computed in vain. The copy engine stores
 // the results of a chunk as one box.
 struct GroupedStationary : StationaryImages {
-  static constexpr int narrow = 104, wide = 120, staged_chunks = 2, spare_bytes = 512;
+  static constexpr int narrowest = 56, narrow = 104, wide = 120, widest = 128, staged_chunks = 2, spare_bytes = 512;
 
   bool gradient;
   int results[2];                   // pixels of the result
   int tile_pixels = 0, across = 0;  // pixels of a tile's line, and tiles of an image across
-  int columns = 0;                  // of a product: narrow or wide
+  int columns = 0;                  // of a product, one that has_kernel
   int chunk_lines = 0, chunk_images = 1;
   int last_splits = 0;                      // splits of the last block of channels, which may have one part only
   int place_step = 0, last_place_step = 0;  // of a block's place among its splits, from one tile to the next
@@ -71,6 +71,11 @@ struct GroupedStationary : StationaryImages {
   }
 
  private:
+  // Places of squares need registers, as do the weights of 64 rows without a second line.
+  constexpr bool has_kernel(int of_product) const {
+    if (scale > 1) return of_product <= narrow;
+    return of_product >= narrow && (of_product < widest || shifts > 1);
+  }
   double products_of_tile() const {
     const double chunks =
         double{1} * images / chunk_images * static_cast<double>(divide_up(out[0], chunk_rows())) / down;
@@ -86,9 +91,9 @@ struct GroupedStationary : StationaryImages {
       tile_pixels = static_cast<int>(divide_up(out[1], across));
       if (divide_up(out[1], tile_pixels) != across) continue;
       line_pixels = tile_pixels + reach_across - (across == 1 ? shared_zeros(1) : 0);
-      for (int of_product : {narrow, wide}) {
+      for (int of_product : {narrowest, narrow, wide, widest}) {
         columns = of_product;
-        if ((scale > 1 && columns == wide) || !choose_chunk()) continue;  // places of squares need registers
+        if (!has_kernel(columns) || !choose_chunk()) continue;
         const int most_images = down == 1 && across == 1 ? std::min(batch, most_tile_images) : 1;
         for (images = chunk_images; images < most_images + chunk_images; images += chunk_images) {
           set_stages();
