@@ -7,10 +7,11 @@
 namespace plimsoll::cuda {
 
 // A right operand that may begin at any row of a tile whose rows have 128 bytes, so many units of 16 bytes from the
-// beginning of shared memory.
-__device__ inline uint64_t shared_rows(uint32_t first_unit) {
+// beginning of shared memory. Where columns lie along rows, those behind the first 64 are those of other rows,
+// `further` units behind the first ones.
+__device__ inline uint64_t shared_rows(uint32_t first_unit, uint32_t further = 0) {
   constexpr uint64_t eight_rows = 1024 >> 4, swizzles_128_bytes = 1;
-  return first_unit | eight_rows << 32 | swizzles_128_bytes << 62;
+  return first_unit | uint64_t{further} << 16 | eight_rows << 32 | swizzles_128_bytes << 62;
 }
 
 #define PLIMSOLL_TEN(d) \

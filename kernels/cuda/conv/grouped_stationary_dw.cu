@@ -30,6 +30,13 @@ struct SumBarriers {
   }
 };
 
+// The taps of the last warpgroup, where each has four of the nine and a half of the middle one. With a stride of 2, the
+// second tap of a pair lies in a later plane, or further on in the same one.
+constexpr int last_tap(int stride, int i) {
+  constexpr int of_planes[] = {8, 5, 6, 7};
+  return stride > 1 ? of_planes[i] : middle_tap + 1 + i;
+}
+
 // The sums of a warpgroup. With two lines it has a part of the channels and every line and column that their taps read.
 // Otherwise it has four of the nine taps, and half of the columns of the middle one.
 template <int shifts, int columns>
@@ -73,8 +80,8 @@ __device__ inline void load_tiles(uint8_t* ring, SumBarriers& barriers, const CU
   }
 }
 
-// first: the warpgroup's first tap.
-template <typename T, int first, int stride, int shifts, int columns>
+// is_last: of two warpgroups with different taps.
+template <typename T, bool is_last, int stride, int shifts, int columns>
 __device__ void multiply_tiles(TapSums<shifts, columns>& sums, const uint8_t* ring, SumBarriers& barriers,
                                const Sizes& p, int split, int part, int half_unit, int warp) {
   constexpr int shift_warps = warpgroup_threads / warp_threads / shifts, pixel_units = Sizes::pixel_bytes / 16;
@@ -103,10 +110,15 @@ __device__ void multiply_tiles(TapSums<shifts, columns>& sums, const uint8_t* ri
     const auto start = [&](LeftFragment& left, int step) {
       load_matrices_transposed_at(left.at, dy + step * step_bytes);
       begin_products();
+      const auto units_of = [&](int i) { return units_to(is_last ? last_tap(stride, i) : i); };
+      // With a stride of 2, two taps of 64 channels are one product.
+      constexpr int taps_of_product = stride > 1 && columns == 64 ? 2 : 1;
 #pragma unroll
-      for (int i = 0; i < TapSums<shifts, columns>::count; ++i)
-        start_columns_product<T, columns, true>(sums.at[i], left,
-                                                shared_rows(x + step * step_units + units_to(first + i)));
+      for (int i = 0; i < TapSums<shifts, columns>::count; i += taps_of_product) {
+        const uint32_t from = units_of(i), further = taps_of_product > 1 ? units_of(i + 1) - from : 0;
+        start_columns_product<T, taps_of_product * columns, true>(sums.at[i], left,
+                                                                  shared_rows(x + step * step_units + from, further));
+      }
       if constexpr (shifts == 1)
         start_columns_product<T, columns / 2, true>(
             sums.half, left, shared_rows(x + step * step_units + units_to(middle_tap) + half_unit));
@@ -212,19 +224,19 @@ __global__ void __launch_bounds__(Sizes::threads, 1)
     TapSums<shifts, columns> sums;
     if constexpr (shifts == 1) {
       constexpr int half_units = columns / 16;
-      const auto make = [&]<int first>(std::integral_constant<int, first>) {
-        multiply_tiles<T, first, stride>(sums, ring, barriers, p, split, 0, group * half_units, warp);
+      const auto make = [&]<bool is_last>(std::bool_constant<is_last>) {
+        multiply_tiles<T, is_last, stride>(sums, ring, barriers, p, split, 0, group * half_units, warp);
 #pragma unroll
         for (int i = 0; i < middle_tap; ++i)
-          write_tap(part, sums.at[i], p, channel, p.units_of_block(), 0, first + i, warp);
+          write_tap(part, sums.at[i], p, channel, p.units_of_block(), 0, is_last ? last_tap(stride, i) : i, warp);
         write_tap(part, sums.half, p, channel, p.units_of_block(), group * half_units, middle_tap, warp);
       };
       if (group == 0)
-        make(std::integral_constant<int, 0>());
+        make(std::false_type());
       else
-        make(std::integral_constant<int, middle_tap + 1>());
+        make(std::true_type());
     } else {
-      multiply_tiles<T, 0, stride>(sums, ring, barriers, p, split, group, 0, warp);
+      multiply_tiles<T, false, stride>(sums, ring, barriers, p, split, group, 0, warp);
       join_lines(sums, ring, group, warp);
       if (warp >= warpgroup_threads / warp_threads / shifts) return;
 #pragma unroll
