@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/cuda/conv/depthwise_volumes.h"
+#include "kernels/cuda/conv/volume_bands.h"
 #include "kernels/cuda/conv/volume_sizes.h"
 #include "runtime/kernels/conv.h"
 

@@ -49,17 +49,17 @@ TEST_SUITE("unit") {
       int64_t batch, depth, size, channels, kernel, deep_stride, stride;
       double us[3];  // of y, dx and dw; 0 where it was not measured
     };
-    for (const Shape& s : {Shape{16, 16, 112, 54, 3, 1, 2, {147.8, 181.3, 174.3}},
-                           {16, 16, 56, 54, 3, 1, 1, {113.9, 113.7, 123.8}},
-                           {16, 16, 56, 108, 3, 1, 2, {87.1, 133, 100.2}},
-                           {16, 16, 28, 108, 3, 1, 1, {64.5, 64.6, 67.7}},
+    for (const Shape& s : {Shape{16, 16, 112, 54, 3, 1, 2, {147.8, 121.7, 154.0}},
+                           {16, 16, 56, 54, 3, 1, 1, {60.1, 60.3, 71.0}},
+                           {16, 16, 56, 108, 3, 1, 2, {87.1, 63.7, 78.1}},
+                           {16, 16, 28, 108, 3, 1, 1, {38.1, 37.4, 47.4}},
                            {16, 16, 28, 216, 3, 1, 2, {45.5, 71.8, 57.5}},
                            {16, 16, 14, 216, 3, 1, 1, {33.4, 33.5, 38.6}},
                            {16, 16, 14, 432, 3, 1, 2, {31.4, 35.4, 47.2}},
-                           {16, 16, 7, 432, 3, 1, 1, {24.9, 24.9, 31.2}},
+                           {16, 16, 7, 432, 3, 1, 1, {24.9, 24.9, 27.8}},
                            {4, 32, 32, 64, 5, 1, 1, {95.7, 95.6, 112.8}},
                            {16, 16, 28, 108, 3, 2, 1, {44.6, 50.9, 58.1}},
-                           {32, 4, 56, 128, 3, 1, 1, {149.8, 149.8, 0}}}) {
+                           {2, 8, 112, 128, 3, 1, 1, {53.4, 53.3, 81.3}}}) {
       const int64_t pad = s.kernel / 2, down = (s.size - 1) / s.stride + 1, deep = (s.depth - 1) / s.deep_stride + 1;
       const Type x(DType::BF16, {s.batch, s.depth, s.size, s.size, s.channels}),
           w(DType::BF16, {s.channels, s.kernel, s.kernel, s.kernel, 1}),
@@ -80,7 +80,10 @@ TEST_SUITE("unit") {
         const OpCall call(get_op(op), *of_pass, operands);
         INFO(std::string(op), " of ", s.size, " pixels and ", s.channels, " channels, stride ", s.stride);
         const auto candidates = h200.candidates(call.op, call, llvm::cantFail(infer(call)));
-        CHECK(candidates.front().name == "depthwise_volumes");
+        // Lines of pixels that are no whole words of 16 bytes, but for y with strides and for strides in depth.
+        const bool is_bands = s.channels % 8 != 0 && s.deep_stride == 1 && (s.stride == 1 || pass != 0);
+        CHECK(llvm::StringRef(candidates.front().name).startswith("depthwise_volume"));
+        if (is_bands) CHECK(candidates.front().name == "depthwise_volume_bands");
         if (s.us[pass] > 0) CHECK(candidates.front().predicted_us == doctest::Approx(s.us[pass]).epsilon(0.15));
       }
     }

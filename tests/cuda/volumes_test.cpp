@@ -1,4 +1,4 @@
-#include "kernels/cuda/conv/depthwise_volumes.h"
+#include "kernels/cuda/conv/volume_bands.h"
 #include "kernels/cuda/conv/volume_sizes.h"
 #include "runtime/kernels/folded_conv.h"
 #include "tests/support/kernel_candidates.h"
@@ -58,6 +58,30 @@ void check_rectangles(const DepthwiseVolumePlan& p, const int (&made)[3], const 
     CHECK(first + rectangles[d] * tiles[d] * of_tile[d] >= made[d + 1]);
     CHECK(first + (rectangles[d] - 1) * tiles[d] * of_tile[d] < made[d + 1]);
   }
+}
+
+// Every result of a plane is in one column, and every column in one block or shared by all.
+void check_columns(const VolumeColumnPlan& p, int64_t batch, int down, int across, int planes) {
+  CHECK(p.channel_blocks * p.block_channels >= p.channels);
+  CHECK((p.channel_blocks - 1) * p.block_channels < p.channels);
+  CHECK(p.across * p.width >= across);
+  CHECK((p.across - 1) * p.width < across);
+  CHECK(p.row_blocks * p.lines >= down);
+  CHECK((p.row_blocks - 1) * p.lines < down);
+  CHECK(p.columns() == batch * p.row_blocks * p.across);
+  CHECK(p.splits >= 1);
+  CHECK(p.splits <= p.whole_columns + p.divided_columns * planes);
+}
+
+void check_bands(const VolumeBands& p, const DepthwiseVolumeSizes& c) {
+  check_columns(p, c.batch, p.out[1] - p.first_out[0], p.out[2], p.out[0]);
+  CHECK(p.warps <= VolumeBands::most_warps);
+  CHECK(p.warps * p.warp_pairs >= p.block_pairs());
+  CHECK(p.products() * p.warp_pairs <= 16);
+  CHECK(p.strips * VolumeBands::strip + p.first_out[1] >= p.width);
+  CHECK(p.halves * VolumeBands::product_strips >= p.strips);
+  CHECK(p.result_stages >= 2);
+  CHECK(p.shared_bytes() <= VolumeColumnPlan::most_shared_bytes);
 }
 
 std::string first_of(llvm::StringRef op, const Attrs& attrs, llvm::ArrayRef<Type> operands) {
@@ -133,6 +157,49 @@ TEST_SUITE("unit") {
                 CHECK((w.splits - 1) * divide_up(w.rectangles, w.splits) < w.rectangles);
                 CHECK(w.workspace_bytes(c) == w.splits * c.weights() * 4);
               }
+  }
+
+  TEST_CASE("bands over volumes fit the shared memory, and their columns have every result and every plane once") {
+    for (int channels : {2, 8, 54, 72, 108, 216, 432, 1000})
+      for (const auto& size : {std::array{1, 1, 1}, {5, 7, 9}, {16, 56, 56}, {3, 30, 112}, {40, 28, 28}, {2, 9, 200}})
+        for (int stride : {1, 2})
+          for (int pad : {0, 1, 2})
+            for (int64_t batch : {1, 16}) {
+              DepthwiseVolumeSizes c = depthwise(channels, {size[0], size[1], size[2]}, {3, 3, 3}, 1, stride, pad);
+              if (std::min({c.y[0], c.y[1], c.y[2]}) < 1) continue;
+              c.batch = batch;
+              INFO(channels, " channels, ", size[0], " planes of ", size[1], " x ", size[2], ", stride ", stride,
+                   ", pad ", pad);
+              CHECK((stride == 1 || !fits_volume_bands(c, false)));
+              for (bool gradient : {false, true})
+                if (fits_volume_bands(c, gradient)) check_bands(VolumeBands(c, gradient), c);
+              if (!fits_volume_band_weights(c)) continue;
+              const VolumeBandWeights w(c);
+              check_columns(w, c.batch, c.y[1], c.y[2], c.x[0]);
+              CHECK(w.warps <= VolumeBandWeights::most_warps);
+              CHECK(w.warps * VolumeBandWeights::warp_pairs >= w.block_pairs() * w.parts());
+              CHECK(w.column_products * VolumeBandWeights::product_pixels >= w.width);
+              CHECK(w.dy_stages >= VolumeBandWeights::few_dy_stages);
+              CHECK(w.shared_bytes() <= VolumeColumnPlan::most_shared_bytes);
+              CHECK(w.workspace_bytes(c) == w.splits * c.weights() * 4);
+            }
+  }
+
+  TEST_CASE("bands take three taps each way of even channels, whole words of 16 bytes and a stride of gradients") {
+    const auto takes = [](int channels, int across, int stride) {
+      return depthwise(channels, {4, 20, across}, {3, 3, 3}, 1, stride, 1);
+    };
+    CHECK(fits_volume_bands(takes(54, 56, 1), false));
+    CHECK(fits_volume_bands(takes(54, 112, 2), true));
+    CHECK(fits_volume_band_weights(takes(54, 112, 2)));
+    CHECK(fits_volume_bands(takes(72, 21, 1), false));
+    CHECK(!fits_volume_bands(takes(54, 21, 1), false));  // lines of 2268 bytes
+    CHECK(!fits_volume_bands(takes(72, 112, 2), true));  // pixels of whole words
+    CHECK(!fits_volume_band_weights(takes(72, 112, 2)));
+    CHECK(!fits_volume_bands(takes(54, 112, 2), false));
+    CHECK(!fits_volume_bands(takes(27, 16, 1), false));
+    CHECK(!fits_volume_bands(depthwise(54, {4, 20, 56}, {3, 3, 3}, 2, 1, 1), true));
+    CHECK(!fits_volume_bands(depthwise(54, {4, 20, 56}, {5, 5, 5}, 1, 1, 2), false));
   }
 
   TEST_CASE("one channel a group of volumes is our own, in f32 too, but for dilations and strides across alone") {

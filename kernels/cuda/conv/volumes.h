@@ -31,4 +31,13 @@ namespace plimsoll::cuda {
 [[nodiscard]] cudaError_t depthwise_volumes_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
                                                const DepthwiseVolumeSizes& sizes, void* workspace, cudaStream_t stream);
 
+// The same on the matrix units (sm_90), in a 16-bit float; fits_volume_bands holds.
+[[nodiscard]] cudaError_t volume_bands(Scalar type, void* y, const void* x, const void* w, const void* bias,
+                                       const DepthwiseVolumeSizes& sizes, cudaStream_t stream);
+[[nodiscard]] cudaError_t volume_bands_dx(Scalar type, void* dx, const void* dy, const void* w,
+                                          const DepthwiseVolumeSizes& sizes, cudaStream_t stream);
+// fits_volume_band_weights holds. Workspace: workspace_bytes of VolumeBandWeights.
+[[nodiscard]] cudaError_t volume_bands_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
+                                          const DepthwiseVolumeSizes& sizes, void* workspace, cudaStream_t stream);
+
 }  // namespace plimsoll::cuda

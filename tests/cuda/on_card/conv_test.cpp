@@ -301,6 +301,15 @@ std::vector<ConvCase> depthwise_volume_cases() {
       {"5 x 4 x 5, stride 2 in planes", {1, 6, 13, 12, 7}, {7, 5, 4, 5, 1}, 7, {1, 2, 2}, {2, 1, 2, 2, 2, 1}, one},
       {"2 x 3 x 2, pads of one side", {2, 5, 8, 9, 18}, {18, 2, 3, 2, 1}, 18, one, {1, 2, 0, 0, 1, 1}, one, true},
       {"7 x 3 x 3, wide pads", {1, 4, 5, 6, 12}, {12, 7, 3, 3, 1}, 12, one, {6, 4, 3, 5, 3, 4}, one},
+      {"3 x 3 x 3 of 54, lines of words", {1, 6, 10, 56, 54}, {54, 3, 3, 3, 1}, 54, one, pads, one, true},
+      {"3 x 3 x 3 of 108, lines of words", {2, 4, 9, 28, 108}, {108, 3, 3, 3, 1}, 108, one, pads, one, true},
+      {"3 x 3 x 3 of 72, many columns", {1, 40, 9, 70, 72}, {72, 3, 3, 3, 1}, 72, one, pads, one, true},
+      {"3 x 3 x 3 of 216", {9, 5, 15, 14, 216}, {216, 3, 3, 3, 1}, 216, one, pads, one},
+      {"3 x 3 x 3 of 152, pads of one side", {2, 6, 7, 7, 152}, {152, 3, 3, 3, 1}, 152, one, {2, 0, 1, 0, 2, 1}, one},
+      {"3 x 3 x 3 of 100, no pads", {2, 5, 9, 16, 100}, {100, 3, 3, 3, 1}, 100, one, {0, 0, 0, 0, 0, 0}, one, true},
+      {"3 x 3 x 3 of 54, stride 2, lines of words", {1, 4, 11, 112, 54}, {54, 3, 3, 3, 1}, 54, {1, 2, 2}, pads, one},
+      {"3 x 3 x 3 of 40, stride 2, many columns", {1, 30, 7, 150, 40}, {40, 3, 3, 3, 1}, 40, {1, 2, 2}, pads, one},
+      {"3 x 3 x 3 of 432, stride 2", {2, 5, 14, 14, 432}, {432, 3, 3, 3, 1}, 432, {1, 2, 2}, pads, one},
   };
 }
 
