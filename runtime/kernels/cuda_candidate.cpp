@@ -28,11 +28,11 @@ llvm::ArrayRef<const CudaCandidate*> cuda_candidates() {
   static const std::vector<const CudaCandidate*> all = [] {
     std::vector<const CudaCandidate*> list;
     for (llvm::ArrayRef<CudaCandidate> family :
-         {attention_candidates(), collective_candidates(), grouped_conv_candidates(), packed_conv_candidates(),
-          depthwise_conv_candidates(), dense_conv_candidates(), volume_conv_candidates(), plane_taps_candidates(),
-          conv_candidates(), elementwise_candidates(), index_candidates(), loss_candidates(), matmul_candidates(),
-          move_candidates(), norm_candidates(), pool_candidates(), reduce_candidates(), resize_candidates(),
-          update_candidates()})
+         {attention_candidates(),      collective_candidates(), grouped_conv_candidates(), packed_conv_candidates(),
+          depthwise_conv_candidates(), dense_conv_candidates(), volume_conv_candidates(),  plane_taps_candidates(),
+          pointwise_conv_candidates(), conv_candidates(),       elementwise_candidates(),  index_candidates(),
+          loss_candidates(),           matmul_candidates(),     move_candidates(),         norm_candidates(),
+          pool_candidates(),           reduce_candidates(),     resize_candidates(),       update_candidates()})
       for (const CudaCandidate& candidate : family) list.push_back(&candidate);
     return list;
   }();

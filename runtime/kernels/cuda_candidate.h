@@ -65,6 +65,7 @@ llvm::ArrayRef<CudaCandidate> move_candidates();
 llvm::ArrayRef<CudaCandidate> norm_candidates();
 llvm::ArrayRef<CudaCandidate> packed_conv_candidates();
 llvm::ArrayRef<CudaCandidate> plane_taps_candidates();
+llvm::ArrayRef<CudaCandidate> pointwise_conv_candidates();
 llvm::ArrayRef<CudaCandidate> pool_candidates();
 llvm::ArrayRef<CudaCandidate> reduce_candidates();
 llvm::ArrayRef<CudaCandidate> resize_candidates();

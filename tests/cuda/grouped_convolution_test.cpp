@@ -89,6 +89,49 @@ TEST_SUITE("unit") {
     }
   }
 
+  TEST_CASE("convolutions of one tap on pixels of no whole words are our own, and predicted as an H200 measured them") {
+    const CudaCatalog h200(llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200")));
+    struct Shape {
+      int64_t size, from, to;
+      double us[3];  // of y, dx and dw; 0 where others are
+    };
+    for (const Shape& s : {Shape{112, 24, 54, {138.1, 133.5, 120.2}},
+                           {56, 54, 24, {36.3, 38.1, 37.1}},
+                           {56, 24, 108, {65.0, 57.6, 57.6}},
+                           {28, 108, 48, {25.3, 0, 26.3}},
+                           {28, 48, 108, {0, 26.0, 27.3}}}) {
+      const Type x(DType::BF16, {256, s.size, s.size, s.from}), w(DType::BF16, {s.to, 1, 1, s.from}),
+          y(DType::BF16, {256, s.size, s.size, s.to});
+      const Attrs attrs{{"channels_last", int64_t{1}}};
+      Attrs of_x = attrs, of_w = attrs;
+      of_x.set("shape", Ints(x.shape.begin(), x.shape.end()));
+      of_w.set("shape", Ints(w.shape.begin(), w.shape.end()));
+      of_w.set("dtype", DType::F32);
+      const std::tuple<const char*, const Attrs*, const Type*, const Type*> calls[] = {
+          {"conv", &attrs, &x, &w}, {"conv_dx", &of_x, &y, &w}, {"conv_dw", &of_w, &x, &y}};
+      for (int pass = 0; pass < 3; ++pass) {
+        if (s.us[pass] == 0) continue;
+        const auto& [op, of_pass, first, second] = calls[pass];
+        const Type* const operands[] = {first, second};
+        const OpCall call(get_op(op), *of_pass, operands);
+        INFO(std::string(op), " of ", s.size, " pixels and ", s.from, " to ", s.to, " channels");
+        const auto candidates = h200.candidates(call.op, call, llvm::cantFail(infer(call)));
+        CHECK(candidates.front().name == "pointwise_chunks");
+        CHECK(candidates.front().predicted_us == doctest::Approx(s.us[pass]).epsilon(0.15));
+      }
+    }
+    const auto names = [&](int64_t pixels, int64_t from, int64_t to, const Attrs& attrs) {
+      return names_of(h200, "conv", attrs,
+                      {Type(DType::BF16, {pixels, 4, 4, from}), Type(DType::BF16, {to, 1, 1, from})});
+    };
+    const Attrs plain{{"channels_last", int64_t{1}}}, strided{{"channels_last", int64_t{1}}, {"strides", Ints{2, 2}}};
+    CHECK(llvm::StringRef(names(9, 54, 24, plain)).contains("pointwise_chunks "));
+    CHECK(!llvm::StringRef(names(9, 54, 24, strided)).contains("pointwise_chunks "));
+    CHECK(!llvm::StringRef(names(9, 56, 24, plain)).contains("pointwise_chunks "));   // whole words
+    CHECK(!llvm::StringRef(names(9, 27, 24, plain)).contains("pointwise_chunks "));   // an odd number
+    CHECK(!llvm::StringRef(names(9, 216, 54, plain)).contains("pointwise_chunks "));  // more weights than registers
+  }
+
   TEST_CASE("convolutions in groups go to our own kernels where these are predicted to be faster") {
     const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
     const CudaCatalog catalog(h200);

@@ -1,5 +1,6 @@
 #include "kernels/cuda/conv/depthwise.h"
 #include "kernels/cuda/conv/grouped.h"
+#include "kernels/cuda/conv/pointwise.h"
 #include "runtime/cuda/backend/launcher.h"
 #include "runtime/kernels/own_conv.h"
 
@@ -56,6 +57,9 @@ constexpr CudaLauncher grouped_conv_table[] = {
     {op_conv, "depthwise_images", launch<cuda::depthwise_images>},
     {op_conv_dx, "depthwise_images", launch_dx<cuda::depthwise_images_dx>},
     {op_conv_dw, "depthwise_images", launch_dw<cuda::depthwise_images_dw>},
+    {op_conv, "pointwise_chunks", launch<cuda::pointwise_chunks>},
+    {op_conv_dx, "pointwise_chunks", launch_dx<cuda::pointwise_chunks_dx>},
+    {op_conv_dw, "pointwise_chunks", launch_dw<cuda::pointwise_chunks_dw>},
     {op_conv, "depthwise_sparse", launch<cuda::depthwise_sparse>},
     {op_conv_dx, "depthwise_sparse", launch_dx<cuda::depthwise_sparse_dx>},
     {op_conv_dw, "depthwise_sparse", launch_dw<cuda::depthwise_sparse_dw>},
