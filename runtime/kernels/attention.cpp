@@ -152,6 +152,8 @@ bool accepts_rotary(const OpCall& call, llvm::ArrayRef<Type>) {
 
 // ---- cuDNN: 16-bit floats without mask, dropout, cap or sinks ----
 
+// Small windows have kernels of their own: cuDNN's tiles of 128 rows take three to four times as long for them.
+
 template <size_t mask>
 bool accepts_cudnn(const OpCall& call, llvm::ArrayRef<Type>) {
   const AttentionSizes n(call);
@@ -159,8 +161,9 @@ bool accepts_cudnn(const OpCall& call, llvm::ArrayRef<Type>) {
   const bool is_plain = !call.has(mask) && !call.has(mask + attention_slopes) && !call.has(mask + attention_segments) &&
                         !(mask == attention_mask && call.has(attention_sinks)) && call.attrs.get_float("softcap") == 0;
   return is_16_bit_float(call.operand(0).dtype) && is_plain && call.attrs.get_float("dropout") == 0 &&
-         call.attrs.get_int("window") == 0 && n.depth % 8 == 0 && n.depth <= 128 && n.value_depth == n.depth &&
-         n.batch * n.rows * n.depth > 0 && n.columns > 0 && (!causal || n.rows == n.columns);
+         !are_small_windows(call, mask) && call.attrs.get_int("window") == 0 && n.depth % 8 == 0 && n.depth <= 128 &&
+         n.value_depth == n.depth && n.batch * n.rows * n.depth > 0 && n.columns > 0 &&
+         (!causal || n.rows == n.columns);
 }
 
 constexpr int64_t slack = int64_t{1} << 20;  // cuDNN's own row counters and alignment

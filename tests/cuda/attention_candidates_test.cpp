@@ -266,6 +266,17 @@ TEST_SUITE("unit") {
     CHECK(first_of(64, 197, 12, 64).name != "whole_heads");
   }
 
+  TEST_CASE("many small windows of short heads go to their own kernel and not to cuDNN's, as measured on an H200") {
+    const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
+    const Type x(DType::BF16, {4096, 63, 128}), lse(DType::F32, {4096, 16, 63});
+    const Attrs attrs{{"heads", int64_t{16}}, {"kv_heads", int64_t{16}}, {"scale", 0.354}};
+    const Type* types[] = {&x, &x, &x, &x, &lse, &x};
+    const OpCall call(get_op("attention_grad"), attrs, types);
+    const KernelCandidate first = CudaCatalog(h200).candidates(call.op, call, llvm::cantFail(infer(call)))[0];
+    CHECK(first.name == "mma");
+    CHECK(first.predicted_us == doctest::Approx(793).epsilon(0.1));
+  }
+
   TEST_CASE("attention's predictions know Hopper's warpgroups and small windows") {
     const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
     auto predicted_us = [&](const DeviceDescription& device, const Attrs& attrs, llvm::ArrayRef<Type> operands) {
