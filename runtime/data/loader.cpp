@@ -179,6 +179,7 @@ class Loader : public BatchSource {
     int64_t rows_read = 0;
     int64_t items = 0;  // samples, or tokens that are not padding
     bool is_ready = false;
+    bool has_shared = false;  // what all samples share has been read and checked, and stays
   };
   struct Task {
     int64_t batch, row, rows;
@@ -225,7 +226,7 @@ class Loader : public BatchSource {
     batch.items = items_in(batch, task.batch);
     lock.lock();
     batch.rows_read = 0;
-    batch.is_ready = true;
+    batch.is_ready = batch.has_shared = true;
   }
 
   // Rows that the batch was filled up with count nothing.
@@ -273,6 +274,7 @@ class Loader : public BatchSource {
 
   Status read_input(const Task& task, size_t input, Scratch& scratch) {
     const Feed& feed = feeds_[input];
+    if (!feed.per_sample && lengths_.empty() && ring_of(task.batch).has_shared) return Status::success();
     const size_t length = order_.length_of(task.batch);
     scratch.rows.clear();
     for (int64_t row = task.row; row < task.row + task.rows; ++row) {

@@ -6,6 +6,7 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <cstring>
 #include <set>
 
@@ -57,6 +58,25 @@ std::vector<int64_t> next_labels(BatchSource& source, int64_t rows) {
   }
   return all;
 }
+
+// Samples of one number each, and `edges`: i64[4], which all of them share.
+class Graph : public Dataset {
+ public:
+  explicit Graph(std::atomic<int>& edge_reads) : edge_reads_(edge_reads) {}
+  int64_t samples() const override { return 12; }
+  llvm::ArrayRef<Field> fields() const override { return fields_; }
+  std::string where() const override { return "graph"; }
+  Status read(int64_t sample, size_t field, const TensorView& into, const RandomStream&, ReadBuffers&) const override {
+    if (field == 1) ++edge_reads_;
+    for (int64_t i = 0; i < into.elements(); ++i)
+      field == 1 ? into.set_int(i, 10 + i) : into.set(i, static_cast<double>(sample));
+    return Status::success();
+  }
+
+ private:
+  std::atomic<int>& edge_reads_;
+  std::vector<Field> fields_{{"x", Type(DType::F32, {})}, {"edges", Type(DType::I64, {4}), false}};
+};
 
 std::unique_ptr<BatchSource> open(const Shards& shards, int64_t rows, const DataOptions& options = {}) {
   return llvm::cantFail(open_data(shards.path(), inputs_of(rows), options));
@@ -139,6 +159,24 @@ TEST_SUITE("unit") {
     const Shards shards({2, 2});
     const auto source = open(shards, 4);
     for (const auto& batch : batches_of(*source, 4, 3)) CHECK(batch == std::vector<int64_t>{0, 1, 2, 3});
+  }
+
+  TEST_CASE("loader: what all samples share is read once for each batch that is read ahead, and stays") {
+    std::atomic<int> edge_reads = 0;
+    DataOptions options;
+    options.shuffle = false;
+    const auto source = llvm::cantFail(
+        load_batches(std::make_unique<Graph>(edge_reads),
+                     std::vector<InputSpec>{{"x", Type(DType::F32, {2})}, {"edges", Type(DType::I64, {4})}}, options));
+    for (int64_t batch = 0; batch < 30; ++batch) {
+      if (batch == 20) llvm::cantFail(source->seek(21)), ++batch;
+      Tensor x(Type(DType::F32, {2})), edges(Type(DType::I64, {4}));
+      llvm::cantFail(source->next({x.view(), edges.view()}));
+      CHECK(x.get(1) == static_cast<double>((2 * batch + 1) % 12));
+      CHECK(edges.get_int(0) == 10);
+      CHECK(edges.get_int(3) == 13);
+    }
+    CHECK(edge_reads <= 4);
   }
 
   TEST_CASE("loader: a padded batch has labels that are ignored") {
