@@ -22,8 +22,12 @@ struct AttentionCase {
 };
 
 std::vector<AttentionCase> attention_cases();
+// Those with caps, slopes, sinks or documents, which change scores or rows besides.
+std::vector<AttentionCase> attention_form_cases();
 // A mask that adds `closed` to the columns of a sample outside [first, end).
 SampleOperand open_between(int64_t columns, std::initializer_list<std::pair<int64_t, int64_t>> samples, double closed);
+// [2, 1, 70, 130], of which row 3 is closed whole.
+SampleOperand closed_row();
 
 Attrs attrs_of(const AttentionCase& c);
 // q, k and v, of which k and v are absent where q has them too.

@@ -64,7 +64,9 @@ std::vector<bool> zeros_of(const Tensor& tensor) {
 }  // namespace
 
 TEST_CASE("attention's kernels agree with the reference where rows and columns cross tiles") {
-  for (const AttentionCase& c : attention_cases()) SUBCASE(c.name) {
+  std::vector<AttentionCase> cases = attention_cases();
+  llvm::append_range(cases, attention_form_cases());
+  for (const AttentionCase& c : cases) SUBCASE(c.name) {
       std::vector<SampleOperand> operands = inputs_of(c);
       llvm::append_range(operands, masks_of(c));
       operands.push_back(sinks_of(c));
