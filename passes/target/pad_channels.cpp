@@ -27,6 +27,7 @@ const Node* split_convolution(const Graph& graph, const Node& split) {
   return parts_channels && has_one_reader(graph, whole) ? producer_of(graph, whole, "conv") : nullptr;
 }
 
+// Several taps of pixels with fewer channels than a vector has.
 bool is_first_convolution(const Graph& graph, const Node& node, int64_t multiple) {
   if (node.op->name != "conv" || !has_odd_channels(graph, node, multiple)) return false;
   const int64_t from = graph.type(operand_of(node, "x")).shape.back(), to = graph.type(node.results[0]).shape.back();
@@ -87,7 +88,10 @@ Result<bool> run_pad_channels(Graph& graph, PassContext& context) {
     context.decide(graph.value(whole).name, std::to_string(channels) + " channels padded to " + std::to_string(wanted),
                    is_split ? "pixels begin at 16-byte borders, and the channels more are a part that nobody reads"
                             : "pixels begin at 16-byte borders, and the channels more are cut off behind it");
-    is_split ? pad_split(graph, id, wanted - channels) : pad_whole(graph, id, wanted - channels);
+    if (is_split)
+      pad_split(graph, id, wanted - channels);
+    else
+      pad_whole(graph, id, wanted - channels);
     ++padded;
   }
   if (padded > 0) context.count("convolutions", padded);
