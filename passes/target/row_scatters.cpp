@@ -1,6 +1,9 @@
 #include "passes/target/row_scatters.h"
 
+#include "passes/analysis/cost_model.h"
 #include "passes/rewrite/match.h"
+
+#include <limits>
 
 namespace plimsoll {
 namespace {
@@ -78,6 +81,17 @@ Type rows_of(const Graph& graph, const RowScatter& scatter) {
 NodeId node_behind(const Graph& graph, ValueId value) {
   const NodeId producer = graph.value(value).producer;
   return producer == NodeId::None ? graph.first_node() : graph.next_node(producer);
+}
+
+double us_of(const PlanDraft& draft, const OpCall& call) {
+  const KernelCandidate kernel = draft.catalog->candidates(call.op, call, llvm::cantFail(infer(call))).front();
+  const bool is_known = kernel.name != "reference" && kernel.predicted_us > 0;
+  return is_known ? kernel.predicted_us : std::numeric_limits<double>::infinity();
+}
+
+double us_of(const PlanDraft& draft, const Graph& graph, NodeId id) {
+  const Node& node = graph.node(id);
+  return predicted_us(graph, node, chosen_kernel(graph, node, *draft.catalog), draft.device);
 }
 
 }  // namespace plimsoll

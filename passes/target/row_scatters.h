@@ -3,6 +3,7 @@
 // Ops that combine whole rows of a value into the rows that indices name: gradients of lookups, and scatters.
 
 #include "ir/graph.h"
+#include "passes/analysis/plan_draft.h"
 
 #include <optional>
 
@@ -28,5 +29,11 @@ Type rows_of(const Graph& graph, const RowScatter& scatter);
 
 // The first node that may read the value, as builders stand before it; None: no node does.
 NodeId node_behind(const Graph& graph, ValueId value);
+
+// What a call is predicted to take; for ever without a kernel of its own, or a prediction of it, so that nothing gains
+// by it.
+double us_of(const PlanDraft& draft, const OpCall& call);
+// What a node is predicted to take by the kernel that is chosen for it.
+double us_of(const PlanDraft& draft, const Graph& graph, NodeId id);
 
 }  // namespace plimsoll

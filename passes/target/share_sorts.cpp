@@ -4,7 +4,6 @@
 #include "passes/rewrite/match.h"
 #include "passes/target/row_scatters.h"
 
-#include <limits>
 #include <map>
 
 // The planning step share-sorts takes the sort of the indices out of the ops that scatter rows by them. Each then is a
@@ -31,10 +30,10 @@ class Sharer {
     const OpCall sort(get_op("sort_indices"), attrs, operands);
     const Types sorted = llvm::cantFail(infer(sort));
     llvm::SmallVector<ValueId, 4> made = sorted_already(scatters.front().indices, attrs);
-    double saved_us = made.empty() ? -us(sort) : 0;
+    double saved_us = made.empty() ? -us_of(draft_, sort) : 0;
     llvm::SmallVector<RowScatter, 8> gaining;
     for (const RowScatter& scatter : scatters) {
-      const double gained_us = us_of(scatter.node) - reduce_us(scatter, sorted);
+      const double gained_us = us_of(draft_, graph_, scatter.node) - reduce_us(scatter, sorted);
       if (gained_us <= 0) continue;
       saved_us += gained_us;
       gaining.push_back(scatter);
@@ -60,18 +59,6 @@ class Sharer {
     return {};
   }
 
-  // Without a kernel of its own, or a prediction of it, no op gains.
-  double us(const OpCall& call) const {
-    const KernelCandidate kernel = draft_.catalog->candidates(call.op, call, llvm::cantFail(infer(call))).front();
-    const bool is_known = kernel.name != "reference" && kernel.predicted_us > 0;
-    return is_known ? kernel.predicted_us : std::numeric_limits<double>::infinity();
-  }
-
-  double us_of(NodeId id) const {
-    const Node& node = graph_.node(id);
-    return predicted_us(graph_, node, chosen_kernel(graph_, node, *draft_.catalog), draft_.device);
-  }
-
   // The base in the shape that the rows of x give the result.
   Shape base_shape(const RowScatter& scatter) const { return {scatter.size, rows_of(graph_, scatter).shape[1]}; }
 
@@ -80,7 +67,7 @@ class Sharer {
                base(graph_.type(graph_.node(scatter.node).results[0]).dtype, base_shape(scatter));
     llvm::SmallVector<const Type*, 5> operands{&x, &sorted[0], &sorted[1], &sorted[2]};
     if (!scatter.base.empty()) operands.push_back(&base);
-    return us(OpCall(get_op("segment_reduce"), scatter.attrs, operands));
+    return us_of(draft_, OpCall(get_op("segment_reduce"), scatter.attrs, operands));
   }
 
   void reduce(const RowScatter& scatter, llvm::ArrayRef<ValueId> sorted) {

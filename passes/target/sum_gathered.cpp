@@ -7,7 +7,6 @@
 
 #include "llvm/ADT/STLExtras.h"
 
-#include <limits>
 #include <map>
 
 // The planning step sum-gathered lets sums by row look up the rows that they add. In a graph network each edge takes a
@@ -148,9 +147,10 @@ class Maker {
     std::map<SortKey, double> sorts;
     std::map<std::pair<ValueId, SortKey>, double> picks;
     for (const GatherSum& sum : sums) {
-      for (NodeId id : {sum.scatter.node, sum.rows.gather}) before[id] = us_of(id);
+      for (NodeId id : {sum.scatter.node, sum.rows.gather}) before[id] = us_of(draft_, graph_, id);
       if (sum.dots)
-        for (NodeId id : {sum.dots->node, sum.dots->left.gather, sum.dots->right.gather}) before[id] = us_of(id);
+        for (NodeId id : {sum.dots->node, sum.dots->left.gather, sum.dots->right.gather})
+          before[id] = us_of(draft_, graph_, id);
       saved -= sum_us(sum, sorts[sum.key()], picks[{sum.rows.indices, sum.key()}]);
     }
     for (const auto& [id, us] : before) saved += us;
@@ -206,18 +206,6 @@ class Maker {
     return attrs;
   }
 
-  // Without a kernel of its own, or a prediction of it, nothing is saved.
-  double us(const OpCall& call) const {
-    const KernelCandidate kernel = draft_.catalog->candidates(call.op, call, llvm::cantFail(infer(call))).front();
-    const bool is_known = kernel.name != "reference" && kernel.predicted_us > 0;
-    return is_known ? kernel.predicted_us : std::numeric_limits<double>::infinity();
-  }
-
-  double us_of(NodeId id) const {
-    const Node& node = graph_.node(id);
-    return predicted_us(graph_, node, chosen_kernel(graph_, node, *draft_.catalog), draft_.device);
-  }
-
   // What the sum takes, and beside it the sort of its indices and the lookup of its picks.
   double sum_us(const GatherSum& sum, double& sort_us, double& picks_us) const {
     const Type& indices = graph_.type(sum.scatter.indices);
@@ -225,10 +213,10 @@ class Maker {
     const llvm::SmallVector<const Type*, 1> of_sort{&indices};
     const OpCall sort(get_op("sort_indices"), size, of_sort);
     const Types sorted = llvm::cantFail(infer(sort));
-    sort_us = us(sort);
+    sort_us = us_of(draft_, sort);
     const Type picks(graph_.type(sum.rows.indices).dtype, sorted[0].shape);
     const llvm::SmallVector<const Type*, 2> of_picks{&picks, &sorted[0]};
-    picks_us = us(OpCall(get_op("gather"), axis, of_picks));
+    picks_us = us_of(draft_, OpCall(get_op("gather"), axis, of_picks));
     const Shapes shapes = shapes_of(sum);
     llvm::SmallVector<const Type*, 8> operands{&shapes.x,  &picks,  &sorted[0], &sorted[1],
                                                &sorted[2], nullptr, nullptr,    nullptr};
@@ -236,7 +224,7 @@ class Maker {
     if (!sum.scatter.base.empty()) operands[6] = &shapes.y;
     if (sum.dots) operands[7] = &shapes.factors;
     const Attrs attrs = attrs_of(sum);
-    return us(OpCall(get_op("gather_sum"), attrs, operands));
+    return us_of(draft_, OpCall(get_op("gather_sum"), attrs, operands));
   }
 
   const llvm::SmallVector<ValueId, 4>& sorted_for(const GatherSum& sum, NodeId place) {
