@@ -73,6 +73,8 @@ class Executor {
   // Host memory for the inputs of the function's next run, in their order; waits until it is free. Of a function whose
   // inputs are not staged it is filled while nothing else runs.
   virtual Result<llvm::ArrayRef<TensorView>> next_inputs(size_t function) = 0;
+  // Does a run of the function for which next_inputs() was not called take the inputs of the run before?
+  virtual bool keeps_inputs(size_t function) const { return false; }
 
   // Called after the instruction of that index has run.
   using Observer = std::function<Status(int32_t instruction)>;

@@ -157,6 +157,7 @@ Session::Session(Plan plan, std::vector<WholeState> whole_states, Communicator* 
     : plan_(std::move(plan)), whole_states_(std::move(whole_states)), ranks_(ranks), rank_(ranks ? ranks->rank() : 0) {
   if (ranks) collectives_.emplace(*ranks, plan_.mesh);
   for (StepInFlight& step : in_flight_) step.runs.reserve(static_cast<size_t>(plan_.training.accumulate));
+  brought_.resize(plan_.functions.size());
 }
 
 Result<std::vector<int64_t>> Session::numbers_of_ranks(int64_t number) {
@@ -305,6 +306,19 @@ Status Session::add_run(StepInFlight& step) {
   return Status::success();
 }
 
+// A batch that the function's inputs have already is not brought again.
+Status Session::take_batch(BatchSource& data, size_t function) {
+  const std::optional<int64_t> only = data.only_batch();
+  std::optional<int64_t>& brought = brought_[function];
+  if (only && only == brought && executor_->keeps_inputs(function)) return data.next({});
+  brought.reset();
+  Result<llvm::ArrayRef<TensorView>> inputs = executor_->next_inputs(function);
+  if (!inputs) return inputs.takeError();
+  if (Status s = data.next(*inputs)) return s;
+  brought = only;
+  return Status::success();
+}
+
 Status Session::start(BatchSource& data, const GradientSink* gradients) { return agreed(start_step(data, gradients)); }
 
 Status Session::start_step(BatchSource& data, const GradientSink* gradients) {
@@ -326,9 +340,7 @@ Status Session::start_step(BatchSource& data, const GradientSink* gradients) {
       const int64_t length = *std::max_element(lengths->begin(), lengths->end());
       function = length > 0 ? *plan_.find_function(shorter_step_name(length)) : 0;
     }
-    Result<llvm::ArrayRef<TensorView>> inputs = executor_->next_inputs(function);
-    if (!inputs) return inputs.takeError();
-    if (Status s = data.next(*inputs)) return s;
+    if (Status s = take_batch(data, function)) return s;
     Result<int64_t> run = run_function(function, update ? nullptr : gradients, *scale);
     if (!run) return run.takeError();
     step.runs.push_back({function, *run});

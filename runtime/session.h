@@ -172,6 +172,7 @@ class Session {
   Status watch_ranks(const ExecutorOptions& options);
   std::string describe_place(int64_t rank, int32_t function, int32_t instruction) const;
   Status start_step(BatchSource& data, const GradientSink* gradients);
+  Status take_batch(BatchSource& data, size_t function);
   Result<StepMetrics> finish_step();
   // Of several ranks: a failure that a lost rank caused is named as that, and one of our own ends the others.
   Status agreed(Status status);
@@ -212,7 +213,8 @@ class Session {
   std::array<StepInFlight, max_in_flight> in_flight_;  // step n at n % max_in_flight
   int64_t steps_started_ = 0;
   std::chrono::steady_clock::time_point last_finish_;
-  double learning_rate_ = 0;  // of the update that is started next, unless a schedule says otherwise
+  std::vector<std::optional<int64_t>> brought_;  // by function: BatchSource::only_batch() of what its inputs hold
+  double learning_rate_ = 0;                     // of the update that is started next, unless a schedule says otherwise
   std::optional<LearningRateSchedule> schedule_;
   int64_t steps_done_ = 0;
   RankProgress progress_;

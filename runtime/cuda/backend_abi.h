@@ -87,7 +87,7 @@ class CudaBackend {
   // Writes a slot of one element between what was started and what will be.
   virtual CudaOutcome set_scalar(SlotId slot, double value) = 0;
 
-  // Pinned memory for the inputs of the function's next start.
+  // Pinned memory for the inputs of the function's next start, which without it takes those of the start before.
   virtual CudaOutcome next_inputs(size_t function, llvm::ArrayRef<TensorView>& inputs) = 0;
   // Runs of a function are counted from 0 by the caller.
   virtual CudaOutcome start(size_t function, int64_t run) = 0;

@@ -70,6 +70,8 @@ class CudaExecutor : public Executor {
     return inputs;
   }
 
+  bool keeps_inputs(size_t function) const override { return runs_[function] > 0; }
+
   Result<int64_t> run(size_t function, const Observer* observer) override {
     written_ = {};
     read_ = {};

@@ -14,6 +14,8 @@ class BatchOrder {
   BatchOrder(const Dataset& data, const SamplePart& part, int64_t rows, const DataOptions& options);
 
   int64_t batches_per_epoch() const { return batches_; }
+  // All batches hold the same samples in the same order.
+  bool has_one_batch() const { return batches_ == 1 && !shuffle_; }
   int64_t samples_in(int64_t batch) const;
   // The sample in the row. A row past the last sample repeats one from the start.
   int64_t sample(int64_t batch, int64_t row) const;

@@ -31,8 +31,11 @@ class BatchSource {
   virtual std::optional<int64_t> next_length() const { return std::nullopt; }
   // Returns once the next batch is read; its failure is next()'s.
   virtual void wait() {}
-  // Copies the next batch, one tensor an input in the order of the specs, into `inputs`. Allocates nothing.
+  // Copies the next batch, one tensor an input in the order of the specs, into `inputs`. Allocates nothing. Without
+  // `inputs` the batch only counts as given.
   virtual Status next(llvm::ArrayRef<TensorView> inputs) = 0;
+  // A number that no other batch of the program has, where next() always gives the same one; none: batches differ.
+  virtual std::optional<int64_t> only_batch() const { return std::nullopt; }
   // The following next() gives the batch of this number, counted from 0 over all epochs: what a batch holds depends on
   // its number and the options alone, so that one integer says how far a run has read.
   virtual Status seek(int64_t batch) = 0;

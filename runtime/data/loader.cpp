@@ -9,6 +9,7 @@
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/MathExtras.h"
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -73,6 +74,11 @@ std::optional<size_t> padding_mask_of(llvm::ArrayRef<InputSpec> inputs) {
   return std::nullopt;
 }
 
+int64_t next_only_batch() {
+  static std::atomic<int64_t> next = 0;
+  return next++;
+}
+
 int64_t samples_of_batch(llvm::ArrayRef<InputSpec> inputs, const DataOptions& options) {
   return options.samples > 0 ? options.samples : rows_of_batch(inputs) * options.ranks;
 }
@@ -91,6 +97,7 @@ class Loader : public BatchSource {
         first_row_(options.rank * rows_),
         hides_labels_(options.last_batch == LastBatch::Pad),
         padding_mask_(padding_mask_of(inputs_)),
+        only_batch_(order_.has_one_batch() && !data_->is_computed() ? std::optional(next_only_batch()) : std::nullopt),
         rows_per_task_(data_->is_computed() ? std::min(rows_, data_->rows_together())
                                             : (rows_ + threads - 1) / threads) {
     for (const ShorterInputs& shorter : options.shorter) lengths_.push_back(shorter.length);
@@ -134,7 +141,7 @@ class Loader : public BatchSource {
     for (size_t i = 0; i < inputs.size(); ++i)
       copy_bytes(inputs[i].as<char>(), batch.tensors[i].view().as<char>(), inputs[i].type.bytes(), threads());
     lock.lock();
-    ring_of(next_).is_ready = false;
+    if (!only_batch_) ring_of(next_).is_ready = false;
     items_read_ += batch.items;
     ++next_;
     lock.unlock();
@@ -142,11 +149,14 @@ class Loader : public BatchSource {
     return Status::success();
   }
 
+  std::optional<int64_t> only_batch() const override { return only_batch_; }
+
   // What was read ahead is dropped.
   Status seek(int64_t batch) override {
     {
       std::unique_lock lock(mutex_);
       if (batch == next_) return Status::success();
+      if (only_batch_) return next_ = batch, Status::success();
       paused_ = true;
       changed_.wait(lock, [&] { return busy_ == 0; });
       paused_ = false;
@@ -191,7 +201,9 @@ class Loader : public BatchSource {
     std::vector<SampleRow> rows;
   };
 
-  RingBatch& ring_of(int64_t batch) { return ring_[static_cast<size_t>(batch % batches_read_ahead)]; }
+  RingBatch& ring_of(int64_t batch) {
+    return only_batch_ ? ring_.front() : ring_[static_cast<size_t>(batch % batches_read_ahead)];
+  }
 
   void work() {
     Scratch scratch;
@@ -253,7 +265,9 @@ class Loader : public BatchSource {
     return tokens;
   }
 
-  bool has_task() const { return !failure_ && !paused_ && next_task_batch_ < next_ + batches_read_ahead; }
+  bool has_task() const {
+    return !failure_ && !paused_ && next_task_batch_ < (only_batch_ ? 1 : next_ + batches_read_ahead);
+  }
 
   Task take_task() {
     const Task task{next_task_batch_, next_task_row_, std::min(rows_per_task_, rows_ - next_task_row_)};
@@ -329,11 +343,12 @@ class Loader : public BatchSource {
   const bool hides_labels_;
   std::vector<int64_t> lengths_;              // of shorter batches
   const std::optional<size_t> padding_mask_;  // index of an input
+  const std::optional<int64_t> only_batch_;
   const int64_t rows_per_task_;
 
   mutable std::mutex mutex_;  // guards everything below, but for the tensors of batches that somebody has taken
   std::condition_variable changed_;
-  std::array<RingBatch, batches_read_ahead> ring_;  // batch n at n % batches_read_ahead
+  std::array<RingBatch, batches_read_ahead> ring_;  // batch n at n % batches_read_ahead; the only batch is the first
   int64_t next_ = 0;                                // the batch that next() gives
   int64_t next_task_batch_ = 0, next_task_row_ = 0;
   int64_t items_read_ = 0;  // of the batches that next() gave

@@ -46,6 +46,19 @@ def test_kept_promise(folder):
     expect(done.returncode == DONE and "the stand-in" in done.stdout, done.stderr)
 
 
+def test_only_batch_stays_on_the_card(folder):
+    put_stand_in(folder, PLIMSOLL, STAND_IN)
+    os.environ["PLIMSOLL_STAND_IN_HELD_BYTES"] = "0"
+    data = write_safetensors(folder / "batch.safetensors", {"x": X, "labels": LABELS})
+    losses = {}
+    for device in ("cpu", "h200"):
+        plan, metrics = folder / f"{device}.plan", folder / f"{device}.jsonl"
+        succeed("compile", MODELS / "linear.onnx", "-o", plan, "--device", device, "--precision", "fp32")
+        succeed("run", plan, "--weights", MODELS / "linear.onnx", "--data", data, "--steps", "5", "--metrics", metrics)
+        losses[device] = [json.loads(line)["loss"] for line in metrics.read_text().splitlines()]
+    expect(losses["cpu"] == losses["h200"] and len(set(losses["cpu"])) == 5, f"losses differ: {losses}")
+
+
 def test_broken_promise_saves_weights(folder):
     saved, checkpoints = folder / "after.safetensors", folder / "checkpoints"
     done = train_on_stand_in(folder, 1.5, "--save", saved, "--checkpoint", checkpoints)

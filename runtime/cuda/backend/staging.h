@@ -15,8 +15,8 @@ class InputStaging {
 
   // The buffer the next batch goes to, once its last copy is through.
   Status next(llvm::ArrayRef<TensorView>& views);
-  // Sends the buffer last handed out: to the staging slots beside what runs, and from there to the inputs' own
-  // slots on `compute`; inputs without a staging slot go to their own at once, on `compute`.
+  // Sends the buffer last handed out, at times once more: to the staging slots beside what runs, and from there to the
+  // inputs' own slots on `compute`; inputs without a staging slot go to their own at once, on `compute`.
   Status send(cudaStream_t compute);
   // Copies the inputs that were last sent to their own slots once more.
   Status repeat(cudaStream_t compute);

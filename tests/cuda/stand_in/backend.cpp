@@ -4,6 +4,8 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <deque>
+#include <map>
 
 // Stands in for libplimsoll_cuda.so where there is no GPU: it runs plans for one on the processor, each op by its
 // reference. It says that the process holds what PLIMSOLL_STAND_IN_HELD_BYTES has, so that a test can break a promise.
@@ -62,9 +64,20 @@ class StandIn : public CudaBackend {
   CudaOutcome set_scalar(SlotId slot, double value) override { return executor_->set_scalar(slot, value); }
 
   CudaOutcome next_inputs(size_t function, llvm::ArrayRef<TensorView>& inputs) override {
-    return given(executor_->next_inputs(function), inputs);
+    llvm::ArrayRef<TensorView> of_step;
+    CudaOutcome outcome = given(executor_->next_inputs(function), of_step);
+    Staged& staged = staged_[function];
+    if (staged.tensors.empty())
+      for (const TensorView& input : of_step) staged.views.push_back(staged.tensors.emplace_back(input.type).view());
+    inputs = staged.views;
+    return outcome;
   }
   CudaOutcome start(size_t function, int64_t) override {
+    llvm::ArrayRef<TensorView> of_step;
+    if (CudaOutcome outcome = given(executor_->next_inputs(function), of_step); outcome.failed) return outcome;
+    const Staged& staged = staged_[function];
+    for (size_t i = 0; i < staged.views.size(); ++i)
+      std::memcpy(of_step[i].data, staged.views[i].data, static_cast<size_t>(of_step[i].type.bytes()));
     Result<int64_t> run = executor_->run(function);
     return run ? CudaOutcome() : run.takeError();
   }
@@ -112,8 +125,15 @@ class StandIn : public CudaBackend {
     return {};
   }
 
+  // Inputs stay from step to step, as those of a card do.
+  struct Staged {
+    std::deque<Tensor> tensors;
+    std::vector<TensorView> views;
+  };
+
   Plan plan_;
   std::unique_ptr<Executor> executor_;
+  std::map<size_t, Staged> staged_;  // by function
 };
 
 }  // namespace

@@ -179,6 +179,32 @@ TEST_SUITE("unit") {
     CHECK(edge_reads <= 4);
   }
 
+  TEST_CASE("loader: samples that are exactly one batch are read once, and their batch has a number of its own") {
+    std::atomic<int> edge_reads = 0;
+    auto open_graph = [&](int64_t rows) {
+      return llvm::cantFail(load_batches(
+          std::make_unique<Graph>(edge_reads),
+          std::vector<InputSpec>{{"x", Type(DType::F32, {rows})}, {"edges", Type(DType::I64, {4})}}, DataOptions{}));
+    };
+    const auto source = open_graph(12), other = open_graph(12), several = open_graph(6);
+    CHECK(source->only_batch().has_value());
+    CHECK(source->only_batch() != other->only_batch());
+    CHECK(!several->only_batch());
+    llvm::cantFail(source->next({}));
+    llvm::cantFail(source->seek(5));
+    Tensor x(Type(DType::F32, {12})), edges(Type(DType::I64, {4}));
+    for (int i = 0; i < 3; ++i) {
+      x.view().set(11, 0);
+      llvm::cantFail(source->next({x.view(), edges.view()}));
+      CHECK(x.get(11) == 11);
+      CHECK(edges.get_int(3) == 13);
+    }
+    CHECK(source->items_read() == 4 * 12);
+    other->wait();
+    several->wait();
+    CHECK(edge_reads <= 2 + 4);
+  }
+
   TEST_CASE("loader: a padded batch has labels that are ignored") {
     const Shards shards({5});
     const auto source = open(shards, 4, {.shuffle = false, .last_batch = LastBatch::Pad});
