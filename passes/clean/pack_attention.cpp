@@ -6,26 +6,33 @@
 // Attention whose q, k and v are the three pieces of one value reads that value, and its gradient is the value's
 // gradient. No split runs before it and no concatenation behind its gradient.
 //
-// It applies where the pieces lie in this order along the last dimension, have heads of one size and no other reader.
-// The positions of an image may be rows that are in several dimensions before. Where the heads of q and k turn by their
+// It applies where the pieces lie in this order along the columns of a row, have heads of one size and no other reader.
+// The positions of an image may be rows that are in several dimensions before, and heads may have a dimension of their
+// own. Where the heads of q and k turn by their
 // positions, those of the whole do, in one call that leaves v as it is.
 
 namespace plimsoll {
 namespace {
 
-// The value whose columns the operand has, perhaps as rows of fewer dimensions; None where another node reads it too.
+// The value whose columns the operand has, perhaps as rows or columns of other dimensions; None where another node
+// reads it too.
 ValueId columns_behind(const Graph& graph, ValueId operand) {
   if (operand == ValueId::None || !has_one_reader(graph, operand)) return ValueId::None;
   const ValueId below = value_below(graph, operand, "reshape");
-  if (below == ValueId::None || graph.type(below).shape.empty()) return operand;
-  const bool keeps_columns = graph.type(below).shape.back() == graph.type(operand).shape.back();
-  return keeps_columns && has_one_reader(graph, below) ? below : operand;
+  return below != ValueId::None && has_one_reader(graph, below) ? below : operand;
+}
+
+// Of a value whose columns begin at the dimension.
+int64_t columns_from(const Graph& graph, ValueId value, int64_t first) {
+  return element_count(llvm::ArrayRef<int64_t>(graph.type(value).shape).drop_front(static_cast<size_t>(first)));
 }
 
 // The rotation whose rows the operand has; null where there is none, another node reads it or not all heads turn.
 const Node* rotation_behind(const Graph& graph, ValueId operand) {
-  const Node* rotary = producer_of(graph, columns_behind(graph, operand), "rotary");
-  return rotary && rotary->attrs.get_int("turned") == 0 ? rotary : nullptr;
+  const ValueId turned = columns_behind(graph, operand);
+  const Node* rotary = producer_of(graph, turned, "rotary");
+  const bool is_of_rows = rotary && graph.type(turned).shape.back() == graph.type(operand).shape.back();
+  return is_of_rows && rotary->attrs.get_int("turned") == 0 ? rotary : nullptr;
 }
 
 // Do both turn heads of one size in the same way?
@@ -54,9 +61,11 @@ bool try_pack(Graph& graph, NodeId id) {
   const Node* split = first == ValueId::None ? nullptr : producer_of(graph, first, "split");
   if (!split || split->results.size() != 3) return false;
   const ValueId whole = split->operands[0];
-  if (split->attrs.get_int("axis") + 1 != graph.type(whole).rank()) return false;
+  const int64_t axis = split->attrs.get_int("axis");
   for (size_t i = 0; i < 3; ++i)
-    if (columns_behind(graph, operands[i]) != split->results[i]) return false;
+    if (columns_behind(graph, operands[i]) != split->results[i] ||
+        columns_from(graph, split->results[i], axis) != graph.type(operands[i]).shape.back())
+      return false;
   std::optional<Node> rotary;
   if (q_rotary) {
     rotary = *q_rotary;
@@ -65,7 +74,7 @@ bool try_pack(Graph& graph, NodeId id) {
     rotary->attrs.set("turned", heads + kv_heads);
   }
   Builder b = builder_at(graph, id);
-  ValueId packed = as_rows_of_q(b, id, whole);
+  ValueId packed = as_rows_of_q(b, id, whole, columns_from(graph, whole, axis));
   if (rotary) {
     b.origin = rotary->origin;
     packed = b.emit("rotary", {packed, rotary->operands[1], rotary->operands[2]}, rotary->attrs);

@@ -14,10 +14,9 @@ inline bool has_heads_of_one_size(const Graph& graph, const Node& attention) {
 }
 
 // `whole`, whose rows may be in other dimensions than those of q, in q's. The builder adds nodes before the attention.
-inline ValueId as_rows_of_q(Builder& b, NodeId attention, ValueId whole) {
-  const Graph& graph = b.graph();
-  const Shape rows = graph.type(operand_of(graph.node(attention), "q")).shape;
-  return b.reshape(whole, {rows[0], rows[1], graph.type(whole).shape.back()});
+inline ValueId as_rows_of_q(Builder& b, NodeId attention, ValueId whole, int64_t columns) {
+  const Shape rows = b.type(operand_of(b.graph().node(attention), "q")).shape;
+  return b.reshape(whole, {rows[0], rows[1], columns});
 }
 
 inline void read_packed(Builder& b, NodeId attention, ValueId packed) {

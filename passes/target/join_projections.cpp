@@ -77,7 +77,8 @@ bool try_join(Graph& graph, NodeId attention) {
   llvm::SmallVector<ValueId, 3> operands{operand_of(first, "x"), b.emit("concat", weights, {{"axis", along}})};
   if (const ValueId bias = join_biases(graph, b, layers); bias != ValueId::None) operands.push_back(bias);
   const std::string name = graph.value(first.results[0]).name;
-  read_packed(b, attention, as_rows_of_q(b, attention, b.emit("linear", operands, first.attrs, name + ".joined")));
+  const ValueId joined = b.emit("linear", operands, first.attrs, name + ".joined");
+  read_packed(b, attention, as_rows_of_q(b, attention, joined, b.type(joined).shape.back()));
   return true;
 }
 
