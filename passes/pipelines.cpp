@@ -126,7 +126,8 @@ ImageMoments preferred_moments(const KernelCatalog& catalog) {
 std::string step_pipeline(const TrainingRequest& request, const KernelPreferences& preferences, ImageMoments moments,
                           bool joins_dropouts) {
   std::string text =
-      "drop-detaches, simplify, exchange-lookups, fold-casts-into-reductions, dce, narrow-lookups, simplify, cse, dce, "
+      "drop-detaches, simplify, exchange-lookups, fold-casts-into-reductions, dce, compose-moves, narrow-lookups, "
+      "simplify, cse, dce, "
       "expand-f8";
   if (request.quantize.turned_bytes > 0) text += "{turned-bytes=" + std::to_string(request.quantize.turned_bytes) + "}";
   text += ", dce, fuse-batch-norms, save-pool-indices, join-cross-entropy, fuse-addends, dce, order-sums, dce";

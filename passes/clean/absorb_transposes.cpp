@@ -7,6 +7,9 @@
 // moves more dims keeps the others, where rows of its operand then stay runs in memory. Where the left operand alone
 // has a batch, as heads have that share a matrix for each pixel, the batch becomes rows: one product for each matrix of
 // the right operand instead of one for each pair, and a gradient of that matrix without a sum over the batch.
+//
+// A transpose of rows that found none to cancel with behind a linear layer (passes/clean/move_transposes.cpp) goes back
+// before it where rows are shorter there.
 
 namespace plimsoll {
 namespace {
@@ -142,10 +145,34 @@ bool absorb_result(Graph& graph, NodeId id) {
   return true;
 }
 
+// transpose(linear(x)) -> linear(transpose(x)) where rows keep their elements and x has fewer.
+bool move_before_linear(Graph& graph, NodeId id) {
+  const Node& transpose = graph.node(id);
+  const llvm::ArrayRef<int64_t> perm = transpose.attrs.get_ints("perm");
+  const ValueId rows = transpose.operands[0], made = past_reshapes(graph, rows);
+  const Node* linear = producer_of(graph, made, "linear");
+  if (!linear || !keeps_rows(perm) || operand_of(*linear, "addend") != ValueId::None || !has_one_reader(graph, made) ||
+      !has_one_reader(graph, rows))
+    return false;
+  const ValueId x = operand_of(*linear, "x");
+  Shape shape = graph.type(rows).shape;
+  if (shape.back() != graph.type(made).shape.back() || graph.type(x).elements() >= graph.type(made).elements())
+    return false;
+  shape.back() = graph.type(x).shape.back();
+  const Node layer = *linear;
+  Builder b = builder_at(graph, id);
+  const ValueId moved = b.transpose(b.reshape(x, shape), perm);
+  b.origin = layer.origin;
+  replace_and_rename(graph, graph.node(id).results[0], b.emit("linear", operands_with(layer, "x", moved), layer.attrs));
+  return true;
+}
+
 Result<bool> run_absorb_transposes(Graph& graph, PassContext& context) {
   const bool made_rows = apply_patterns(graph, context, {{"matmul", "batches as rows", make_batch_rows}});
   return apply_patterns(graph, context,
-                        {{"matmul", "operands", absorb_operands}, {"transpose", "results", absorb_result}}) ||
+                        {{"matmul", "operands", absorb_operands},
+                         {"transpose", "results", absorb_result},
+                         {"transpose", "before layers", move_before_linear}}) ||
          made_rows;
 }
 
@@ -155,7 +182,7 @@ constinit const PassInfo pass_absorb_transposes{
     .name = "absorb-transposes",
     .summary =
         "let matrix products read their operands, and write their results, transposed, and a batch of their left "
-        "operand alone be rows",
+        "operand alone be rows; transpose rows before layers that widen them",
     .run = run_absorb_transposes,
 };
 
