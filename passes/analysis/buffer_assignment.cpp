@@ -94,11 +94,12 @@ class Assigner {
     });
   }
 
-  // Are the bytes of the pair's root not needed behind the instruction, and are they as many as the result's?
+  // Are the bytes of the pair's root not needed behind the instruction, and are they as many as the result's? An empty
+  // value has none to give.
   bool gives_bytes(const InPlacePair& pair, int32_t at) const {
     const size_t root = index_of(pair.root);
-    return s_.last_use[root] == at && held_until_[root] <= at &&
-           graph_.type(pair.root).bytes() == graph_.type(pair.result).bytes();
+    const int64_t bytes = graph_.type(pair.root).bytes();
+    return s_.last_use[root] == at && held_until_[root] <= at && bytes > 0 && bytes == graph_.type(pair.result).bytes();
   }
 
   void read(ValueId value, int32_t at) {
