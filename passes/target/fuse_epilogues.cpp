@@ -43,9 +43,10 @@ class Fuser {
     if (llvm::is_contained(sum.attrs.get_ints("axes"), static_cast<int64_t>(shape.size()) - 1)) return false;
     for (NodeId reader : graph_.value(dy).users) {
       const Node& product = graph_.node(reader);
-      const bool fits = product.op->name == "linear_dw" && operand_of(product, "dy") == dy &&
-                        product.results.size() == 1 && !product.attrs.has("columns") &&
-                        graph_.type(product.results[0]).dtype == graph_.type(sum.results[0]).dtype;
+      const bool is_product = product.op->name == "linear_dw" && operand_of(product, "dy") == dy &&
+                              product.results.size() == 1 && !product.attrs.has("columns");
+      const DType made = is_product ? graph_.type(product.results[0]).dtype : DType::F32;
+      const bool fits = is_product && (made == DType::F32 || made == graph_.type(sum.results[0]).dtype);
       if (fits && (order_[reader] < order_[id] || is_ready(product, order_[id]))) return fuse_bias(id, reader), true;
     }
     return false;
@@ -65,7 +66,8 @@ class Fuser {
                         [&](ValueId operand) { return operand == ValueId::None || order_.of(operand) < place; });
   }
 
-  // The fused node stands at the earlier of the two places, before the readers of both.
+  // The fused node stands at the earlier of the two places, before the readers of both. Both results have one type, so
+  // a sum of 16 bits beside a gradient of 32 is rounded behind it.
   void fuse_bias(NodeId sum, NodeId product) {
     const Node& node = graph_.node(product);
     const ValueId db = graph_.node(sum).results[0];
@@ -76,7 +78,9 @@ class Fuser {
     attrs.set("bias", int64_t{1});
     const llvm::SmallVector<ValueId, 4> made = b.emit_all("linear_dw", node.operands, std::move(attrs));
     order_.add(made[0], first);
-    const ValueId shaped = b.reshape(made[1], graph_.type(db).shape);
+    const ValueId rounded = b.cast(made[1], graph_.type(db).dtype);
+    order_.add(rounded, first);
+    const ValueId shaped = b.reshape(rounded, graph_.type(db).shape);
     order_.add(shaped, first);
     replace_and_rename(graph_, node.results[0], made[0]);
     replace_and_rename(graph_, db, shaped);
