@@ -2,18 +2,18 @@
 #include "passes/rewrite/patterns.h"
 
 // Replaces nodes that do nothing, or do in two steps what one can do. The rules stand in simplify_movement.cpp,
-// simplify_lookups.cpp and simplify_arithmetic.cpp. Each looks at one node and at the nodes it reads, never at its
-// readers. Operands are simplified before their readers, so one walk reaches every node in its final surroundings.
+// simplify_lookups.cpp, simplify_pieces.cpp and simplify_arithmetic.cpp. Each looks at one node and at the nodes it
+// reads. Operands are simplified before their readers, so one walk reaches every node in its final surroundings.
 
 namespace plimsoll {
 namespace {
 
-using RuleTable = llvm::StringMap<SimplifyRule>;
+using RuleTable = llvm::StringMap<llvm::SmallVector<SimplifyRule, 2>>;
 
 RuleTable rule_table() {
   RuleTable rules;
-  for (const auto& list : {movement_rules(), lookup_rules(), arithmetic_rules()})
-    for (const auto& [op, rule] : list) rules[op] = rule;
+  for (const auto& list : {movement_rules(), lookup_rules(), piece_rules(), arithmetic_rules()})
+    for (const auto& [op, rule] : list) rules[op].push_back(rule);
   return rules;
 }
 
@@ -43,7 +43,9 @@ int64_t apply_rules(Graph& graph, NodeId id, const RuleTable& rules) {
     if (rule == rules.end()) break;
     const size_t slots = graph.node_slots();
     Builder builder = builder_at(graph, id);
-    const ValueId replacement = rule->second(builder, graph.node(id));
+    ValueId replacement = ValueId::None;
+    for (size_t i = 0; i < rule->second.size() && replacement == ValueId::None; ++i)
+      replacement = rule->second[i](builder, graph.node(id));
     if (replacement == ValueId::None) break;
     const bool is_fresh = graph.node_slots() > slots;
     const ValueId old = graph.node(id).results[0];

@@ -1,6 +1,6 @@
 #pragma once
 
-// The rules of the pass `simplify`, one per op.
+// The rules of the pass `simplify`.
 
 #include "passes/rewrite/match.h"
 
@@ -17,6 +17,7 @@ struct SimplifyEntry {
 
 llvm::ArrayRef<SimplifyEntry> movement_rules();    // reshape, transpose, expand, slice, pad, concat, ...
 llvm::ArrayRef<SimplifyEntry> lookup_rules();      // gather, gather_elements, gather_nd
+llvm::ArrayRef<SimplifyEntry> piece_rules();       // slice of concat, scatters and gathers that are slices
 llvm::ArrayRef<SimplifyEntry> arithmetic_rules();  // cast, x*1, x+0, where, dropout, ...
 
 }  // namespace plimsoll
