@@ -19,8 +19,8 @@ void import_as_is(NodeContext& n) {
 std::vector<const ImportRow*> all_import_rows() {
   std::vector<const ImportRow*> rows;
   for (auto family : {elementwise_rows, shape_rows, cut_rows, index_rows, reduce_rows, matmul_rows, conv_rows,
-                      pool_rows, resize_rows, grid_rows, norm_rows, attention_rows, recurrent_rows, loss_rows,
-                      random_rows, sequence_rows, control_rows, quantize_rows})
+                      pool_rows, resize_rows, grid_rows, fourier_rows, norm_rows, attention_rows, recurrent_rows,
+                      loss_rows, random_rows, sequence_rows, control_rows, quantize_rows})
     for (const ImportRow& row : family()) rows.push_back(&row);
   return rows;
 }

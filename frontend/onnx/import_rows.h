@@ -24,6 +24,7 @@ llvm::ArrayRef<ImportRow> control_rows();
 llvm::ArrayRef<ImportRow> conv_rows();
 llvm::ArrayRef<ImportRow> cut_rows();
 llvm::ArrayRef<ImportRow> elementwise_rows();
+llvm::ArrayRef<ImportRow> fourier_rows();
 llvm::ArrayRef<ImportRow> grid_rows();
 llvm::ArrayRef<ImportRow> index_rows();
 llvm::ArrayRef<ImportRow> loss_rows();

@@ -1145,3 +1145,45 @@ def patches(small):
 
 KINDS["esrgan"] = Case("ESRGAN's generator, 16 x 64 to 256", lambda small: Loss(SuperResolution(*((16, 8, 1) if small else (64, 32, 23))), lambda model, x, wanted: F.l1_loss(model(x), wanted)),
                        patches, channels_last=True)
+
+
+class FourierLayer(nn.Module):
+    """Li et al. 2021: a product for each of the lowest waves."""
+
+    def __init__(self, width, waves):
+        super().__init__()
+        self.waves, self.skip = waves, nn.Conv2d(width, width, 1)
+        self.low, self.high = (nn.Parameter(torch.rand(2, width, width, waves, waves) / width**2) for _ in range(2))
+
+    def forward(self, x):
+        batch, width, rows, columns = x.shape
+        n, waves = self.waves, torch.view_as_real(torch.fft.rfft2(x))
+        def times(a, w):
+            real, imaginary = a.unbind(-1)
+            def product(p, q):
+                return torch.einsum("bixy,ioxy->boxy", p, q)
+            return torch.stack([product(real, w[0]) - product(imaginary, w[1]), product(real, w[1]) + product(imaginary, w[0])], -1)
+        low, high = times(waves[:, :, :n, :n], self.low), times(waves[:, :, -n:, :n], self.high)
+        y = F.pad(torch.cat([low, low.new_zeros(batch, width, rows - 2 * n, n, 2), high], 2), (0, 0, 0, columns // 2 + 1 - n))
+        return torch.fft.irfft2(torch.view_as_complex(y.to(waves.dtype)), (rows, columns)).to(x.dtype) + self.skip(x)
+
+
+class FourierOperator(nn.Module):
+    def __init__(self, width, waves, layers=4):
+        super().__init__()
+        self.lift, self.layers = nn.Conv2d(3, width, 1), nn.ModuleList([FourierLayer(width, waves) for _ in range(layers)])
+        self.head = nn.Sequential(nn.Conv2d(width, 128, 1), nn.GELU(), nn.Conv2d(128, 1, 1))
+
+    def forward(self, x):
+        x = self.lift(x)
+        for i, layer in enumerate(self.layers):
+            x = layer(x) if i + 1 == len(self.layers) else F.gelu(layer(x))
+        return self.head(x)
+
+
+def flows(small):
+    batch, size = (2, 16) if small else (20, 128)
+    return {"x": randn(batch, 3, size, size), "wanted": randn(batch, 1, size, size, seed=3)}
+
+
+KINDS["fno"] = Case("Fourier neural operator, 20 x 128", lambda small: Loss(FourierOperator(*((8, 4) if small else (64, 16))), lambda model, x, wanted: F.mse_loss(model(x), wanted)), flows)

@@ -142,6 +142,32 @@ TEST_CASE("the label smoothing that PyTorch's exporter leaves out is read from i
   CHECK(smoothing_of("%x, %labels, None, 1, -100), kwargs = {") == 0);
 }
 
+TEST_CASE("half a Fourier transform of real numbers, and real numbers from half a transform") {
+  for (const int64_t points : {4, 5}) {
+    ModelMaker maker;
+    const std::string length = std::to_string(points);
+    maker.input("x", {"2", length, "1"}).output("y", {"2", "3", "2"}).output("z", {"2", length, "1"});
+    maker.weight("length", Tensor::of_ints(points)).weight("axis", Tensor::of_ints(1));
+    maker.node("DFT", {"x", "", "axis"}, {"y"}, [](onnx::NodeProto& node) { set_int(node, "onesided", 1); });
+    maker.node("DFT", {"y", "length", "axis"}, {"z"}, [](onnx::NodeProto& node) {
+      set_int(node, "onesided", 1);
+      set_int(node, "inverse", 1);
+    });
+    const Graph graph = import_graph(maker);
+    Tensor x(Type(DType::F32, {2, points, 1}));
+    for (int64_t i = 0; i < 2 * points; ++i) x.view().set(i, static_cast<double>(i * i % 7));
+    Result<Evaluation> made = evaluate(graph, {{graph.inputs[0], &x}});
+    if (!made) FAIL(take_diag(made.takeError()).text());
+    const Tensor &y = made->outputs[0], &z = made->outputs[1];
+    REQUIRE(y.type().shape == Shape{2, 3, 2});
+    double sum = 0;
+    for (int64_t i = 0; i < points; ++i) sum += x.get(points + i);
+    CHECK(y.get(3 * 2) == doctest::Approx(sum));  // the second row's wave of no frequency
+    REQUIRE(z.type().shape == x.type().shape);
+    for (int64_t i = 0; i < 2 * points; ++i) CHECK(z.get(i) == doctest::Approx(x.get(i)));
+  }
+}
+
 TEST_CASE("an Identity that PyTorch's exporter wrote for detach lets no gradient through") {
   const auto ops_of = [](const std::string& call, DType dtype) {
     ModelMaker maker;
