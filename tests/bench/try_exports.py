@@ -146,6 +146,8 @@ def write_case(folder, make, how, optimizer, steps):
         model.eval()
     export(model, small, path, how)
     options += bound_dims(path, batch)
+    for name in sorted(name for name, parameter in model.named_parameters() if not parameter.requires_grad):
+        options += ["--freeze", "^%s$" % re.escape(name)]  # which an export does not say
     state.update(stored_statistics(path, state))  # tracing may have changed them before they were written
     model.load_state_dict(state)
     model.train()
