@@ -154,6 +154,13 @@ ValueId pad(Builder& b, const Node& node) {
 
 ValueId tile(Builder& b, const Node& node) { return changes_nothing(b, node) ? node.operands[0] : ValueId::None; }
 
+// A resize to the same size picks each element where it lies.
+ValueId resize(Builder& b, const Node& node) {
+  const bool keeps = changes_nothing(b, node) && node.attrs.get_string("coordinate") != "tf_crop_and_resize" &&
+                     llvm::all_of(node.attrs.get_floats("scales"), [](double scale) { return scale == 1; });
+  return keeps ? node.operands[0] : ValueId::None;
+}
+
 ValueId split(Builder&, const Node& node) { return node.results.size() == 1 ? node.operands[0] : ValueId::None; }
 
 // A concatenation of one operand, or of all pieces of a split along the same axis in their order, changes nothing.
@@ -185,8 +192,9 @@ ValueId constant(Builder& b, const Node& node) {
 }
 
 constexpr SimplifyEntry rules[] = {
-    {"constant", constant}, {"identity", identity}, {"reshape", reshape}, {"transpose", transpose}, {"expand", expand},
-    {"slice", slice},       {"pad", pad},           {"tile", tile},       {"split", split},         {"concat", concat},
+    {"constant", constant}, {"identity", identity}, {"reshape", reshape}, {"transpose", transpose},
+    {"expand", expand},     {"slice", slice},       {"pad", pad},         {"tile", tile},
+    {"split", split},       {"concat", concat},     {"resize", resize},
 };
 
 }  // namespace

@@ -218,11 +218,33 @@ TEST_SUITE("unit") {
     CHECK(best({2, 7, 7, 18}, {2, 14, 28, 18}, "asymmetric", "floor") == "repeats");
     CHECK(best({2, 18, 7, 7}, {2, 18, 14, 14}, "half_pixel", "round_prefer_floor") == "repeats");
     CHECK(best({2, 7, 7, 18}, {2, 7, 21, 18}, "tf_half_pixel_for_nn", "floor") == "repeats");
-    CHECK(best({2, 7, 7, 18}, {2, 14, 14, 18}, "asymmetric", "ceil") == "gather");
-    CHECK(best({2, 4, 4, 18}, {2, 10, 10, 18}, "asymmetric", "floor") == "gather");
-    CHECK(best({2, 14, 14, 18}, {2, 7, 7, 18}, "asymmetric", "floor") == "gather");
+    CHECK(best({2, 7, 7, 18}, {2, 14, 14, 18}, "asymmetric", "ceil") == "channels");
+    CHECK(best({2, 4, 4, 18}, {2, 10, 10, 18}, "asymmetric", "floor") == "channels");
+    CHECK(best({2, 14, 14, 18}, {2, 7, 7, 18}, "asymmetric", "floor") == "channels");
     CHECK(best({2, 7, 7, 18}, {4, 7, 14, 18}, "asymmetric", "floor") == "gather");
-    CHECK(best({2, 7, 7, 18}, {2, 140, 140, 18}, "asymmetric", "floor") == "gather");
+    CHECK(best({2, 4, 4, 16}, {2, 10, 10, 16}, "asymmetric", "floor") == "gather");
+    CHECK(best({2, 7, 7, 18}, {2, 140, 140, 18}, "asymmetric", "floor") == "channels");
+  }
+
+  TEST_CASE("gradients of resizes go by channels where pixels have several and few give to each") {
+    const CudaCatalog catalog(any_device());
+    const auto best = [&](llvm::ArrayRef<int64_t> x, llvm::ArrayRef<int64_t> y) {
+      Floats scales;
+      for (size_t d = 0; d < x.size(); ++d) scales.push_back(static_cast<double>(y[d]) / static_cast<double>(x[d]));
+      const Attrs attrs{{"mode", std::string("linear")},
+                        {"shape", Ints(x.begin(), x.end())},
+                        {"sizes", Ints(y.begin(), y.end())},
+                        {"scales", scales}};
+      const Type dy(DType::BF16, y);
+      const Type* operands[] = {&dy};
+      const OpCall call(get_op("resize_grad"), attrs, operands);
+      return catalog.candidates(get_op("resize_grad"), call, *infer(call)).front().name;
+    };
+    CHECK(best({2, 12, 12, 64}, {2, 24, 24, 64}) == "channels");
+    CHECK(best({2, 12, 12, 18}, {2, 24, 24, 18}) == "channels");
+    CHECK(best({2, 12, 12, 21}, {2, 24, 24, 21}) == "gather");
+    CHECK(best({2, 1, 1, 64}, {2, 64, 64, 64}) == "gather");
+    CHECK(best({2, 64, 12, 12}, {2, 64, 24, 24}) == "gather");
   }
 
   TEST_CASE("reductions of floats have CUDA kernels, over any axes and in two stages where few outputs are left") {

@@ -292,6 +292,11 @@ std::vector<Sample> resize_samples() {
           {{normal({1, 2, 3, 16})}, resampling("cubic", "half_pixel", {1, 2, 5, 64}, {1, 1, 5.0 / 3, 4})},
           {{normal({1, 1, 1, 4})}, resampling("linear", "half_pixel", {1, 34, 2, 4}, {1, 34, 2, 1})},
           {{normal({1, 2, 2, 3})}, resampling("linear", "align_corners", {1, 4, 5, 6}, {1, 2, 2.5, 2})},
+          // Sixteen channels and more: whole accesses, halves and pairs; few pixels that many give to.
+          {{normal({2, 3, 4, 24})}, resampling("linear", "align_corners", {2, 7, 9, 24}, {1, 7 / 3.0, 2.25, 1})},
+          {{normal({2, 9, 8, 20})}, resampling("cubic", "half_pixel", {2, 4, 13, 20}, {1, 4 / 9.0, 1.625, 1})},
+          {{normal({1, 2, 2, 2, 18})}, resampling("linear", "half_pixel", {1, 20, 18, 4, 18}, {1, 10, 9, 2, 1})},
+          {{normal({3, 5, 17})}, resampling("nearest", "asymmetric", {3, 7, 17}, {1, 1.4, 1})},
           // Whole repetitions: pixels of whole accesses, of parts of one, odd ones; down alone; rounded to the nearest.
           {{normal({2, 3, 4, 16})}, floors({2, 6, 8, 16}, {1, 2, 2, 1})},
           {{normal({2, 7, 4, 18})}, floors({2, 14, 16, 18}, {1, 2, 4, 1})},

@@ -36,5 +36,10 @@ struct ResizeShape {
                                  cudaStream_t stream);
 [[nodiscard]] cudaError_t resize_grad(const ResizeShape& shape, Scalar type, void* dx, const void* dy, void* workspace,
                                       cudaStream_t stream);
+// The same where elements lie behind the last axis, inner[2] of them, and between the axes none.
+[[nodiscard]] cudaError_t resize_channels(const ResizeShape& shape, Scalar type, void* y, const void* x,
+                                          void* workspace, cudaStream_t stream);
+[[nodiscard]] cudaError_t resize_grad_channels(const ResizeShape& shape, Scalar type, void* dx, const void* dy,
+                                               void* workspace, cudaStream_t stream);
 
 }  // namespace plimsoll::cuda

@@ -65,6 +65,17 @@ Status launch_resize_grad(const CudaCall& k) {
   return launched(k, cuda::resize_grad(shape, k.in_scalar("dy"), k.out("dx"), k.in("dy"), k.workspace, k.stream));
 }
 
+Status launch_resize_channels(const CudaCall& k) {
+  const cuda::ResizeShape shape = resize_of(k.call, k.in_shape("x"), k.out_shape("y"));
+  return launched(k, cuda::resize_channels(shape, k.in_scalar("x"), k.out("y"), k.in("x"), k.workspace, k.stream));
+}
+
+Status launch_resize_grad_channels(const CudaCall& k) {
+  const cuda::ResizeShape shape = resize_of(k.call, k.out_shape("dx"), k.in_shape("dy"));
+  return launched(k,
+                  cuda::resize_grad_channels(shape, k.in_scalar("dy"), k.out("dx"), k.in("dy"), k.workspace, k.stream));
+}
+
 cuda::Repeats repeats_of(const OpCall& call, llvm::ArrayRef<int64_t> x, llvm::ArrayRef<int64_t> y) {
   const Repetitions repeats = *repetitions_of(call, x, y);
   return {.lines = element_count(x.take_front(repeats.axis)),
@@ -119,8 +130,10 @@ Status launch_grid_sample_dgrid(const CudaCall& k) {
 
 constexpr CudaLauncher resize_table[] = {
     {op_resize, "repeats", launch_repeat},
+    {op_resize, "channels", launch_resize_channels},
     {op_resize, "gather", launch_resize},
     {op_resize_grad, "repeats", launch_sum_repeats},
+    {op_resize_grad, "channels", launch_resize_grad_channels},
     {op_resize_grad, "gather", launch_resize_grad},
     {op_grid_sample, "runs", launch_grid_sample},
     {op_grid_sample_dx, "ordered", launch_grid_sample_dx},
