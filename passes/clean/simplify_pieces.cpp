@@ -117,19 +117,10 @@ bool cuts_along(const Graph& graph, const Node& slice, size_t axis) {
   return true;
 }
 
-// A slice of a concatenation reads the operands that it takes: one operand, or several where all slices cut along the
-// axis. The concatenation is then not needed; where something else reads it, slices stay with it, as parts of one
-// split.
-ValueId slice(Builder& b, const Node& node) {
-  const Graph& graph = b.graph();
-  const ValueId x = node.operands[0];
-  const Node* concat = producer_of(graph, x, "concat");
-  if (!concat || graph.type(node.results[0]).elements() == 0 || !is_only_cut(graph, x)) return ValueId::None;
-  const auto axis = static_cast<size_t>(concat->attrs.get_int("axis"));
-  const bool takes_several =
-      llvm::all_of(graph.value(x).users, [&](NodeId user) { return cuts_along(graph, graph.node(user), axis); });
-  const llvm::SmallVector<ValueId, 4> operands(concat->operands.begin(), concat->operands.end());
-  Attrs attrs = node.attrs;
+// What a slice takes of the operands of a concatenation, from several of them if it may.
+ValueId from_operands(Builder& b, const Node& slice, llvm::ArrayRef<ValueId> operands, size_t axis,
+                      bool takes_several) {
+  Attrs attrs = slice.attrs;
   Ints starts(attrs.get_ints("starts").begin(), attrs.get_ints("starts").end());
   const int64_t from = starts[axis], steps = attrs.get_ints("sizes")[axis] - 1;
   const int64_t to = from + steps * attrs.get_ints("steps")[axis] + 1;
@@ -147,6 +138,42 @@ ValueId slice(Builder& b, const Node& node) {
     begin = end;
   }
   return takes_several ? joined(b, pieces, axis) : ValueId::None;
+}
+
+// The operand of the concatenation that a slice is; None where it is none.
+ValueId operand_taken(const Graph& graph, const Node& slice, const Node& concat, size_t axis) {
+  int64_t begin = 0;
+  for (ValueId operand : concat.operands) {
+    const int64_t size = graph.type(operand).shape[axis];
+    if (slice.attrs.get_ints("starts")[axis] == begin && slice.attrs.get_ints("sizes")[axis] == size)
+      return cuts_along(graph, slice, axis) ? operand : ValueId::None;
+    begin += size;
+  }
+  return ValueId::None;
+}
+
+// Slices of a concatenation that are its operands are these. Where nothing but slices reads the concatenation, they
+// read the operands that they take: one, or several where all slices cut along the axis. Where something else reads it,
+// slices of parts of operands stay with it, as parts of one split.
+ValueId slice(Builder& b, const Node& node) {
+  const Graph& graph = b.graph();
+  const ValueId x = node.operands[0];
+  const Node* concat = producer_of(graph, x, "concat");
+  if (!concat || graph.type(node.results[0]).elements() == 0) return ValueId::None;
+  const auto axis = static_cast<size_t>(concat->attrs.get_int("axis"));
+  const auto all_slices = [&](llvm::function_ref<bool(const Node&)> are) {
+    return llvm::all_of(graph.value(x).users,
+                        [&](NodeId user) { return graph.node(user).op->name != "slice" || are(graph.node(user)); });
+  };
+  const ValueId taken = operand_taken(graph, node, *concat, axis);
+  const auto is_operand = [&](const Node& other) {
+    return operand_taken(graph, other, *concat, axis) != ValueId::None;
+  };
+  if (taken != ValueId::None && all_slices(is_operand)) return taken;
+  if (!is_only_cut(graph, x)) return ValueId::None;
+  const bool takes_several = all_slices([&](const Node& other) { return cuts_along(graph, other, axis); });
+  return from_operands(b, node, llvm::SmallVector<ValueId, 4>(concat->operands.begin(), concat->operands.end()), axis,
+                       takes_several);
 }
 
 // concat(concat(a, b), c) -> concat(a, b, c)
