@@ -19,13 +19,19 @@ bool is_weight_like(const Graph& graph, ValueId value, int depth = 4) {
   });
 }
 
+// An einsum's weight may be a batch of one matrix.
 bool try_linear(Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
   ValueId x = operand_of(node, "a"), w = operand_of(node, "b");
-  if (graph.type(w).rank() != 2 || graph.type(x).rank() < 2 || node.attrs.get_int("transpose_a") != 0) return false;
-  if (!is_weight_like(graph, w) && graph.type(x).rank() == 2) return false;
+  const Shape shape = graph.type(w).shape;
+  const int64_t rank = graph.type(w).rank();
+  if (rank < 2 || graph.type(x).rank() < rank || node.attrs.get_int("transpose_a") != 0) return false;
+  const Shape matrix(shape.end() - 2, shape.end());
+  if (element_count(shape) != element_count(matrix)) return false;
+  if (!is_weight_like(graph, w) && (rank > 2 || graph.type(x).rank() == 2)) return false;
   bool transposed = node.attrs.get_int("transpose_b") != 0;
-  ValueId linear = builder_at(graph, id).emit("linear", {x, w}, {{"transpose_w", int64_t{transposed}}});
+  Builder b = builder_at(graph, id);
+  ValueId linear = b.emit("linear", {x, b.reshape(w, matrix)}, {{"transpose_w", int64_t{transposed}}});
   replace_and_rename(graph, graph.node(id).results[0], linear);
   return true;
 }
