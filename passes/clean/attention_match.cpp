@@ -70,11 +70,10 @@ class ScoreTaker {
     }
     if (const Node* mul = producer_of(graph_, scores, "mul")) return take_factor(*mul, scores);
     if (const Node* max = producer_of(graph_, scores, "max")) return take_guard(*max, scores);
-    // A factor above a mask would scale the mask too, and a cap would bend it.
-    if (!may_be_masked()) return ValueId::None;
     if (const Node* add = producer_of(graph_, scores, "add")) return take_added(*add, scores);
+    if (const Node* sub = producer_of(graph_, scores, "sub")) return take_subtracted(*sub, scores);
     const Node* where = producer_of(graph_, scores, "where");
-    return where ? take_chosen(*where) : ValueId::None;
+    return where && may_be_masked() ? take_chosen(*where) : ValueId::None;
   }
 
   // max(scores, the lowest number), which keeps masks from becoming -inf in sums.
@@ -87,8 +86,11 @@ class ScoreTaker {
     return ValueId::None;
   }
 
-  // Masks of a score come after what it is multiplied by, and after the cap.
-  bool may_be_masked() const { return factor_ == 1 && a_.factors.empty() && a_.softcap == 0; }
+  // A learned factor above a mask would scale the mask too, and a cap would bend it.
+  bool may_be_added_to() const { return a_.factors.empty() && a_.softcap == 0; }
+
+  // A number above a mask would scale what closed scores become.
+  bool may_be_masked() const { return factor_ == 1 && may_be_added_to(); }
 
   // A learned temperature, as in cosine attention. Queries take it.
   ValueId take_factor(const Node& mul, ValueId scores) {
@@ -137,7 +139,16 @@ class ScoreTaker {
     if (constant_behind(graph_, add.operands[side]) || producer_of(graph_, add.operands[side], "where"))
       side = 1 - side;
     const bool fits = graph_.type(add.operands[side]) == graph_.type(scores);
-    return fits && take_mask({boolean_behind(graph_, add.operands[1 - side])}) ? add.operands[side] : ValueId::None;
+    if (!fits || !may_be_added_to()) return ValueId::None;
+    const ValueId mask = boolean_behind(graph_, add.operands[1 - side]);
+    const bool is_boolean = graph_.type(mask).dtype == DType::Bool;
+    if (is_boolean && !may_be_masked()) return ValueId::None;
+    return take_mask({mask, {}, is_boolean ? 1 : factor_}) ? add.operands[side] : ValueId::None;
+  }
+
+  ValueId take_subtracted(const Node& sub, ValueId scores) {
+    const bool fits = graph_.type(sub.operands[0]) == graph_.type(scores) && may_be_added_to();
+    return fits && take_mask({sub.operands[1], {}, -factor_}) ? sub.operands[0] : ValueId::None;
   }
 
   // where(m, scores, -inf), or where(m, a large negative number, scores)
@@ -150,7 +161,9 @@ class ScoreTaker {
   }
 
   bool take_mask(const MaskTerm& term) {
-    if (const auto closed = closed_form_of(graph_, term.mask, a_.rows, a_.columns, term.low.has_value())) {
+    const auto closed =
+        term.factor == 1 ? closed_form_of(graph_, term.mask, a_.rows, a_.columns, term.low.has_value()) : std::nullopt;
+    if (closed) {
       a_.closed.narrow(*closed);
       return true;
     }

@@ -7,11 +7,12 @@
 
 namespace plimsoll {
 
-// A mask of scores: added to them, boolean and true where open, or, with `low`, boolean and true where a score becomes
-// `low`.
+// A mask of scores: `factor` times it is added to them; or boolean and true where open, or, with `low`, boolean and
+// true where a score becomes `low`.
 struct MaskTerm {
   ValueId mask;
   std::optional<double> low = {};
+  double factor = 1;
 };
 
 // Batch and heads may be one dimension of q, k, v and the result.

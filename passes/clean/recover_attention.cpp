@@ -26,6 +26,7 @@ ValueId rows_first(Builder& b, ValueId x, llvm::ArrayRef<int64_t> to_rows) {
 // A term as attention's mask: boolean, or added to scores.
 ValueId mask_of(Builder& b, const MaskTerm& term, const AttentionMatch& match) {
   const ValueId mask = with_heads_apart(b, term.mask, match);
+  if (term.factor != 1) return b.emit("mul", {mask, b.scalar(term.factor, b.type(mask).dtype)});
   if (!term.low) return mask;
   if (std::isinf(*term.low)) return b.emit("not", {mask});
   return b.emit("where", {mask, b.scalar(*term.low, DType::F32), b.scalar(0, DType::F32)});
