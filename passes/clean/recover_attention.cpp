@@ -7,9 +7,9 @@
 // Exports put several things around the softmax: factors on q, k or the scores, also learned ones; a cap
 // tanh(s / c) * c; additive or boolean masks, also with batch and heads as one dimension; masks of Swin's shifted
 // windows, which images share; sinks as one more column; a where(isnan(p), 0, p) guard for rows that may attend to
-// nothing (the op gives zeros there by definition); dropout on p. It does not apply when anything else reads the
-// probabilities, or when a learned mask has not a number for each row and column: no kernel makes the gradient of
-// others.
+// nothing (the op gives zeros there by definition); dropout on p; several values. It does not apply when anything else
+// reads the probabilities, or when a learned mask has not a number for each row and column: no kernel makes the
+// gradient of others.
 
 #include <cmath>
 
@@ -72,6 +72,74 @@ ValueId segments_of(Builder& b, const AttentionMatch& match) {
   const ValueId of_image = b.reshape(b.constant(*match.window_segments), {1, windows, match.rows});
   return b.reshape(b.expand(of_image, {match.batch / windows, windows, match.rows}), {match.batch, match.rows});
 }
+
+// Are these the probabilities of a softmax, perhaps dropped out, guarded or cast?
+bool are_probabilities(const Graph& graph, ValueId p) {
+  for (int depth = 0; depth < 6 && p != ValueId::None; ++depth) {
+    const NodeId producer = graph.value(p).producer;
+    if (producer == NodeId::None) return false;
+    const Node& node = graph.node(producer);
+    if (node.op->name == "softmax") return true;
+    const bool passes = node.op->name == "dropout" || node.op->name == "cast" || node.op->name == "reshape";
+    p = passes ? node.operands[0] : node.op->name == "where" ? node.operands[2] : ValueId::None;
+  }
+  return false;
+}
+
+// Several values under the same probabilities, as in differential attention, are the columns of one.
+class ValueJoiner {
+ public:
+  explicit ValueJoiner(Graph& graph) : graph_(graph), order_(graph) {}
+
+  bool try_join(NodeId last) {
+    const ValueId p = graph_.node(last).operands[0];
+    const std::vector<NodeId> products = products_with(p, last);
+    if (products.size() < 2 || !are_probabilities(graph_, p)) return false;
+    llvm::SmallVector<ValueId, 4> values;
+    Ints columns;
+    for (NodeId product : products) {
+      values.push_back(graph_.node(product).operands[1]);
+      columns.push_back(graph_.type(values.back()).shape.back());
+    }
+    const int64_t axis = graph_.type(p).rank() - 1;
+    Builder b = builder_at(graph_, last);
+    const ValueId whole = b.emit("matmul", {p, b.emit("concat", values, {{"axis", axis}})}, graph_.node(last).attrs);
+    const auto parts = b.emit_all("split", {whole}, {{"axis", axis}, {"sizes", columns}});
+    for (size_t i = 0; i < products.size(); ++i)
+      replace_and_rename(graph_, graph_.node(products[i]).results[0], parts[i]);
+    for (NodeId product : products) graph_.erase_node(product);
+    return true;
+  }
+
+ private:
+  // All that reads p, where these are products that differ in their columns and none is needed up to the last of them.
+  std::vector<NodeId> products_with(ValueId p, NodeId last) const {
+    const Node& own = graph_.node(last);
+    std::vector<NodeId> products;
+    for (NodeId user : graph_.value(p).users) {
+      const Node& product = graph_.node(user);
+      if (product.op != own.op || product.operands[0] != p || product.operands[1] == p || product.attrs != own.attrs ||
+          own.attrs.get_int("transpose_a") != 0 || own.attrs.get_int("transpose_b") != 0 ||
+          !differ_in_columns(product.operands[1], own.operands[1]) || order_[user] > order_[last])
+        return {};
+      for (NodeId reader : graph_.value(product.results[0]).users)
+        if (order_[reader] <= order_[last]) return {};
+      products.push_back(user);
+    }
+    llvm::sort(products, [&](NodeId a, NodeId b) { return order_[a] < order_[b]; });
+    return products;
+  }
+
+  bool differ_in_columns(ValueId a, ValueId b) const {
+    Type other = graph_.type(a);
+    if (other.rank() != graph_.type(b).rank()) return false;
+    other.shape.back() = graph_.type(b).shape.back();
+    return other == graph_.type(b);
+  }
+
+  Graph& graph_;
+  NodeOrder order_;
+};
 
 // Wider ones, as where channels attend to channels over all positions of an image, no kernel keeps on chip, and
 // products of so long rows lose nothing to the scores between them.
@@ -184,7 +252,10 @@ bool try_mask(Graph& graph, NodeId id) {
 }
 
 Result<bool> run_recover_attention(Graph& graph, PassContext& context) {
-  const bool found = apply_patterns(graph, context, {{"softmax", "attention", try_attention}});
+  ValueJoiner joiner(graph);
+  const auto try_join = [&](Graph&, NodeId id) { return joiner.try_join(id); };
+  const bool joined = apply_patterns(graph, context, {{"matmul", "joined values", try_join}});
+  const bool found = apply_patterns(graph, context, {{"softmax", "attention", try_attention}}) || joined;
   return apply_patterns(graph, context, {{"attention", "grouped", try_grouped}, {"attention", "masks", try_mask}}) ||
          found;
 }
