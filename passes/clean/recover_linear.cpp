@@ -69,6 +69,28 @@ bool try_bias(Graph& graph, NodeId id) {
   return false;
 }
 
+// Products of many small matrices with a vector each are sums of elementwise products: matrix units would work on one
+// column of each tile, and the elementwise op joins others.
+bool try_vectors(Graph& graph, NodeId id) {
+  constexpr int64_t max_elements = 4096, min_matrices = 256;
+  const Node& node = graph.node(id);
+  const ValueId a = operand_of(node, "a"), v = operand_of(node, "b");
+  const Shape matrix = graph.type(a).shape, vector = graph.type(v).shape, y = graph.type(node.results[0]).shape;
+  if (node.attrs.get_int("transpose_a") != 0 || node.attrs.get_int("transpose_b") != 0 || y.back() != 1) return false;
+  const int64_t size = matrix[matrix.size() - 2] * matrix.back();
+  const bool are_many = size > 0 && size <= max_elements && graph.type(a).elements() / size >= min_matrices;
+  if (!are_many || matrix.size() != vector.size() ||
+      graph.type(v).elements() * size != graph.type(a).elements() * matrix.back())
+    return false;
+  const int64_t rank = graph.type(a).rank();
+  Shape row = vector;
+  std::swap(row[rank - 2], row[rank - 1]);
+  Builder b = builder_at(graph, id);
+  const ValueId products = b.emit("mul", {a, b.reshape(v, row)});
+  replace_and_rename(graph, graph.node(id).results[0], b.sum(products, {rank - 1}, true));
+  return true;
+}
+
 // conv(x[N, C, taps...], w[M, C, taps...]) -> linear of [N, C * taps] and [M, C * taps], before channels are put last.
 bool try_whole_window(Graph& graph, NodeId id) {
   const Node node = graph.node(id);
@@ -93,8 +115,10 @@ bool try_whole_window(Graph& graph, NodeId id) {
 }
 
 Result<bool> run_recover_linear(Graph& graph, PassContext& context) {
-  const bool found =
-      apply_patterns(graph, context, {{"matmul", "linear", try_linear}, {"conv", "whole windows", try_whole_window}});
+  const bool found = apply_patterns(graph, context,
+                                    {{"matmul", "linear", try_linear},
+                                     {"matmul", "vectors", try_vectors},
+                                     {"conv", "whole windows", try_whole_window}});
   return apply_patterns(graph, context,
                         {{"linear", "transposed weights", try_transposed_weight}, {"add", "bias", try_bias}}) ||
          found;
@@ -104,7 +128,9 @@ Result<bool> run_recover_linear(Graph& graph, PassContext& context) {
 
 constinit const PassInfo pass_recover_linear{
     .name = "recover-linear",
-    .summary = "turn matmuls with a weight, and their bias, into linear layers",
+    .summary =
+        "turn matmuls with a weight, and their bias, into linear layers, those of many small matrices with vectors "
+        "into sums",
     .run = run_recover_linear,
 };
 
