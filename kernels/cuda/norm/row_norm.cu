@@ -5,7 +5,8 @@
 #include <algorithm>
 
 // Serves layer_norm and rms_norm, x [rows, width]. x is read and y written once. Rows that 16-byte accesses divide
-// evenly stay in registers, so that x is read once; others are read again from the cache. Short rows share a warp, and
+// evenly stay in registers, so that x is read once, and so do rows of up to seven accesses a lane that halves and
+// quarters of these divide; others are read again from the cache. Short rows share a warp, and
 // a warp has several rows on their way at once. The variance is that of the differences from the mean, in a second pass
 // over the registers.
 
@@ -30,9 +31,9 @@ constexpr int most_by_lanes = 7;
 // Rows of some lanes of a warp with up to `held` accesses each, of which they may lack the last, or all but four. Every
 // lane takes part in `at_once` rows. Parameters of three and four accesses, and of the shortest rows, are on their way
 // beside the rows; with others, registers that are left to more rows gain more.
-template <typename T, typename P, bool centered, int lanes, int held, int at_once>
+template <typename T, typename P, bool centered, int n, int lanes, int held, int at_once>
 __global__ void __launch_bounds__(threads_of_warps) norm_by_lanes_kernel(RowNormCall call) {
-  constexpr int n = vector_length<T>, beside = warp_threads / lanes, always = held <= 4 ? held - 1 : 4;
+  constexpr int beside = warp_threads / lanes, always = held <= 4 ? held - 1 : 4;
   constexpr bool ahead = lanes == 8 || held == 3 || held == 4;
   const int lane = static_cast<int>(threadIdx.x) % warp_threads, t = lane % lanes;
   const int accesses = static_cast<int>(call.width / n);
@@ -184,38 +185,51 @@ __global__ void __launch_bounds__(1024) norm_rereading_kernel(RowNormCall call) 
   });
 }
 
-template <typename T, typename P, bool centered, int lanes, int held, int at_once>
+template <typename T, typename P, bool centered, int n, int lanes, int held, int at_once>
 void launch_lanes(const RowNormCall& call, cudaStream_t stream) {
   constexpr int64_t rows_per_block = threads_of_warps / lanes * at_once;
-  norm_by_lanes_kernel<T, P, centered, lanes, held, at_once>
+  norm_by_lanes_kernel<T, P, centered, n, lanes, held, at_once>
       <<<blocks_for(call.rows, rows_per_block), threads_of_warps, 0, stream>>>(call);
+}
+
+// Rows of up to most_by_lanes accesses of n elements for each lane of a warp.
+template <typename T, typename P, bool centered, int n>
+void launch_warps(const RowNormCall& call, cudaStream_t stream) {
+  const int64_t accesses = call.width / n;
+  if (accesses <= warp_threads) return launch_lanes<T, P, centered, n, warp_threads, 1, 4>(call, stream);
+  if (accesses <= 2 * warp_threads) return launch_lanes<T, P, centered, n, warp_threads, 2, 2>(call, stream);
+  if (accesses <= 3 * warp_threads) return launch_lanes<T, P, centered, n, warp_threads, 3, 2>(call, stream);
+  if (accesses <= 4 * warp_threads) return launch_lanes<T, P, centered, n, warp_threads, 4, 1>(call, stream);
+  launch_lanes<T, P, centered, n, warp_threads, most_by_lanes, 1>(call, stream);
 }
 
 template <bool centered>
 cudaError_t norm(const RowNormCall& call, cudaStream_t stream) {
   if (call.rows == 0) return cudaSuccess;
   return with_f32_math_pair(call.x_type, call.parameter_type, [&]<typename T, typename P>(T*, P*) {
-    const int64_t accesses = call.width / vector_length<T>;
+    constexpr int n = vector_length<T>;
+    const int64_t accesses = call.width / n;
     const auto rows = static_cast<unsigned>(call.rows);
-    if (call.width % vector_length<T> != 0 || accesses > held_by_block * 1024) {
+    if (call.width % n != 0) {
+      const bool by_halves = call.width % (n / 2) == 0, by_quarters = call.width % (n / 4) == 0;
+      constexpr int64_t most = most_by_lanes * warp_threads;
+      if (by_halves && call.width <= most * (n / 2))
+        launch_warps<T, P, centered, n / 2>(call, stream);
+      else if (by_quarters && call.width <= most * (n / 4))
+        launch_warps<T, P, centered, n / 4>(call, stream);
+      else
+        norm_rereading_kernel<T, P, centered><<<rows, threads_for_row(call.width), 0, stream>>>(call);
+    } else if (accesses > held_by_block * 1024) {
       norm_rereading_kernel<T, P, centered><<<rows, threads_for_row(call.width), 0, stream>>>(call);
     } else if (accesses > most_by_lanes * warp_threads) {
       const int64_t threads = std::min<int64_t>(divide_up(accesses, 2 * warp_threads) * warp_threads, 1024);
       norm_by_blocks_kernel<T, P, centered><<<rows, static_cast<unsigned>(threads), 0, stream>>>(call);
     } else if (accesses <= 8) {
-      launch_lanes<T, P, centered, 8, 1, 4>(call, stream);
+      launch_lanes<T, P, centered, n, 8, 1, 4>(call, stream);
     } else if (accesses <= 16) {
-      launch_lanes<T, P, centered, 16, 1, 4>(call, stream);
-    } else if (accesses <= warp_threads) {
-      launch_lanes<T, P, centered, warp_threads, 1, 4>(call, stream);
-    } else if (accesses <= 2 * warp_threads) {
-      launch_lanes<T, P, centered, warp_threads, 2, 2>(call, stream);
-    } else if (accesses <= 3 * warp_threads) {
-      launch_lanes<T, P, centered, warp_threads, 3, 2>(call, stream);
-    } else if (accesses <= 4 * warp_threads) {
-      launch_lanes<T, P, centered, warp_threads, 4, 1>(call, stream);
+      launch_lanes<T, P, centered, n, 16, 1, 4>(call, stream);
     } else {
-      launch_lanes<T, P, centered, warp_threads, most_by_lanes, 1>(call, stream);
+      launch_warps<T, P, centered, n>(call, stream);
     }
   });
 }

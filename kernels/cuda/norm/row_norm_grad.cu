@@ -302,18 +302,10 @@ cudaError_t launch_teams(const RowNormGradCall& call, int team_threads, const Pa
                          partials.scale, partials.bias);
 }
 
-// Rows of up to an access of each lane of a warp, without dropout. An addend comes late there, for which more than 16
-// lanes wait.
-template <typename T>
-bool is_for_lanes(const RowNormGradCall& call) {
-  constexpr int n = vector_length<T>;
-  return call.width % n == 0 && call.width <= n * (call.addend ? warp_threads / 2 : warp_threads) && !call.dropped;
-}
-
 template <typename T, typename P, bool centered>
 cudaError_t launch_first_stage(const RowNormGradCall& call, const RowTeams& teams, const Partials& partials,
                                int shared_bytes, cudaStream_t stream) {
-  if (is_for_lanes<T>(call))
+  if (access_of_lanes<T>(call) > 0)
     return launch_norm_grad_by_lanes<T, P, centered>(call, static_cast<unsigned>(partials.count), partials.scale,
                                                      partials.bias, stream);
   if (!teams.fit()) {
@@ -374,7 +366,7 @@ cudaError_t norm_grad(const RowNormGradCall& call, cudaStream_t stream) {
       if (cudaError_t error = launch_first_stage<T, P, centered>(call, teams, partials, card.shared_bytes, stream);
           error != cudaSuccess)
         return error;
-      if (teams.fit() && !is_for_lanes<T>(call)) return cudaSuccess;
+      if (teams.fit() && access_of_lanes<T>(call) == 0) return cudaSuccess;
     }
     return launch_parameter_grads<P>(call, partials, stream);
   });
