@@ -33,12 +33,22 @@ bool reshape_below_linear(Graph& graph, NodeId id) {
   return true;
 }
 
+// How many trailing dims a reduction makes 1; -1 where it drops dims or reduces others.
+int64_t reduced_dims(const Graph& graph, const Node& reduction) {
+  const llvm::ArrayRef<int64_t> axes = reduction.attrs.get_ints("axes");
+  const auto count = static_cast<int64_t>(axes.size());
+  const int64_t first = graph.type(reduction.operands[0]).rank() - count;
+  const bool are_last = llvm::all_of(axes, [&](int64_t axis) { return axis >= first; });
+  return are_last && reduction.attrs.get_int("keep_dims") != 0 ? count : -1;
+}
+
 // How many trailing dims of operand 0 form a row that the op reads by itself, so that leading dims may stand in any
 // order. An elementwise op has none; -1 stands for ops of another kind.
 int64_t row_dims(const Graph& graph, const Node& node) {
   if (node.op->dim_order == DimOrder::LastStays) return 1;
   if (node.op->dim_order == DimOrder::FromAxisStay)
     return graph.type(node.operands[0]).rank() - node.attrs.get_int("axis");
+  if (node.op->name.startswith("reduce_")) return reduced_dims(graph, node);
   return node.op->elementwise ? 0 : -1;
 }
 
@@ -61,8 +71,26 @@ bool readers_let_transposes_pass(const Graph& graph, ValueId value) {
   });
 }
 
+// Is an operand a number for each head, or little more, that the result repeats? Moving it costs nothing. Tables of
+// angles stay: what they are multiplied by meets parts in the other order.
+bool is_few_repeated(const Type& operand, const Type& result) {
+  constexpr int64_t max_elements = 1024, repeats = 16;
+  return operand.elements() <= max_elements && operand.elements() * repeats <= result.elements();
+}
+
+// The value that would be `value` behind a transpose.
+ValueId in_order_before(Builder& b, ValueId value, llvm::ArrayRef<int64_t> perm) {
+  const Shape own = b.type(value).shape;
+  Shape shape(perm.size() - own.size(), 1);
+  shape.append(own.begin(), own.end());
+  Ints inverse(perm.size(), 0);
+  for (size_t i = 0; i < perm.size(); ++i) inverse[static_cast<size_t>(perm[i])] = static_cast<int64_t>(i);
+  return b.transpose(b.reshape(value, shape), inverse);
+}
+
 // op(transpose(x), ...) -> transpose(op(x, ...)) for ops that work on rows or elements: the residual stream of models
-// that keep time first.
+// that keep time first, or norms of heads. Operands that are repeated, such as a number for each head, are transposed
+// the other way.
 bool transpose_below_rows(Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
   const int64_t rows = row_dims(graph, node), rank = graph.type(node.results[0]).rank();
@@ -75,17 +103,24 @@ bool transpose_below_rows(Graph& graph, NodeId id) {
     return producer_of(graph, operand, "transpose") && graph.type(operand).rank() == rank;
   });
   if (first == moving.end()) return false;
-  llvm::ArrayRef<int64_t> perm = producer_of(graph, *first, "transpose")->attrs.get_ints("perm");
+  const llvm::ArrayRef<int64_t> of_first = producer_of(graph, *first, "transpose")->attrs.get_ints("perm");
+  const Ints perm(of_first.begin(), of_first.end());
   for (int64_t i = rank - rows; i < rank; ++i)
     if (perm[i] != i) return false;
+  llvm::SmallVector<ValueId*, 2> repeated;
   for (ValueId& operand : moving) {
     if (operand == ValueId::None || is_untouched(graph.type(operand), perm)) continue;
     const Node* transpose = producer_of(graph, operand, "transpose");
-    if (!transpose || transpose->attrs.get_ints("perm") != perm || !readers_let_transposes_pass(graph, operand))
-      return false;
-    operand = transpose->operands[0];
+    if (transpose && transpose->attrs.get_ints("perm") == llvm::ArrayRef<int64_t>(perm) &&
+        readers_let_transposes_pass(graph, operand)) {
+      operand = transpose->operands[0];
+      continue;
+    }
+    if (!is_few_repeated(graph.type(operand), graph.type(node.results[0]))) return false;
+    repeated.push_back(&operand);
   }
   Builder b = builder_at(graph, id);
+  for (ValueId* operand : repeated) *operand = in_order_before(b, *operand, perm);
   replace_and_rename(graph, node.results[0],
                      b.transpose(b.emit_all(node.op->name, operands, node.attrs).front(), perm));
   return true;
