@@ -29,10 +29,14 @@ ValueId take_factors(const Graph& graph, ValueId value, double& scale) {
   }
 }
 
-// The shape [batch, heads, a, b] of a value that may have batch and heads as one dimension.
+// [batch, heads, a, b] of a shape with the batch in two.
+Shape batch_joined(const Shape& shape) { return {shape[0] * shape[1], shape[2], shape[3], shape[4]}; }
+
+// The shape [batch, heads, a, b] of a value that may have batch and heads as one dimension, or the batch as two.
 std::optional<Shape> heads_apart(const Graph& graph, ValueId value, const AttentionMatch& a) {
   const Shape shape = graph.type(value).shape;
   if (shape.size() == 4) return shape;
+  if (shape.size() == 5 && shape[0] * shape[1] == a.batch) return batch_joined(shape);
   if (shape.size() != 3 || shape[0] != a.batch * a.heads) return std::nullopt;
   return Shape{a.batch, a.heads, shape[1], shape[2]};
 }
@@ -64,16 +68,17 @@ class ScoreTaker {
     if (const Node* tanh = producer_of(graph_, scores, "tanh")) return take_cap(*tanh);
     if (const Node* reshape = producer_of(graph_, scores, "reshape")) {
       const ValueId below = reshape->operands[0];
+      if (const ValueId segmented = take_window_segments(scores, below); segmented != ValueId::None) return segmented;
       const std::optional<Shape> apart = heads_apart(graph_, below, a_);
-      const bool splits_heads = apart && graph_.type(scores).shape.size() == 4 && *apart == graph_.type(scores).shape;
-      return splits_heads ? below : take_window_segments(scores, below);
+      const bool splits_heads = apart && graph_.type(scores).rank() >= 4 && apart == heads_apart(graph_, scores, a_);
+      return splits_heads ? below : ValueId::None;
     }
     if (const Node* mul = producer_of(graph_, scores, "mul")) return take_factor(*mul, scores);
     if (const Node* max = producer_of(graph_, scores, "max")) return take_guard(*max, scores);
     if (const Node* add = producer_of(graph_, scores, "add")) return take_added(*add, scores);
     if (const Node* sub = producer_of(graph_, scores, "sub")) return take_subtracted(*sub, scores);
     const Node* where = producer_of(graph_, scores, "where");
-    return where && may_be_masked() ? take_chosen(*where) : ValueId::None;
+    return where && may_be_masked() ? take_chosen(*where, scores) : ValueId::None;
   }
 
   // max(scores, the lowest number), which keeps masks from becoming -inf in sums.
@@ -143,32 +148,34 @@ class ScoreTaker {
     const ValueId mask = boolean_behind(graph_, add.operands[1 - side]);
     const bool is_boolean = graph_.type(mask).dtype == DType::Bool;
     if (is_boolean && !may_be_masked()) return ValueId::None;
-    return take_mask({mask, {}, is_boolean ? 1 : factor_}) ? add.operands[side] : ValueId::None;
+    return take_mask({mask, {}, is_boolean ? 1 : factor_}, scores) ? add.operands[side] : ValueId::None;
   }
 
   ValueId take_subtracted(const Node& sub, ValueId scores) {
     const bool fits = graph_.type(sub.operands[0]) == graph_.type(scores) && may_be_added_to();
-    return fits && take_mask({sub.operands[1], {}, -factor_}) ? sub.operands[0] : ValueId::None;
+    return fits && take_mask({sub.operands[1], {}, -factor_}, scores) ? sub.operands[0] : ValueId::None;
   }
 
   // where(m, scores, -inf), or where(m, a large negative number, scores)
-  ValueId take_chosen(const Node& where) {
+  ValueId take_chosen(const Node& where, ValueId scores) {
     const std::optional<double> off = splat_value(graph_, where.operands[2]),
                                 on = splat_value(graph_, where.operands[1]);
-    if (off && std::isinf(*off) && *off < 0) return take_mask({where.operands[0]}) ? where.operands[1] : ValueId::None;
+    if (off && std::isinf(*off) && *off < 0)
+      return take_mask({where.operands[0]}, scores) ? where.operands[1] : ValueId::None;
     if (!on || *on > absorbs_scores) return ValueId::None;
-    return take_mask({where.operands[0], on}) ? where.operands[2] : ValueId::None;
+    return take_mask({where.operands[0], on}, scores) ? where.operands[2] : ValueId::None;
   }
 
-  bool take_mask(const MaskTerm& term) {
+  bool take_mask(MaskTerm term, ValueId scores) {
     const auto closed =
         term.factor == 1 ? closed_form_of(graph_, term.mask, a_.rows, a_.columns, term.low.has_value()) : std::nullopt;
     if (closed) {
       a_.closed.narrow(*closed);
       return true;
     }
-    const llvm::ArrayRef<int64_t> dims(graph_.type(term.mask).shape);
-    if (dims.size() > 4) return false;
+    const llvm::ArrayRef<int64_t> dims(graph_.type(term.mask).shape), of_scores(graph_.type(scores).shape);
+    if (dims.size() > of_scores.size()) return false;
+    if (of_scores.size() == 5) term.batch = {of_scores[0], of_scores[1]};
     // Kernels make the gradient of masks with a number for each row and column.
     const bool is_whole = dims.size() >= 2 && dims[dims.size() - 2] == a_.rows && dims.back() == a_.columns;
     if (!is_whole && depends_on_parameter(graph_, term.mask)) return false;
@@ -190,12 +197,13 @@ ValueId unshifted(const Graph& graph, ValueId scores) {
   return is_largest ? sub->operands[0] : scores;
 }
 
-// What softmax reads, [batch, heads, rows, columns]; older exports join batch and heads behind the masks.
+// What softmax reads, [batch, heads, rows, columns], perhaps with the batch in two; older exports join batch and heads
+// behind the masks.
 ValueId scores_by_head(const Graph& graph, const Node& softmax) {
   ValueId scores = softmax.operands[0];
   const Type& type = graph.type(scores);
   if (softmax.attrs.get_int("axis") != type.rank() - 1) return ValueId::None;
-  if (type.rank() == 4) return scores;
+  if (type.rank() == 4 || type.rank() == 5) return scores;
   const Node* join = type.rank() == 3 ? producer_of(graph, scores, "reshape") : nullptr;
   if (!join) return ValueId::None;
   scores = join->operands[0];
@@ -282,7 +290,7 @@ const Node* take_probabilities(const Graph& graph, ValueId p, AttentionMatch& a)
 std::optional<AttentionMatch> match_attention(const Graph& graph, const Node& softmax) {
   const ValueId masked = scores_by_head(graph, softmax);
   if (masked == ValueId::None) return std::nullopt;
-  const Shape& shape = graph.type(masked).shape;
+  const Shape whole = graph.type(masked).shape, shape = whole.size() == 5 ? batch_joined(whole) : whole;
   AttentionMatch a{shape[0], shape[1], shape[2], shape[3]};
   const ValueId under_softmax = take_sinks(graph, unshifted(graph, masked), a);
   const Node* scores = ScoreTaker(graph, a).take(under_softmax);
@@ -308,8 +316,22 @@ std::optional<AttentionMatch> match_attention(const Graph& graph, const Node& so
 
 ValueId with_heads_apart(Builder& b, ValueId value, const AttentionMatch& match) {
   const Shape shape = b.type(value).shape;
+  if (shape.size() == 5) return b.reshape(value, batch_joined(shape));
   if (shape.size() != 3 || shape[0] != match.batch * match.heads) return value;
   return b.reshape(value, {match.batch, match.heads, shape[1], shape[2]});
+}
+
+ValueId with_one_batch(Builder& b, const MaskTerm& term, const AttentionMatch& match) {
+  if (term.batch.empty()) return with_heads_apart(b, term.mask, match);
+  const Shape own = b.type(term.mask).shape;
+  if (own.size() < 4) return term.mask;
+  Shape shape(5 - own.size(), 1);
+  shape.append(own.begin(), own.end());
+  const ValueId mask = b.reshape(term.mask, shape);
+  // Along one of two dims alone, the mask is repeated along the other.
+  const bool is_once = shape[0] * shape[1] == 1, is_whole = shape[0] == term.batch[0] && shape[1] == term.batch[1];
+  if (!is_once && !is_whole) std::copy(term.batch.begin(), term.batch.end(), shape.begin());
+  return b.reshape(b.expand(mask, shape), batch_joined(shape));
 }
 
 }  // namespace plimsoll

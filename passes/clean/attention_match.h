@@ -13,9 +13,10 @@ struct MaskTerm {
   ValueId mask;
   std::optional<double> low = {};
   double factor = 1;
+  Shape batch = {};  // two dims of the scores that it is for, where these have the batch in two
 };
 
-// Batch and heads may be one dimension of q, k, v and the result.
+// Batch and heads may be one dimension of q, k, v and the result, and the batch may be two, as of rows of blocks.
 struct AttentionMatch {
   int64_t batch, heads, rows, columns;
   ValueId q, k_transposed, v;  // [batch, heads, rows, dim], [batch, heads, dim, columns], [batch, heads, columns, dim]
@@ -35,5 +36,8 @@ std::optional<AttentionMatch> match_attention(const Graph& graph, const Node& so
 
 // A value of the match with batch and heads apart. A mask may have 1 in place of both.
 ValueId with_heads_apart(Builder& b, ValueId value, const AttentionMatch& match);
+
+// A mask with one dimension for the batch, or fewer dimensions.
+ValueId with_one_batch(Builder& b, const MaskTerm& term, const AttentionMatch& match);
 
 }  // namespace plimsoll

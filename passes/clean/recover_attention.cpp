@@ -5,11 +5,11 @@
 // [batch, time, heads * dim]. Backward then keeps a row of sums instead of two matrices of time x time.
 //
 // Exports put several things around the softmax: factors on q, k or the scores, also learned ones; a cap
-// tanh(s / c) * c; additive or boolean masks, also with batch and heads as one dimension; masks of Swin's shifted
-// windows, which images share; sinks as one more column; a where(isnan(p), 0, p) guard for rows that may attend to
-// nothing (the op gives zeros there by definition); dropout on p; several values. It does not apply when anything else
-// reads the probabilities, or when a learned mask has not a number for each row and column: no kernel makes the
-// gradient of others.
+// tanh(s / c) * c; additive or boolean masks, also with batch and heads as one dimension or the batch as two; masks of
+// Swin's shifted windows, which images share; sinks as one more column; a where(isnan(p), 0, p) guard for rows that may
+// attend to nothing (the op gives zeros there by definition); dropout on p; several values. It does not apply when
+// anything else reads the probabilities, or when a learned mask has not a number for each row and column: no kernel
+// makes the gradient of others.
 
 #include <cmath>
 
@@ -25,7 +25,7 @@ ValueId rows_first(Builder& b, ValueId x, llvm::ArrayRef<int64_t> to_rows) {
 
 // A term as attention's mask: boolean, or added to scores.
 ValueId mask_of(Builder& b, const MaskTerm& term, const AttentionMatch& match) {
-  const ValueId mask = with_heads_apart(b, term.mask, match);
+  const ValueId mask = with_one_batch(b, term, match);
   if (term.factor != 1) return b.emit("mul", {mask, b.scalar(term.factor, b.type(mask).dtype)});
   if (!term.low) return mask;
   if (std::isinf(*term.low)) return b.emit("not", {mask});
