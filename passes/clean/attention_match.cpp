@@ -41,6 +41,16 @@ std::optional<Shape> heads_apart(const Graph& graph, ValueId value, const Attent
   return Shape{a.batch, a.heads, shape[1], shape[2]};
 }
 
+// Tells batch and heads, which are one dimension so far, by a value that was reshaped to have them so.
+void part_heads(const Graph& graph, ValueId joined, AttentionMatch& a) {
+  const ValueId below = value_below(graph, joined, "reshape");
+  if (a.heads != 1 || below == ValueId::None || graph.type(joined).rank() != 3 || graph.type(below).rank() != 4) return;
+  const Shape apart = graph.type(below).shape, shape = graph.type(joined).shape;
+  if (apart[0] * apart[1] != shape[0] || shape[0] != a.batch || apart[2] != shape[1]) return;
+  a.batch = apart[0];
+  a.heads = apart[1];
+}
+
 // One step down from scores to q k^T.
 class ScoreTaker {
  public:
@@ -69,9 +79,9 @@ class ScoreTaker {
     if (const Node* reshape = producer_of(graph_, scores, "reshape")) {
       const ValueId below = reshape->operands[0];
       if (const ValueId segmented = take_window_segments(scores, below); segmented != ValueId::None) return segmented;
+      part_heads(graph_, scores, a_);
       const std::optional<Shape> apart = heads_apart(graph_, below, a_);
-      const bool splits_heads = apart && graph_.type(scores).rank() >= 4 && apart == heads_apart(graph_, scores, a_);
-      return splits_heads ? below : ValueId::None;
+      return apart && apart == heads_apart(graph_, scores, a_) ? below : ValueId::None;
     }
     if (const Node* mul = producer_of(graph_, scores, "mul")) return take_factor(*mul, scores);
     if (const Node* max = producer_of(graph_, scores, "max")) return take_guard(*max, scores);
@@ -197,20 +207,27 @@ ValueId unshifted(const Graph& graph, ValueId scores) {
   return is_largest ? sub->operands[0] : scores;
 }
 
-// What softmax reads, [batch, heads, rows, columns], perhaps with the batch in two; older exports join batch and heads
-// behind the masks.
+// What softmax reads, [batch, heads, rows, columns], perhaps with the batch in two, or with batch and heads as one;
+// older exports join these behind the masks.
 ValueId scores_by_head(const Graph& graph, const Node& softmax) {
   ValueId scores = softmax.operands[0];
   const Type& type = graph.type(scores);
-  if (softmax.attrs.get_int("axis") != type.rank() - 1) return ValueId::None;
-  if (type.rank() == 4 || type.rank() == 5) return scores;
-  const Node* join = type.rank() == 3 ? producer_of(graph, scores, "reshape") : nullptr;
-  if (!join) return ValueId::None;
-  scores = join->operands[0];
-  const Type& apart = graph.type(scores);
+  if (softmax.attrs.get_int("axis") != type.rank() - 1 || type.rank() < 3 || type.rank() > 5) return ValueId::None;
+  if (type.rank() > 3) return scores;
+  const ValueId below = value_below(graph, scores, "reshape");
+  if (below == ValueId::None) return scores;
+  const Type& apart = graph.type(below);
   const bool joins_heads = apart.rank() == 4 && apart.shape[0] * apart.shape[1] == type.shape[0] &&
                            apart.shape[2] == type.shape[1] && apart.shape[3] == type.shape[2];
-  return joins_heads ? scores : ValueId::None;
+  return joins_heads ? below : scores;
+}
+
+// The sizes that scores say. Where batch and heads are one dimension, every head is a sample until something shows them
+// apart.
+AttentionMatch match_of(const Shape& scores) {
+  if (scores.size() == 3) return {scores[0], 1, scores[1], scores[2]};
+  const Shape shape = scores.size() == 5 ? batch_joined(scores) : scores;
+  return {shape[0], shape[1], shape[2], shape[3]};
 }
 
 // Is a constant [1, heads, rows, 1], to which exporters fold sinks, the same for all rows of a head?
@@ -290,10 +307,10 @@ const Node* take_probabilities(const Graph& graph, ValueId p, AttentionMatch& a)
 std::optional<AttentionMatch> match_attention(const Graph& graph, const Node& softmax) {
   const ValueId masked = scores_by_head(graph, softmax);
   if (masked == ValueId::None) return std::nullopt;
-  const Shape whole = graph.type(masked).shape, shape = whole.size() == 5 ? batch_joined(whole) : whole;
-  AttentionMatch a{shape[0], shape[1], shape[2], shape[3]};
+  AttentionMatch a = match_of(graph.type(masked).shape);
   const ValueId under_softmax = take_sinks(graph, unshifted(graph, masked), a);
   const Node* scores = ScoreTaker(graph, a).take(under_softmax);
+  if (scores) part_heads(graph, scores->operands[0], a);
   const Node* product = scores ? take_probabilities(graph, softmax.results[0], a) : nullptr;
   if (!product || scores->attrs.get_int("transpose_a") != 0 || product->attrs.get_int("transpose_b") != 0)
     return std::nullopt;
