@@ -127,13 +127,13 @@ def transcribed(model, features, attention_mask, decoder_input_ids, labels):
 
 
 def spectra(small):
-    batch, frames, rows, vocabulary = (2, 64, 16, 512) if small else (32, 1024, 128, 10000)
+    batch, frames, rows, vocabulary = (2, 64, 16, 512) if small else (96, 1024, 128, 10000)
     ids = 3 + randint(vocabulary - 3, batch, rows + 1)
     return {"features": randn(batch, frames, 80), "attention_mask": padding_mask(batch, frames), "decoder_input_ids": ids[:, :-1].contiguous(), "labels": ids[:,
          1:].contiguous()}
 
 
-case("speech2text", "Speech2Text small, 32 x 1024 + 128", "Speech2Text", "ForConditionalGeneration", {}, dict(TRANSLATOR, conv_channels=32), transcribed, spectra, "eager")
+case("speech2text", "Speech2Text small, 96 x 1024 + 128", "Speech2Text", "ForConditionalGeneration", {}, dict(TRANSLATOR, conv_channels=32), transcribed, spectra, "eager")
 
 
 # -- sound ------------------------------------------------------------------------------------------------------------
@@ -154,8 +154,8 @@ def coded(model, x):
     return 15 * F.l1_loss(heard, x[:, 0, : heard.shape[1]]) + result.loss.mean()
 
 
-case("dac", "DAC 16 kHz, 16 x 16000", "Dac", "Model", {}, dict(encoder_hidden_size=8, downsampling_ratios=(2, 4), decoder_hidden_size=32, n_codebooks=2, codebook_size=32,
-     codebook_dim=4), coded, sounds(16, 16000, 128), "eager")
+case("dac", "DAC 16 kHz, 48 x 16000", "Dac", "Model", {}, dict(encoder_hidden_size=8, downsampling_ratios=(2, 4), decoder_hidden_size=32, n_codebooks=2, codebook_size=32,
+     codebook_dim=4), coded, sounds(48, 16000, 128), "eager")
 
 
 # -- images -----------------------------------------------------------------------------------------------------------
@@ -292,7 +292,7 @@ case("layoutlmv3", "LayoutLMv3 base, 16 x 512 + 197", "LayoutLMv3", "ForTokenCla
 # -- series -----------------------------------------------------------------------------------------------------------
 
 def series(small):
-    batch, past, future, features = (4, 24 + 7, 8, 2) if small else (1024, 168 + 7, 48, 5)
+    batch, past, future, features = (4, 24 + 7, 8, 2) if small else (4096, 168 + 7, 48, 5)
     return {"past_values": randn(batch, past).exp(), "past_time_features": randn(batch, past, features), "past_observed_mask": (randint(10, batch, past) > 0).float(),
             "future_values": randn(batch, future, seed=3).exp(), "future_time_features": randn(batch, future, features, seed=4)}
 
@@ -306,5 +306,5 @@ def forecast(model, past_values, past_time_features, past_observed_mask, future_
 HOURS = dict(distribution_output="normal", prediction_length=48, context_length=168, num_time_features=5, encoder_layers=4, decoder_layers=4, d_model=64,
      encoder_ffn_dim=256, decoder_ffn_dim=256, encoder_layerdrop=0.0, decoder_layerdrop=0.0)
 FEW = dict(prediction_length=8, context_length=24, num_time_features=2, encoder_layers=2, decoder_layers=2, d_model=16, encoder_ffn_dim=32, decoder_ffn_dim=32)
-case("time-series", "Time series transformer of 4 + 4 layers of 64, 1024 x 168 + 48", "TimeSeriesTransformer", "ForPrediction", HOURS, FEW, forecast, series, "eager",
+case("time-series", "Time series transformer of 4 + 4 layers of 64, 4096 x 168 + 48", "TimeSeriesTransformer", "ForPrediction", HOURS, FEW, forecast, series, "eager",
      note=UNDRAWN + "; with a normal distribution: lgamma is not exported")
