@@ -285,7 +285,7 @@ def fields(model, input_ids, attention_mask, bbox, x, labels):
     return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
 
-case("layoutlmv3", "LayoutLMv3 base, 16 x 512 + 197", "LayoutLMv3", "ForTokenClassification", dict(num_labels=7), dict(NARROW, input_size=64, coordinate_size=12,
+case("layoutlmv3", "LayoutLMv3 base, 16 x 512 + 197", "LayoutLMv3", "ForTokenClassification", dict(num_labels=7, max_position_embeddings=514), dict(NARROW, input_size=64, coordinate_size=12,
      shape_size=8), fields, documents, "eager")
 
 
