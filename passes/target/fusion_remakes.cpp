@@ -112,15 +112,24 @@ class RemakeChooser {
   bool add_operand(const Node& reader, ValueId operand, std::vector<NodeId>& nodes) {
     const NodeId producer = graph_.value(operand).producer;
     const bool is_remade = producer != NodeId::None && is_remade_[index_of(producer)];
-    // Of a cast to a wider type the operand is the smaller of the two to save.
+    if (!is_remade && (producer == NodeId::None || is_read_in_backward(graph_, operand))) return add_read(operand);
+    const std::vector<NodeId> nodes_before = nodes;
+    const std::vector<ValueId> read_before = read_;
+    if (is_remakable(producer) && graph_.type(operand).shape == graph_.type(reader.results[0]).shape &&
+        add(producer, nodes))
+      return true;
+    // Of a cast to a wider type the operand is the smaller of the two to save, where it cannot be made again itself.
     const bool is_narrower =
         reader.op->name == "cast" && graph_.type(operand).bytes() < graph_.type(reader.results[0]).bytes();
-    if (!is_remade && (producer == NodeId::None || is_narrower || is_read_in_backward(graph_, operand))) {
-      if (!llvm::is_contained(read_, operand)) read_.push_back(operand);
-      return true;
-    }
-    return is_remakable(producer) && graph_.type(operand).shape == graph_.type(reader.results[0]).shape &&
-           add(producer, nodes);
+    if (is_remade || !is_narrower) return false;
+    nodes = nodes_before;
+    read_ = read_before;
+    return add_read(operand);
+  }
+
+  bool add_read(ValueId value) {
+    if (!llvm::is_contained(read_, value)) read_.push_back(value);
+    return true;
   }
 
   int64_t read_bytes(ValueId made) const {
