@@ -24,8 +24,6 @@ constexpr int64_t max_rows = int64_t{1} << 23;  // followed through each node: 3
 // By place of the result, the number of the source's row.
 using Rows = std::vector<int32_t>;
 
-int64_t product(llvm::ArrayRef<int64_t> dims) { return element_count(dims); }
-
 // The one axis along which a slice takes consecutive elements; none where it does anything else.
 std::optional<int64_t> axis_of_slice(const Graph& graph, const Node& slice) {
   const Shape &whole = graph.type(slice.operands[0]).shape, &own = graph.type(slice.results[0]).shape;
@@ -100,12 +98,12 @@ class Chain {
   void shorten_row(const Node& node) {
     const Shape& in = graph_.type(node.operands[0]).shape;
     const auto keep_together = [&](int64_t elements) { row_ = std::gcd(row_, elements); };
-    const auto behind = [&](int64_t axis) { return product(llvm::ArrayRef<int64_t>(in).drop_front(axis + 1)); };
+    const auto behind = [&](int64_t axis) { return element_count(llvm::ArrayRef<int64_t>(in).drop_front(axis + 1)); };
     if (node.op->name == "transpose") {
       const llvm::ArrayRef<int64_t> perm = node.attrs.get_ints("perm");
       size_t kept = perm.size();
       while (kept > 0 && perm[kept - 1] == static_cast<int64_t>(kept - 1)) --kept;
-      keep_together(product(llvm::ArrayRef<int64_t>(in).drop_front(kept)));
+      keep_together(element_count(llvm::ArrayRef<int64_t>(in).drop_front(kept)));
     } else if (node.op->name == "slice") {
       const int64_t axis = axis_of_slice(graph_, node).value_or(0);
       keep_together(in[static_cast<size_t>(axis)] * behind(axis));
@@ -126,7 +124,7 @@ class Chain {
     if (node.op->name == "transpose") return true;
     const int64_t axis =
         node.op->name == "slice" ? axis_of_slice(graph_, node).value_or(0) : node.attrs.get_int("axis");
-    return product(llvm::ArrayRef<int64_t>(graph_.type(node.operands[0]).shape).take_front(axis)) > 1;
+    return element_count(llvm::ArrayRef<int64_t>(graph_.type(node.operands[0]).shape).take_front(axis)) > 1;
   }
 
   bool vanishes(NodeId id) const {
@@ -178,7 +176,7 @@ class Chain {
   }
 
   int64_t outer_of(ValueId value, int64_t axis) const {
-    return product(llvm::ArrayRef<int64_t>(graph_.type(value).shape).take_front(static_cast<size_t>(axis)));
+    return element_count(llvm::ArrayRef<int64_t>(graph_.type(value).shape).take_front(static_cast<size_t>(axis)));
   }
 
   // The dimensions that change places, and the rows of each place behind them as one more.
@@ -187,7 +185,7 @@ class Chain {
     Shape in = graph_.type(node.operands[0]).shape;
     size_t moved = perm.size();
     while (moved > 0 && perm[moved - 1] == static_cast<int64_t>(moved - 1)) --moved;
-    const int64_t behind = product(llvm::ArrayRef<int64_t>(in).drop_front(moved)) / row_;
+    const int64_t behind = element_count(llvm::ArrayRef<int64_t>(in).drop_front(moved)) / row_;
     in.resize(moved);
     const Shape strides = row_major_strides(in);
     Rows result;
