@@ -14,20 +14,18 @@ using Plan = PointwiseChunks;
 
 struct ChunkMemory {
   uint8_t *pixels, *results;
-  Barrier *full, *empty, *made, *stored;
+  RingBarriers pixel_ring, result_ring;
 
   __device__ ChunkMemory(void* shared, const Plan& p) {
-    pixels = bordered(shared);
+    pixels = bordered<Plan::border_bytes>(shared);
     results = pixels + p.stages * p.stage_bytes;
-    full = reinterpret_cast<Barrier*>(results + Plan::result_stages * p.result_bytes);
-    empty = full + p.stages;
-    made = empty + p.stages;
-    stored = made + Plan::result_stages;
+    pixel_ring = {reinterpret_cast<Barrier*>(results + Plan::result_stages * p.result_bytes), p.stages};
+    result_ring = {pixel_ring.end(), Plan::result_stages};
   }
   __device__ void create(const Plan& p) const {
     if (threadIdx.x != 0) return;
-    for (int i = 0; i < p.stages; ++i) set_up_barrier(full + i, 1), set_up_barrier(empty + i, Plan::warps);
-    for (int i = 0; i < Plan::result_stages; ++i) set_up_barrier(made + i, Plan::warps), set_up_barrier(stored + i, 1);
+    pixel_ring.create(Plan::warps);
+    result_ring.create(Plan::warps);
     show_barriers_to_copies();
   }
 };
@@ -38,10 +36,10 @@ __device__ void copy_chunks(const ChunkMemory& memory, const T* x, const Plan& p
   RingPlace load;
   for (BlockChunks at(p); at.begin < at.end; ++at.begin) {
     const int bytes = pixels_of_chunk(p, at.begin) * p.from * 2;
-    wait_at(memory.empty + load.stage, load.parity ^ 1);
-    arrive_with_copies(memory.full + load.stage, bytes);
+    wait_at(memory.pixel_ring.used(load.stage), load.parity ^ 1);
+    arrive_with_copies(memory.pixel_ring.copied(load.stage), bytes);
     copy_bytes(memory.pixels + load.stage * p.stage_bytes, x + at.begin * p.chunk_pixels * p.from, bytes,
-               memory.full + load.stage);
+               memory.pixel_ring.copied(load.stage));
     load.advance(p.stages);
   }
 }
@@ -49,11 +47,11 @@ template <typename T>
 __device__ void store_chunks(const ChunkMemory& memory, T* y, const Plan& p) {
   RingPlace store;
   for (BlockChunks at(p); at.begin < at.end; ++at.begin) {
-    wait_at(memory.made + store.stage, store.parity);
+    wait_at(memory.result_ring.used(store.stage), store.parity);
     store_bytes(memory.results + store.stage * p.result_bytes, y + at.begin * p.chunk_pixels * p.to,
                 pixels_of_chunk(p, at.begin) * p.to * 2);
     wait_for_stored_boxes();
-    arrive_at(memory.stored + store.stage);
+    arrive_at(memory.result_ring.copied(store.stage));
     store.advance(Plan::result_stages);
   }
 }
@@ -97,8 +95,8 @@ __device__ void make_chunks(const ChunkMemory& memory, const T* w, const T* bias
   RingPlace load, store;
   for (BlockChunks at(p); at.begin < at.end; ++at.begin) {
     const int pixels = pixels_of_chunk(p, at.begin);
-    wait_at(memory.full + load.stage, load.parity);
-    wait_at(memory.stored + store.stage, store.parity ^ 1);
+    wait_at(memory.pixel_ring.copied(load.stage), load.parity);
+    wait_at(memory.result_ring.copied(store.stage), store.parity ^ 1);
 #pragma unroll 1
     for (int product = 0; product < Plan::of_warp; ++product) {
       if (product * products_apart + warp * Plan::product_pixels >= pixels) break;
@@ -133,10 +131,10 @@ __device__ void make_chunks(const ChunkMemory& memory, const T* w, const T* bias
           store_pair_if(tile * 4 + pair < to_pairs, to + (half * 8 * to_pairs + tile * 4) * 4,
                         packed_pair<T>(sums[tile][2 * half], sums[tile][2 * half + 1]));
     }
-    arrive_as_warp_at(memory.empty + load.stage);
+    arrive_as_warp_at(memory.pixel_ring.used(load.stage));
     load.advance(p.stages);
     show_to_matrix_units();
-    arrive_as_warp_at(memory.made + store.stage);
+    arrive_as_warp_at(memory.result_ring.used(store.stage));
     store.advance(Plan::result_stages);
   }
 }

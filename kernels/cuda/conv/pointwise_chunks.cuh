@@ -2,6 +2,7 @@
 
 // What convolutions of one tap on chunks of pixels share on the device.
 
+#include "kernels/cuda/common/ring_barriers.cuh"
 #include "kernels/cuda/common/volume_boxes.cuh"
 #include "kernels/cuda/common/warpgroup.cuh"
 #include "kernels/cuda/conv/pointwise_chunks.h"
@@ -19,12 +20,6 @@ struct BlockChunks {
 __device__ inline int pixels_of_chunk(const PixelChunks& p, int64_t chunk) {
   const int64_t left = p.pixels - chunk * p.chunk_pixels;
   return left < p.chunk_pixels ? static_cast<int>(left) : p.chunk_pixels;
-}
-
-// Where a block's shared memory begins: at a border.
-__device__ inline uint8_t* bordered(void* shared) {
-  constexpr uint32_t border = PixelChunks::border_bytes;
-  return static_cast<uint8_t*>(shared) + (border - shared_address(shared) % border) % border;
 }
 
 }  // namespace plimsoll::cuda

@@ -13,16 +13,15 @@ using Plan = PointwiseChunkSums;
 
 struct ChunkSumMemory {
   uint8_t* pixels;
-  Barrier *full, *empty;
+  RingBarriers ring;
 
   __device__ ChunkSumMemory(void* shared, const Plan& p) {
-    pixels = bordered(shared);
-    full = reinterpret_cast<Barrier*>(pixels + p.stages * p.stage_bytes);
-    empty = full + p.stages;
+    pixels = bordered<Plan::border_bytes>(shared);
+    ring = {reinterpret_cast<Barrier*>(pixels + p.stages * p.stage_bytes), p.stages};
   }
   __device__ void create(const Plan& p) const {
     if (threadIdx.x != 0) return;
-    for (int i = 0; i < p.stages; ++i) set_up_barrier(full + i, 1), set_up_barrier(empty + i, Plan::warps);
+    ring.create(Plan::warps);
     show_barriers_to_copies();
   }
 };
@@ -34,11 +33,11 @@ __device__ void copy_chunks(const ChunkSumMemory& memory, const T* rows, const T
   for (BlockChunks at(p); at.begin < at.end; ++at.begin) {
     const int pixels = pixels_of_chunk(p, at.begin);
     uint8_t* const to = memory.pixels + load.stage * p.stage_bytes;
-    Barrier* const full = memory.full + load.stage;
-    wait_at(memory.empty + load.stage, load.parity ^ 1);
-    arrive_with_copies(full, pixels * (p.rows + p.columns) * 2);
-    copy_bytes(to, rows + at.begin * p.chunk_pixels * p.rows, pixels * p.rows * 2, full);
-    copy_bytes(to + p.row_bytes, columns + at.begin * p.chunk_pixels * p.columns, pixels * p.columns * 2, full);
+    Barrier* const copied = memory.ring.copied(load.stage);
+    wait_at(memory.ring.used(load.stage), load.parity ^ 1);
+    arrive_with_copies(copied, pixels * (p.rows + p.columns) * 2);
+    copy_bytes(to, rows + at.begin * p.chunk_pixels * p.rows, pixels * p.rows * 2, copied);
+    copy_bytes(to + p.row_bytes, columns + at.begin * p.chunk_pixels * p.columns, pixels * p.columns * 2, copied);
     load.advance(p.stages);
   }
 }
@@ -69,7 +68,7 @@ __device__ void add_chunks(ChunkSums<rows, columns>& sums, const ChunkSumMemory&
   RingPlace load;
   for (BlockChunks at(p); at.begin < at.end; ++at.begin) {
     const int steps = pixels_of_chunk(p, at.begin) / Plan::product_pixels;
-    wait_at(memory.full + load.stage, load.parity);
+    wait_at(memory.ring.copied(load.stage), load.parity);
 #pragma unroll 1
     for (int step = turn < p.turns ? turn : steps; step < steps; step += p.turns) {
       const uint32_t in_stage = load.stage * p.stage_bytes;
@@ -93,7 +92,7 @@ __device__ void add_chunks(ChunkSums<rows, columns>& sums, const ChunkSumMemory&
           for (int half = 0; half < 2; ++half) multiply_add<T>(sums[i][j][half], left[i], right, half);
       }
     }
-    arrive_as_warp_at(memory.empty + load.stage);
+    arrive_as_warp_at(memory.ring.used(load.stage));
     load.advance(p.stages);
   }
 }
