@@ -198,15 +198,8 @@ int64_t volume_bands_workspace(const OpCall& call, llvm::ArrayRef<Type> results,
   return cuda::VolumeBandWeights(sizes).workspace_bytes(sizes);
 }
 
-// Planes that the busiest block goes through, of columns that have so many each.
-double plane_steps(const cuda::VolumeColumnPlan& p, int planes, int read_twice) {
-  const int64_t whole = divide_up(p.whole_columns, p.splits) * (planes + read_twice);
-  const int64_t divided = divide_up(p.divided_columns * planes, p.splits);
-  return static_cast<double>(whole + divided + (divided > 0 ? read_twice : 0));
-}
-
-// Fitted to 25 calls on an H200, all but one within 15 %: what warps read from shared memory and write there for a
-// plane, of which words at the same bank take turns.
+// Fitted to calls on an H200, within 15 %: what warps read from shared memory and write there for a plane, of which
+// words at the same bank take turns.
 template <ConvPass pass>
 double volume_bands_us(const OpCall& call, const DeviceDescription& device) {
   constexpr double start_us = 10.2, of_copy = 1.2, us_of_word = 0.00031;
@@ -216,16 +209,15 @@ double volume_bands_us(const OpCall& call, const DeviceDescription& device) {
   if (device.memory_gb_per_s <= 0) return 0;
   const auto bytes = static_cast<double>(types.x.bytes() + types.w.bytes() + types.y.bytes());
   const cuda::VolumeBands p(c, pass == ConvPass::InputGradient);
-  const double steps = plane_steps(p, p.out[0], p.taps - 1);
+  const auto steps = static_cast<double>(p.plane_steps(p.out[0], p.taps - 1));
   const int read = p.stride == 1 ? 4 * (p.products() + p.taps - 1) : 4 * p.halves, written = 2 * p.products();
   const double words = p.block_pairs() * p.bank_conflicts() * (read + written);
-  const double of_boxes = p.whole_lines || p.warp_pairs <= 4 ? 1 : 1.12;
-  return of_boxes * (start_us + bytes / (device.memory_gb_per_s * 1e3 * of_copy) + steps * words * us_of_word);
+  return start_us + bytes / (device.memory_gb_per_s * 1e3 * of_copy) + steps * words * us_of_word;
 }
 
-// The same of 25 calls of dw, all within 15 %; products and boxes of short pixels take their time as well.
+// The same of dw; products take their time as well.
 double volume_band_weights_us(const OpCall& call, const DeviceDescription& device) {
-  constexpr double start_us = 11.6, of_copy = 1.13, us_of_word = 0.00021, us_of_product = 0.0017, us_of_pixel = 0.0014;
+  constexpr double start_us = 11.6, of_copy = 1.13, us_of_word = 0.00021, us_of_product = 0.0017;
   constexpr int schedulers = 4;
   const Types results = llvm::cantFail(infer(call));
   const cuda::DepthwiseVolumeSizes c = *depthwise_volume_sizes(ConvPass::WeightGradient, call, results);
@@ -238,9 +230,57 @@ double volume_band_weights_us(const OpCall& call, const DeviceDescription& devic
                                               divide_up(p.column_products, p.column_parts));
   const double words =
       p.block_pairs() * p.bank_conflicts() * p.line_parts * p.column_products * (2 + p.line_pairs * 2 * (p.stride + 1));
-  const int pixels = p.whole_lines ? 0 : (p.x_lines * p.x_pitch + p.lines * p.dy_pitch) / p.pixel_bytes();
   return start_us + bytes / (device.memory_gb_per_s * 1e3 * of_copy) +
-         plane_steps(p, c.x[0], 0) * (us_of_word * words + us_of_product * products + us_of_pixel * pixels);
+         static_cast<double>(p.plane_steps(c.x[0], 0)) * (us_of_word * words + us_of_product * products);
+}
+
+template <ConvPass pass>
+bool accepts_volume_windows(const OpCall& call, llvm::ArrayRef<Type> results) {
+  const auto sizes = depthwise_volume_sizes(pass, call, results);
+  if (!sizes || !is_16_bit_float(call.operand(0).dtype)) return false;
+  if (pass == ConvPass::WeightGradient) return fits_volume_window_weights(*sizes);
+  return fits_volume_windows(*sizes, pass == ConvPass::InputGradient);
+}
+
+int64_t volume_windows_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription&) {
+  const auto sizes = *depthwise_volume_sizes(ConvPass::WeightGradient, call, results);
+  return cuda::choose_volume_windows<cuda::VolumeWindowWeights>(sizes).workspace_bytes(sizes);
+}
+
+// Fitted to 14 calls each on an H200, all within 14 %: copies, of which what is not hidden counts, and the planes and
+// windows of the busiest block.
+struct WindowTimes {
+  double start_us, of_copies, of_plane_us, of_window_us;
+
+  double of(const cuda::VolumeWindowPlan& p, int64_t steps, double bytes, const DeviceDescription& device) const {
+    return start_us + of_copies * bytes / (device.memory_gb_per_s * 1e3) +
+           static_cast<double>(steps) * (of_plane_us + of_window_us * p.windows);
+  }
+};
+template <ConvPass pass>
+double volume_windows_us(const OpCall& call, const DeviceDescription& device) {
+  if (device.memory_gb_per_s <= 0) return 0;
+  const Types results = llvm::cantFail(infer(call));
+  const cuda::DepthwiseVolumeSizes c = *depthwise_volume_sizes(pass, call, results);
+  const ConvTypes types(pass, call, results);
+  const auto bytes = static_cast<double>(types.x.bytes() + types.y.bytes());
+  if constexpr (pass == ConvPass::WeightGradient) {
+    const auto p = cuda::choose_volume_windows<cuda::VolumeWindowWeights>(c);
+    return WindowTimes{9.6, 0, 0.21, 0.41}.of(p, p.steps(), bytes, device);
+  } else {
+    const auto p = cuda::choose_volume_windows<cuda::VolumeWindows>(c, pass == ConvPass::InputGradient);
+    return WindowTimes{1.8, 0.27, 0.065, 0.37}.of(p, p.steps(), bytes, device);
+  }
+}
+
+template <ConvPass pass>
+constexpr CudaCandidate volume_windows(const OpDef& op) {
+  return {.op = op,
+          .name = "depthwise_volume_windows",
+          .accepts = accepts_volume_windows<pass>,
+          .workspace_bytes = pass == ConvPass::WeightGradient ? volume_windows_workspace : nullptr,
+          .predicted_us = volume_windows_us<pass>,
+          .capability = 90};
 }
 
 template <ConvPass pass>
@@ -286,6 +326,9 @@ constexpr CudaCandidate volume_conv_table[] = {
     volume_bands<ConvPass::Forward>(op_conv),
     volume_bands<ConvPass::InputGradient>(op_conv_dx),
     volume_bands<ConvPass::WeightGradient>(op_conv_dw),
+    volume_windows<ConvPass::Forward>(op_conv),
+    volume_windows<ConvPass::InputGradient>(op_conv_dx),
+    volume_windows<ConvPass::WeightGradient>(op_conv_dw),
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "kernels/cuda/conv/depthwise_volumes.h"
 #include "kernels/cuda/conv/volume_bands.h"
 #include "kernels/cuda/conv/volume_sizes.h"
+#include "kernels/cuda/conv/volume_windows.h"
 #include "runtime/kernels/conv.h"
 
 namespace plimsoll {

@@ -2,62 +2,16 @@
 
 // What depthwise convolutions over volumes on the matrix units share on the device.
 
-#include "kernels/cuda/common/box_copy.cuh"
-#include "kernels/cuda/common/line_boxes.cuh"
 #include "kernels/cuda/common/volume_boxes.cuh"
 #include "kernels/cuda/common/warpgroup.cuh"
-#include "kernels/cuda/conv/image_tile.cuh"
 #include "kernels/cuda/conv/shared_pairs.cuh"
 #include "kernels/cuda/conv/volume_bands.h"
+#include "kernels/cuda/conv/volume_columns.cuh"
 
 namespace plimsoll::cuda {
 
-// Where the constants of a block are.
-__device__ inline int first_channel(const VolumeColumnPlan& p) {
-  return static_cast<int>(blockIdx.x) % p.channel_blocks * p.block_channels;
-}
-
-// The columns of a block: whole ones, which its neighbours go down beside it, and then its share of the planes of all
-// others. Of each it has the planes from `begin` up to `end`.
-struct VolumeColumns {
-  int image, column, line;  // the first of each
-  int begin, end;
-
-  __device__ VolumeColumns(const VolumeColumnPlan& p, int planes) : planes_(planes) {
-    index_ = static_cast<int>(blockIdx.x) / p.channel_blocks;
-    const int64_t divided = p.divided_columns * planes;
-    step_ = static_cast<int>(divided * index_ / p.splits);
-    end_ = static_cast<int>(divided * (index_ + 1) / p.splits);
-    find(p);
-  }
-  __device__ bool is_there() const { return begin < end; }
-  __device__ void next(const VolumeColumnPlan& p) {
-    index_ += static_cast<int>(p.splits);
-    find(p);
-  }
-
- private:
-  int planes_, index_, step_, end_;
-
-  __device__ void find(const VolumeColumnPlan& p) {
-    int of = index_;
-    begin = 0, end = planes_;
-    if (index_ >= p.whole_columns) {
-      const int at = step_ / planes_;
-      begin = step_ - at * planes_;
-      end = min(planes_, begin + end_ - step_);
-      step_ += end - begin;
-      of = static_cast<int>(p.whole_columns) + at;
-    }
-    Digits digits{static_cast<unsigned>(of)};
-    column = digits.take(p.across) * p.width;
-    line = digits.take(p.row_blocks) * p.lines;
-    image = static_cast<int>(digits.rest);
-  }
-};
-
 // What stands for lines outside a volume.
-__device__ const uint4 zero_line[VolumeColumnPlan::most_line_bytes / 16] = {};
+__device__ const uint4 zero_line[VolumeLinePlan::most_line_bytes / 16] = {};
 
 // All of it, so that what lies beside pixels is a number.
 __device__ inline void clear_shared(void* first, const void* end) {

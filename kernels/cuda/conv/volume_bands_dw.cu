@@ -16,55 +16,48 @@ constexpr int taps = Plan::taps, all_taps = taps * taps * taps, warp_pairs = Pla
 
 struct BandWeightsMemory {
   uint8_t *x, *dy;
-  Barrier *x_full, *x_empty, *dy_full, *dy_empty;
+  RingBarriers x_ring, dy_ring;
 
   __device__ BandWeightsMemory(void* shared, const Plan& p) {
-    constexpr uint32_t border = Plan::border_bytes;
-    x = static_cast<uint8_t*>(shared) + (border - shared_address(shared) % border) % border;
+    x = bordered<Plan::border_bytes>(shared);
     dy = x + p.stages * p.x_stage_bytes;
-    x_full = reinterpret_cast<Barrier*>(dy + p.dy_stages * p.dy_stage_bytes);
-    x_empty = x_full + p.stages;
-    dy_full = x_empty + p.stages;
-    dy_empty = dy_full + p.dy_stages;
+    x_ring = {reinterpret_cast<Barrier*>(dy + p.dy_stages * p.dy_stage_bytes), p.stages};
+    dy_ring = {x_ring.end(), p.dy_stages};
   }
   // Pixels of x behind a line meet zeros of dy alone.
   __device__ void create(const Plan& p) const {
-    clear_shared(x, x_full);
+    clear_shared(x, x_ring.first);
     if (threadIdx.x != 0) return;
-    for (int i = 0; i < p.stages; ++i) set_up_barrier(x_full + i, 1), set_up_barrier(x_empty + i, p.warps);
-    for (int i = 0; i < p.dy_stages; ++i) set_up_barrier(dy_full + i, 1), set_up_barrier(dy_empty + i, p.warps);
+    x_ring.create(p.warps);
+    dy_ring.create(p.warps);
     show_barriers_to_copies();
   }
 };
 
 // By a warp: asks for planes of x, and for those of dy that they meet.
 template <typename T>
-__device__ void copy_planes(const BandWeightsMemory& memory, const CUtensorMap& x_map, const CUtensorMap& dy_map,
-                            const T* x, const T* dy, const Plan& p) {
+__device__ void copy_planes(const BandWeightsMemory& memory, const T* x, const T* dy, const Plan& p) {
   const int lane = static_cast<int>(threadIdx.x) % warp_threads;
   RingPlace load_x, load_dy;
   for (VolumeColumns at(p, p.x[0]); at.is_there(); at.next(p)) {
     for (int plane = at.begin - (taps - 1); plane < at.end; ++plane) {
       const int dy_plane = plane + p.pad[0];
-      const bool is_dy_plane = static_cast<unsigned>(dy_plane) < static_cast<unsigned>(p.dy[0]);
-      const auto copy = [&](uint8_t* to, Barrier* full, const CUtensorMap& map, const void* tensor, const int(&size)[3],
-                            int of, bool is_plane, int column, int line, int lines, int pitch) {
-        const int line_bytes = size[2] * p.pixel_bytes(), whole_plane = at.image * size[0] + of;
-        if (lane == 0) arrive_with_copies(full, lines * (p.whole_lines ? line_bytes : pitch));
+      const auto copy = [&](uint8_t* to, Barrier* copied, const T* tensor, const int(&size)[3], int of, int line,
+                            int lines, int pitch) {
+        const int line_bytes = size[2] * p.pixel_bytes();
+        if (lane == 0) arrive_with_copies(copied, lines * line_bytes);
         __syncwarp();
-        if (p.whole_lines)
-          copy_whole_lines(to, pitch, lines, tensor, whole_plane, line, size, line_bytes, is_plane, full);
-        else if (lane == 0)
-          copy_box(to, map, first_channel(p), column, is_plane ? line : size[1], is_plane ? whole_plane : 0, full);
+        copy_whole_lines(to, pitch, lines, tensor, at.image * size[0] + of, line, size, line_bytes,
+                         is_plane_of(size, of), copied);
       };
-      wait_at(memory.dy_empty + load_dy.stage, load_dy.parity ^ 1);
-      copy(memory.dy + load_dy.stage * p.dy_stage_bytes, memory.dy_full + load_dy.stage, dy_map, dy, p.dy, dy_plane,
-           is_dy_plane, at.column, at.line, p.lines, p.dy_pitch);
+      wait_at(memory.dy_ring.used(load_dy.stage), load_dy.parity ^ 1);
+      copy(memory.dy + load_dy.stage * p.dy_stage_bytes, memory.dy_ring.copied(load_dy.stage), dy, p.dy, dy_plane,
+           at.line, p.lines, p.dy_pitch);
       load_dy.advance(p.dy_stages);
       if (plane < at.begin) continue;
-      wait_at(memory.x_empty + load_x.stage, load_x.parity ^ 1);
-      copy(memory.x + load_x.stage * p.x_stage_bytes + p.zero_bytes, memory.x_full + load_x.stage, x_map, x, p.x, plane,
-           true, at.column * p.stride - p.pad[2], at.line * p.stride - p.pad[1], p.x_lines, p.x_pitch);
+      wait_at(memory.x_ring.used(load_x.stage), load_x.parity ^ 1);
+      copy(memory.x + load_x.stage * p.x_stage_bytes + p.zero_bytes, memory.x_ring.copied(load_x.stage), x, p.x, plane,
+           at.line * p.stride - p.pad[1], p.x_lines, p.x_pitch);
       load_x.advance(p.stages);
     }
   }
@@ -82,7 +75,7 @@ struct BandRoles {
     deep = min(item / 2, taps - 1), second_line = item % 2;
     x_line = item / 4, distance = min(item % 4, taps - 1);
     dy = (line + second_line) * p.dy_pitch + (column + pixel) * p.pixel_bytes();
-    x = p.zero_bytes - (p.whole_lines ? p.pad[2] * p.pixel_bytes() : 0) + (line * p.stride + x_line) * p.x_pitch +
+    x = p.zero_bytes - p.pad[2] * p.pixel_bytes() + (line * p.stride + x_line) * p.x_pitch +
         ((column + pixel) * p.stride + distance) * p.pixel_bytes();
   }
 };
@@ -141,22 +134,22 @@ __device__ void add_planes(BandWeightSums<stride>& sums, const BandWeightsMemory
                  all_dy = shared_address(memory.dy) + roles.dy + first_pair * 4;
   RingPlace load_x, load_dy, oldest;
   const auto pass_dy = [&] {
-    arrive_as_warp_at(memory.dy_empty + oldest.stage);
+    arrive_as_warp_at(memory.dy_ring.used(oldest.stage));
     oldest.advance(p.dy_stages);
   };
   for (VolumeColumns at(p, p.x[0]); at.is_there(); at.next(p)) {
     for (int i = 0; i < taps - 1; ++i) {
-      wait_at(memory.dy_full + load_dy.stage, load_dy.parity);
+      wait_at(memory.dy_ring.copied(load_dy.stage), load_dy.parity);
       load_dy.advance(p.dy_stages);
     }
 #pragma unroll 1
     for (int plane = at.begin; plane < at.end; ++plane) {
-      wait_at(memory.dy_full + load_dy.stage, load_dy.parity);
-      wait_at(memory.x_full + load_x.stage, load_x.parity);
+      wait_at(memory.dy_ring.copied(load_dy.stage), load_dy.parity);
+      wait_at(memory.x_ring.copied(load_x.stage), load_x.parity);
       const int stage = load_dy.stage - roles.deep, own = stage < 0 ? stage + p.dy_stages : stage;
       add_plane<T, stride, line_pairs>(sums, all_dy + own * p.dy_stage_bytes, all_x + load_x.stage * p.x_stage_bytes,
                                        part / p.line_parts, p);
-      arrive_as_warp_at(memory.x_empty + load_x.stage);
+      arrive_as_warp_at(memory.x_ring.used(load_x.stage));
       load_x.advance(p.stages);
       load_dy.advance(p.dy_stages);
       pass_dy();
@@ -167,9 +160,7 @@ __device__ void add_planes(BandWeightSums<stride>& sums, const BandWeightsMemory
 
 template <typename T, int stride, int line_pairs>
 __global__ void __launch_bounds__(Plan::most_threads, 1)
-    volume_bands_dw_kernel(float* __restrict__ partial, const __grid_constant__ CUtensorMap x_map,
-                           const __grid_constant__ CUtensorMap dy_map, const T* x, const T* dy,
-                           const __grid_constant__ Plan p) {
+    volume_bands_dw_kernel(float* __restrict__ partial, const T* x, const T* dy, const __grid_constant__ Plan p) {
   if constexpr (has_warpgroups) {
     extern __shared__ uint8_t shared[];
     const BandWeightsMemory memory(shared, p);
@@ -183,7 +174,7 @@ __global__ void __launch_bounds__(Plan::most_threads, 1)
     if (warp < p.warps)
       add_planes<T, stride, line_pairs>(sums, memory, roles, part, first_pair, p);
     else if (warp == p.warps)
-      copy_planes(memory, x_map, dy_map, x, dy, p);
+      copy_planes(memory, x, dy, p);
     __syncthreads();
     const int item = thread % warp_threads / 4, column = thread % 4 * 2;
     if (warp < p.warps && item / 2 < taps)
@@ -218,21 +209,12 @@ cudaError_t volume_bands_dw(Scalar type, Scalar to, void* dw, const void* x, con
                             const DepthwiseVolumeSizes& sizes, void* workspace, cudaStream_t stream) {
   const Plan p(sizes);
   auto* partial = static_cast<float*>(workspace);
-  CUtensorMap of_x = {}, of_dy = {};
-  if (!p.whole_lines) {
-    const auto map = [&](CUtensorMap& map, const void* tensor, const int(&size)[3], int columns, int lines) {
-      return map_line_boxes(map, tensor, {sizes.batch * size[0], size[1], size[2], p.channels}, p.block_channels,
-                            columns, lines);
-    };
-    if (const cudaError_t error = map(of_x, x, p.x, p.x_pitch / p.pixel_bytes(), p.x_lines)) return error;
-    if (const cudaError_t error = map(of_dy, dy, p.dy, p.dy_pitch / p.pixel_bytes(), p.lines)) return error;
-  }
   const auto bytes = static_cast<size_t>(p.shared_bytes());
   return with_16_bits(type, [&]<typename T>(T*) {
     const auto run = [&](auto kernel) {
       if (const cudaError_t error = allow_shared(kernel, bytes)) return error;
       kernel<<<static_cast<unsigned>(p.blocks()), static_cast<unsigned>(p.threads()), bytes, stream>>>(
-          partial, of_x, of_dy, static_cast<const T*>(x), static_cast<const T*>(dy), p);
+          partial, static_cast<const T*>(x), static_cast<const T*>(dy), p);
       return cudaGetLastError();
     };
     const cudaError_t error =

@@ -40,4 +40,13 @@ namespace plimsoll::cuda {
 [[nodiscard]] cudaError_t volume_bands_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
                                           const DepthwiseVolumeSizes& sizes, void* workspace, cudaStream_t stream);
 
+// The same where pixels are whole units of 8 channels (sm_90); fits_volume_windows holds.
+[[nodiscard]] cudaError_t volume_windows(Scalar type, void* y, const void* x, const void* w, const void* bias,
+                                         const DepthwiseVolumeSizes& sizes, cudaStream_t stream);
+[[nodiscard]] cudaError_t volume_windows_dx(Scalar type, void* dx, const void* dy, const void* w,
+                                            const DepthwiseVolumeSizes& sizes, cudaStream_t stream);
+// fits_volume_window_weights holds. Workspace: workspace_bytes of VolumeWindowWeights.
+[[nodiscard]] cudaError_t volume_windows_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
+                                            const DepthwiseVolumeSizes& sizes, void* workspace, cudaStream_t stream);
+
 }  // namespace plimsoll::cuda

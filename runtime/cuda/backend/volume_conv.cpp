@@ -85,6 +85,19 @@ Status launch_bands_dw(const CudaCall& k) {
                                            depthwise_sizes<ConvPass::WeightGradient>(k), k.workspace, k.stream));
 }
 
+Status launch_windows(const CudaCall& k) {
+  return launched(k, cuda::volume_windows(k.in_scalar("x"), k.out("y"), k.in("x"), k.in("w"), k.in("bias"),
+                                          depthwise_sizes<ConvPass::Forward>(k), k.stream));
+}
+Status launch_windows_dx(const CudaCall& k) {
+  return launched(k, cuda::volume_windows_dx(k.in_scalar("dy"), k.out("dx"), k.in("dy"), k.in("w"),
+                                             depthwise_sizes<ConvPass::InputGradient>(k), k.stream));
+}
+Status launch_windows_dw(const CudaCall& k) {
+  return launched(k, cuda::volume_windows_dw(k.in_scalar("x"), k.out_scalar("dw"), k.out("dw"), k.in("x"), k.in("dy"),
+                                             depthwise_sizes<ConvPass::WeightGradient>(k), k.workspace, k.stream));
+}
+
 constexpr CudaLauncher volume_conv_table[] = {
     {op_conv, "warpgroup_volumes", launch, prepare<ConvPass::Forward>},
     {op_conv_dx, "warpgroup_volumes", launch_dx, prepare<ConvPass::InputGradient>},
@@ -95,6 +108,9 @@ constexpr CudaLauncher volume_conv_table[] = {
     {op_conv, "depthwise_volume_bands", launch_bands},
     {op_conv_dx, "depthwise_volume_bands", launch_bands_dx},
     {op_conv_dw, "depthwise_volume_bands", launch_bands_dw},
+    {op_conv, "depthwise_volume_windows", launch_windows},
+    {op_conv_dx, "depthwise_volume_windows", launch_windows_dx},
+    {op_conv_dw, "depthwise_volume_windows", launch_windows_dw},
 };
 
 }  // namespace

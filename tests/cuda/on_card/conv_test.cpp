@@ -309,6 +309,10 @@ std::vector<ConvCase> depthwise_volume_cases() {
       {"3 x 3 x 3 of 100, no pads", {2, 5, 9, 16, 100}, {100, 3, 3, 3, 1}, 100, one, {0, 0, 0, 0, 0, 0}, one, true},
       {"3 x 3 x 3 of 54, stride 2, lines of words", {1, 4, 11, 112, 54}, {54, 3, 3, 3, 1}, 54, {1, 2, 2}, pads, one},
       {"3 x 3 x 3 of 40, stride 2, many columns", {1, 30, 7, 150, 40}, {40, 3, 3, 3, 1}, 40, {1, 2, 2}, pads, one},
+      {"3 x 3 x 3 of 64, one window a line", {3, 5, 7, 8, 64}, {64, 3, 3, 3, 1}, 64, one, pads, one, true},
+      {"3 x 3 x 3 of 24, lines of one pixel", {2, 3, 17, 1, 24}, {24, 3, 3, 3, 1}, 24, one, pads, one, true},
+      {"3 x 3 x 3 of 80, wide pads", {2, 3, 9, 15, 80}, {80, 3, 3, 3, 1}, 80, one, {2, 2, 2, 2, 2, 2}, one, true},
+      {"3 x 3 x 3 of 136, no pads", {2, 6, 18, 16, 136}, {136, 3, 3, 3, 1}, 136, one, {0, 0, 0, 0, 0, 0}, one},
       {"3 x 3 x 3 of 432, stride 2", {2, 5, 14, 14, 432}, {432, 3, 3, 3, 1}, 432, {1, 2, 2}, pads, one},
   };
 }
