@@ -78,6 +78,7 @@ cudaError_t sum_few_parts(To* sums, const float* partial, int64_t parts, int64_t
 cudaError_t sum_parts(Scalar type, void* sums, const float* partial, int64_t parts, int64_t count,
                       cudaStream_t stream) {
   constexpr int64_t few_parts = 256, very_few_parts = 48, own_parts = 8;
+  constexpr int64_t few_sums = 2048, parts_of_warp_rows = 64;
   return with_f32_math(type, [&]<typename To>(To*) {
     To* const to = static_cast<To*>(sums);
     if (parts > few_parts) {
@@ -91,6 +92,10 @@ cudaError_t sum_parts(Scalar type, void* sums, const float* partial, int64_t par
       return cudaGetLastError();
     }
     if (count % 4 != 0) return sum_few_parts<4, 64, 1>(to, partial, parts, count, stream);
+    // Few sums are few blocks, in which more threads ask for parts at once.
+    if (count <= few_sums)
+      return parts > parts_of_warp_rows ? sum_few_parts<64, 8, 4>(to, partial, parts, count, stream)
+                                        : sum_few_parts<32, 8, 4>(to, partial, parts, count, stream);
     return parts > very_few_parts ? sum_few_parts<8, 16, 4>(to, partial, parts, count, stream)
                                   : sum_few_parts<4, 32, 4>(to, partial, parts, count, stream);
   });
