@@ -1,6 +1,7 @@
 #include "kernels/cuda/conv/depthwise_columns.h"
 #include "kernels/cuda/conv/depthwise_images.h"
 #include "kernels/cuda/conv/depthwise_lines.h"
+#include "kernels/cuda/conv/depthwise_packed.h"
 #include "kernels/cuda/conv/depthwise_pairs.h"
 #include "kernels/cuda/conv/depthwise_sparse.h"
 #include "tests/cuda/convolution_tiles.h"
@@ -154,6 +155,21 @@ void check_sparse_weights(const DepthwiseSparseWeights& p, const ConvolutionSize
   CHECK(p.splits <= p.steps);
   CHECK(p.stages >= p.span);  // or a step would wait for what never comes
   CHECK(p.shared_bytes() <= SparseTiles::most_shared_bytes);
+  CHECK(p.workspace_bytes(c) == p.splits * c.weights() * 4);
+}
+
+// Each line is in the share of one block, of whose threads each has two channels of a strip.
+void check_packed(const DepthwisePacked& p, const ConvolutionSizes& c) {
+  CHECK(p.strip * p.strips >= c.y[1]);
+  CHECK(p.strip * (p.strips - 1) < c.y[1]);
+  CHECK(2 * p.image_pairs >= c.y[0]);
+  CHECK(2 * (p.image_pairs - 1) < c.y[0]);
+  CHECK(p.line_bytes % 16 == 0);
+  CHECK(p.stage_pairs >= 1);
+  CHECK(p.threads() <= DepthwisePacked::max_threads);
+  CHECK(p.splits <= p.pairs);
+  CHECK(p.stages >= 2);
+  CHECK(p.shared_bytes() <= DepthwisePacked::most_shared_bytes);
   CHECK(p.workspace_bytes(c) == p.splits * c.weights() * 4);
 }
 
@@ -338,6 +354,29 @@ TEST_SUITE("unit") {
     }
     CHECK(!fits_depthwise_columns(image(5, 9, 3, 1, 25, 1)));
     CHECK(!fits_depthwise_columns(image(5, 9, 3, 2, 40, 1)));
+  }
+
+  TEST_CASE("lines as they lie in memory are shared out, and fit a block's shared memory") {
+    for (int64_t batch : {1, 5, 256})
+      for (int size : {4, 8, 14, 16, 28, 56, 112})
+        for (int channels : {2, 10, 30, 36, 64, 100}) {
+          const ConvolutionSizes c = image(batch, size, 3, 1, channels, 1);
+          INFO(batch, " images of ", size, ", ", channels, " channels");
+          if (size * channels % 8 != 0) {
+            CHECK(!fits_depthwise_packed(c));
+          } else if (fits_depthwise_packed(c)) {
+            check_packed(DepthwisePacked(c), c);
+          }
+        }
+    CHECK(fits_depthwise_packed(image(256, 56, 3, 1, 36, 1)));
+    CHECK(DepthwisePacked(image(256, 56, 3, 1, 36, 1)).threads() == 504);
+    CHECK(!fits_depthwise_packed(image(5, 56, 3, 1, 480, 1)));  // more threads for a line than a block has
+    CHECK(!fits_depthwise_packed(image(5, 56, 5, 1, 36, 1)));
+    CHECK(!fits_depthwise_packed(image(5, 56, 3, 2, 36, 1)));
+    CHECK(!fits_depthwise_packed(image(5, 56, 3, 1, 36, 36)));
+    ConvolutionSizes padded = image(5, 56, 3, 1, 36, 1);
+    padded.pad[0] = 0;
+    CHECK(!fits_depthwise_packed(padded));
   }
 
   TEST_CASE("lines cover every result and every tap, of any channels, and fit a block's shared memory") {

@@ -56,6 +56,8 @@ namespace plimsoll::cuda {
                                              const ConvolutionSizes& sizes, void* workspace, cudaStream_t stream);
 [[nodiscard]] cudaError_t depthwise_columns_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
                                                const ConvolutionSizes& sizes, void* workspace, cudaStream_t stream);
+[[nodiscard]] cudaError_t depthwise_packed_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
+                                              const ConvolutionSizes& sizes, void* workspace, cudaStream_t stream);
 [[nodiscard]] cudaError_t depthwise_images_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
                                               const ConvolutionSizes& sizes, void* workspace, cudaStream_t stream);
 [[nodiscard]] cudaError_t depthwise_lines_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,

@@ -66,6 +66,7 @@ constexpr CudaLauncher grouped_conv_table[] = {
     {op_conv, "depthwise_pairs", launch<cuda::depthwise_pairs>},
     {op_conv_dx, "depthwise_pairs", launch_dx<cuda::depthwise_pairs_dx>},
     {op_conv_dw, "depthwise_columns", launch_dw<cuda::depthwise_columns_dw>},
+    {op_conv_dw, "depthwise_packed", launch_dw<cuda::depthwise_packed_dw>},
     {op_conv, "depthwise_mma", launch<cuda::depthwise_bands>},
     {op_conv_dx, "depthwise_mma", launch_dx<cuda::depthwise_bands_dx>},
     {op_conv_dw, "depthwise_mma", launch_dw<cuda::depthwise_bands_dw>},
