@@ -74,6 +74,7 @@ constexpr ConvRates pair_rates{{1.03, 1.03, 1}, {0.42, 0.42, 1}, {1, 1, 0}};
 constexpr ConvRates strided_pair_rates{{0.94, 0.94, 1}, {0.42, 0.42, 1}, {1, 1, 0}};
 // Products are hidden behind copies.
 constexpr ConvRates sparse_rates{{0.91, 0.91, 0.83}, {1, 1, 1}, {0.2, 0.2, 2}};
+constexpr ConvRates turned_rates{{1, 1, 0.87}, {1, 1, 1}, {0, 0, 2}};
 constexpr ConvRates strided_sparse_rates{{1, 1, 0.9}, {1, 1, 1}, {0, 0, 2}};
 constexpr ConvRates image_rates{{1.11, 1.11, 1}, {1, 1, 1}}, joined_image_rates{{1, 1, 1.22}, {1, 1, 1}};
 constexpr ConvRates column_rates{{1, 1, 1.07}, {1, 1, 1}};
@@ -136,7 +137,9 @@ double depthwise_sparse_us(const OpCall& call, const DeviceDescription& device) 
   };
   if constexpr (pass == ConvPass::WeightGradient) {
     const cuda::DepthwiseSparseWeights p(c);
-    const ConvTimes parts = parts_of_plan(p, p.stride == 1 ? sparse_rates : strided_sparse_rates);
+    const ConvTimes parts = parts_of_plan(p, p.turns()       ? turned_rates
+                                             : p.stride == 1 ? sparse_rates
+                                                             : strided_sparse_rates);
     return parts.copies + parts.launches;
   } else {
     constexpr double us_of_taps = 0.3, across_lines = 1.12;

@@ -156,6 +156,18 @@ void check_sparse_weights(const DepthwiseSparseWeights& p, const ConvolutionSize
   CHECK(p.stages >= p.span);  // or a step would wait for what never comes
   CHECK(p.shared_bytes() <= SparseTiles::most_shared_bytes);
   CHECK(p.workspace_bytes(c) == p.splits * c.weights() * 4);
+  if (!p.turns()) return;
+  // Segments have all columns of a tile, and the threads that read them at once are at different banks.
+  constexpr int segments = DepthwiseSparseWeights::segments, segment = DepthwiseSparseWeights::segment;
+  const int of_image = segments / p.images;
+  CHECK(of_image * p.images == segments);
+  CHECK(of_image * segment == p.width);
+  std::set<int> banks;
+  for (int i = 0; i < segments; ++i) {
+    const int pixel = i / of_image * p.across.pixels + i % of_image * segment;
+    CHECK(pixel % 2 == 0);
+    CHECK(banks.insert(pixel % SparseTiles::turn).second);
+  }
 }
 
 // Each line is in the share of one block, of whose threads each has two channels of a strip.
@@ -213,7 +225,7 @@ void check_lanes(const DepthwiseLanes& p, const ConvolutionSizes& c) {
 // Calls `check` with convolutions of 72 channels of many sizes: those that kernels by pairs of channels take.
 void for_each_size(llvm::function_ref<void(const ConvolutionSizes&)> check) {
   for (int64_t batch : {1, 5, 128})
-    for (int size : {1, 7, 14, 28, 57, 75, 130})
+    for (int size : {1, 7, 14, 16, 28, 56, 57, 75, 112, 130})
       for (int kernel : {3, 5, 7})
         for (int stride : {1, 2})
           for (int pad : {0, 1, kernel / 2, kernel - 1, kernel + 2}) {
@@ -302,6 +314,10 @@ TEST_SUITE("unit") {
     CHECK(large.blocks() == 132);
     CHECK(large.most_rows == 82 + 6);
     CHECK(DepthwiseSparse(image(128, 112, 7, 1, 64, 1), true).column_tiles == 2);
+    for (int size : {14, 28, 56}) CHECK(DepthwiseSparseWeights(image(128, size, 7, 1, 96, 1)).turns());
+    for (int size : {7, 16, 57, 112}) CHECK(!DepthwiseSparseWeights(image(128, size, 7, 1, 96, 1)).turns());
+    CHECK(!DepthwiseSparseWeights(image(128, 14, 3, 1, 96, 1)).turns());
+    CHECK(!DepthwiseSparseWeights(image(128, 28, 5, 2, 96, 1)).turns());
     CHECK(!fits_depthwise_sparse_weights(image(1, 9, 7, 2, 16, 1)));
     CHECK(!fits_depthwise_sparse_weights(image(1, 9, 5, 3, 16, 1)));
     CHECK(!fits_depthwise_sparse_weights(image(1, 9, 5, 1, 12, 1)));

@@ -113,6 +113,7 @@ struct DepthwiseSparseWeights : SparseTiles {
   static constexpr int product_pixels = 16,
                        part_products = tiles_at_once * tile_strips * strip / product_pixels / parts;
   static constexpr int step_rows = 2, max_stages = 8;
+  static constexpr int segments = 4, segment = 14;  // of a tile's row, and their columns, where products turn
 
   int dy_rows, span;        // of a stage; stages whose rows of dy a step meets
   int first_dy, shift;      // the first row of dy that the first step meets; what pads add to taps (tap_down)
@@ -146,6 +147,11 @@ struct DepthwiseSparseWeights : SparseTiles {
   // The tap that a row of x of a step, 0 or 1, meets in the `line`-th row of dy of those the step meets; it may be
   // none.
   constexpr int tap_down(int x_of_step, int line) const { return kernel - 1 + x_of_step + shift - stride * line; }
+  // Do products turn (depthwise_turned.cuh)? A tile must be whole segments, whose pixels of x are at different banks.
+  constexpr bool turns() const {
+    return stride == 1 && kernel > 3 && column_tiles == 1 && images <= segments &&
+           width * images == segments * segment && (images == 1 || across.pixels == width);
+  }
   // Of the busiest block.
   double most_bytes() const {
     const double tiles_bytes = static_cast<double>(tiles_at_once) * images * pixel_bytes;

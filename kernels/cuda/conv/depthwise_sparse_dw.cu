@@ -1,7 +1,7 @@
 #include "kernels/cuda/conv/depthwise.h"
 
 #include "kernels/cuda/conv/depthwise_planes.cuh"
-#include "kernels/cuda/conv/depthwise_sparse.cuh"
+#include "kernels/cuda/conv/depthwise_turned.cuh"
 #include "kernels/cuda/conv/sum_parts.h"
 
 // Depthwise conv_dw on the matrix units, pixels as they lie in memory. A product serves two channels of a row of x: its
@@ -156,10 +156,6 @@ struct SparseWeightPlaces {
   }
 };
 
-// Sums of a unit's pairs of channels, of either row of x of all steps: each meets another row of taps in the same row
-// of dy.
-using SparseWeightSums = float[Plan::step_rows][unit_pairs][4];
-
 // dy, x: of the thread's row of dy, and of the step's stage
 template <typename T, int stride>
 __device__ void add_step(SparseWeightSums& sums, uint32_t dy, uint32_t x, bool has_second,
@@ -169,35 +165,23 @@ __device__ void add_step(SparseWeightSums& sums, uint32_t dy, uint32_t x, bool h
     uint4 vectors[product_vectors];
 #pragma unroll
     for (int i = 0; i < product_vectors; ++i) vectors[i] = load_unit(dy + places.dy[product][i]);
-    uint32_t left[unit_pairs][4];
-#pragma unroll
-    for (int pair = 0; pair < unit_pairs; ++pair)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const uint4 &first = vectors[i / 2 * 2], &second = vectors[i / 2 * 2 + 1];
-        left[pair][i] = __byte_perm(pair_of(first, pair), pair_of(second, pair), i % 2 ? 0x7632 : 0x5410);
-      }
+    LeftPairs left;
+    pair_terms(left, vectors);
 #pragma unroll
     for (int row = 0; row < Plan::step_rows; ++row) {
       if (row == 1 && !has_second) break;
 #pragma unroll
       for (int i = 0; i < product_vectors; ++i)
         vectors[i] = load_unit(x + places.x[product][i] + row * p.x_row * Plan::pixel_bytes);
-#pragma unroll
-      for (int pair = 0; pair < unit_pairs; ++pair) {
-        uint32_t right[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) right[i] = moved_word(pair_of(vectors[i], pair), p.all_bytes[0]);
-        multiply_add_sparse<T>(sums[row][pair], left[pair], right, sums[row][pair]);
-      }
+      add_products<T>(sums[row], left, vectors, p.all_bytes[0]);
     }
   }
 }
 
-template <typename T, int kernel, int stride>
-__device__ void add_steps(SparseWeightSums& sums, const SparseWeightMemory& memory, int part, int unit, const Plan& p) {
+// Calls add(dy, x, has_second) for all steps of a block.
+template <int kernel, int stride, typename Add>
+__device__ void for_each_step(const SparseWeightMemory& memory, const Plan& p, Add add) {
   constexpr int before = span<kernel> - 1;  // stages of dy before a step's own
-  const SparseWeightPlaces<stride> places(p, part, unit);
   const int line = static_cast<int>(threadIdx.x) % warp_threads / 4;
   const uint32_t stages = shared_address(memory.stages), zeros = shared_address(memory.zeros);
   int own = min(line / dy_rows<stride>, before);  // stage of the thread's row of dy
@@ -217,8 +201,7 @@ __device__ void add_steps(SparseWeightSums& sums, const SparseWeightMemory& memo
       const bool meets =
           line < span<kernel> * dy_rows<stride> && static_cast<unsigned>(dy_row) < static_cast<unsigned>(p.out[0]);
       wait_at(memory.full + load.stage, load.parity);
-      add_step<T, stride>(sums, meets ? stages + own * p.stage_bytes : zeros, stages + load.stage * p.stage_bytes,
-                          x_row + 1 < p.in[0], places, p);
+      add(meets ? stages + own * p.stage_bytes : zeros, stages + load.stage * p.stage_bytes, x_row + 1 < p.in[0]);
       load.advance(p.stages);
       pass_stage();
     }
@@ -226,7 +209,24 @@ __device__ void add_steps(SparseWeightSums& sums, const SparseWeightMemory& memo
   }
 }
 
-template <typename T, int kernel, int stride>
+template <typename T, int kernel, int stride, bool turns>
+__device__ void add_steps(SparseWeightSums& sums, const SparseWeightMemory& memory, int part, int unit, const Plan& p) {
+  if constexpr (turns) {
+    const TurnedPlaces places(p, part, unit);
+    TurnedSums turned = {};
+    for_each_step<kernel, stride>(memory, p, [&](uint32_t dy, uint32_t x, bool has_second) {
+      add_turned_step<T>(turned, dy, x, has_second, places, p);
+    });
+    join_turns(sums, turned);
+  } else {
+    const SparseWeightPlaces<stride> places(p, part, unit);
+    for_each_step<kernel, stride>(memory, p, [&](uint32_t dy, uint32_t x, bool has_second) {
+      add_step<T, stride>(sums, dy, x, has_second, places, p);
+    });
+  }
+}
+
+template <typename T, int kernel, int stride, bool turns>
 __global__ void __launch_bounds__(Plan::threads, 1)
     depthwise_sparse_dw_kernel(float* __restrict__ partial, const __grid_constant__ CUtensorMap x,
                                const __grid_constant__ CUtensorMap dy,
@@ -248,7 +248,7 @@ __global__ void __launch_bounds__(Plan::threads, 1)
       take_registers<computing_registers>();
       const int unit = warp % Plan::units, part = warp / Plan::units;
       SparseWeightSums sums = {};
-      add_steps<T, kernel, stride>(sums, memory, part, unit, p);
+      add_steps<T, kernel, stride, turns>(sums, memory, part, unit, p);
       __syncthreads();
 #pragma unroll
       for (int row = 0; row < Plan::step_rows; ++row) {
@@ -305,8 +305,10 @@ cudaError_t depthwise_sparse_dw(Scalar type, Scalar to, void* dw, const void* x,
         kernel<<<static_cast<unsigned>(p.blocks()), Plan::threads, bytes, stream>>>(partial, of_x, of_dy, p);
         return cudaGetLastError();
       };
-      if (p.stride == 1) return run(depthwise_sparse_dw_kernel<T, taps, 1>);
-      if constexpr (taps < 7) return run(depthwise_sparse_dw_kernel<T, taps, 2>);
+      if constexpr (taps > 3)
+        if (p.turns()) return run(depthwise_sparse_dw_kernel<T, taps, 1, true>);
+      if (p.stride == 1) return run(depthwise_sparse_dw_kernel<T, taps, 1, false>);
+      if constexpr (taps < 7) return run(depthwise_sparse_dw_kernel<T, taps, 2, false>);
       return cudaErrorInvalidValue;
     });
     if (error != cudaSuccess) return error;
