@@ -165,6 +165,8 @@ std::string BodyStatements::expression(const Node& node, DType dtype) {
     return formatv("{1} * narrow_{2}_slope({0})", argument(node, 0), argument(node, 1),
                    is_tanh_form(call) ? "gelu_tanh" : "gelu")
         .str();
+  if (is_16_bit_float(dtype) && (op == "sin" || op == "cos"))
+    return formatv("narrow_{0}({1})", op, argument(node, 0)).str();
   return apply(node, call);
 }
 

@@ -46,6 +46,7 @@ STACK = {
     # 640 threads leave 96 registers each, and slopes of f16 take a few more than those of bf16.
     r"\d+finished_product_kernelI6__half.*SlopeI": 24,
     r"\d+finished_product_kernelI.*HalvedTileI": 16,  # as many threads, whose sums of a half wait beside the next products
+    r"\d+depthwise_packed_dw_kernelI6__half.*Li8E": 16,  # 96 registers, and pairs of f16 take a few more than those of bf16
     r"\d+mask_grad_flash_kernelI": 32,
     r"\d+attention_windows_kernelI.*Li8E": 16,  # windows of 64 columns, of which four blocks are on a multiprocessor
     # Three blocks; the most where each thread has the sums of its scores over the windows, too.
@@ -65,6 +66,7 @@ STACK = {
     r"\dreduce_integers_kernel": 16,
     r"\dpad_grad_kernel": 480,
     r"\drandom_kernelI.*Normal": 40,        # cosines of any argument, as in the next
+    r"\dmap_kernelI.*NarrowSineI": 32,       # in 16 bits those of large ones alone
     r"\dmap_kernelI.*ChosenI.*PT1_PKT2_$": 96,  # a function of one operand, chosen at run time
 }
 

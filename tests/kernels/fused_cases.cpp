@@ -82,6 +82,14 @@ std::vector<KernelCase> fused_element_cases(DType dtype) {
     if (body.count() == ops_per_body) finish();
   }
   finish();
+  // Sines of multiples of pi, and of more than their own kernels reduce.
+  for (const char* op : {"sin", "cos"}) {
+    const Attrs attrs{
+        {"body", "graph @body(%x0: " + dtype_name(dtype).str() + "[]) { %v0 = " + op + "(%x0) return %v0 }"}};
+    const SampleOperand large =
+        samples::values({9}, {0, 3.140625, -6.28125, 157.5, -22016, 32640, 33024, -60000, 65000}, dtype);
+    all.emplace_back("fused", attrs, llvm::ArrayRef(large), static_cast<uint32_t>(all.size() + 1));
+  }
   // What a constant alone makes has no operands.
   const Attrs of_nothing{{"body", "graph @body() { %c = constant() {value=f32[]<3.0>} %v = exp(%c) return %v }"}};
   if (dtype == DType::F32) all.emplace_back("fused", of_nothing, llvm::ArrayRef<SampleOperand>(), 1);

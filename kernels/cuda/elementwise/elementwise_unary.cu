@@ -63,6 +63,10 @@ struct NarrowGelu {
 struct NarrowGeluTanh {
   __device__ float operator()(float x) const { return narrow_gelu_tanh(x); }
 };
+template <bool is_cosine>
+struct NarrowSine {
+  __device__ float operator()(float x) const { return narrow_sine<is_cosine>(x); }
+};
 
 template <typename C, bool only_short = false>
 struct Chosen {
@@ -76,6 +80,10 @@ cudaError_t map_unary_typed(Unary f, double a, double b, void* to, const void* f
   T* y = static_cast<T*>(to);
   const T* x = static_cast<const T*>(from);
   const auto first = static_cast<float>(a), second = static_cast<float>(b);
+  if constexpr (sizeof(T) == 2) {
+    if (f == Unary::Sin) return map(NarrowSine<false>{}, n, y, x, stream);
+    if (f == Unary::Cos) return map(NarrowSine<true>{}, n, y, x, stream);
+  }
   switch (f) {
     case Unary::HardSwish: return map(Fixed<Unary::HardSwish>{}, n, y, x, stream);
     case Unary::Exp: return map(Fixed<Unary::Exp>{}, n, y, x, stream);
