@@ -44,7 +44,7 @@ STACK = {
     r"\d+lines_dw_kernelI": 40,
     r"\d+lines_dw_kernelIf": 136,
     # 640 threads leave 96 registers each, and slopes of f16 take a few more than those of bf16.
-    r"\d+finished_product_kernelI6__half.*SlopeI": 24,
+    r"\d+finished_product_kernelI6__half.*SlopeI": 16,
     r"\d+finished_product_kernelI.*HalvedTileI": 16,  # as many threads, whose sums of a half wait beside the next products
     r"\d+depthwise_packed_dw_kernelI6__half.*Li8E": 16,  # 96 registers, and pairs of f16 take a few more than those of bf16
     r"\d+mask_grad_flash_kernelI": 32,

@@ -2,6 +2,7 @@
 
 // Launches products whose results go through a function: chooses the tile by the depth and by how operands lie.
 
+#include "kernels/cuda/matmul/finished_sizes.h"
 #include "kernels/cuda/matmul/halved_product.cuh"
 #include "kernels/scalar.h"
 
@@ -56,22 +57,28 @@ cudaError_t launch_tiles(const FinishedCall& call, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
+template <typename T, typename F, int columns>
+cudaError_t launch_short_sums(const FinishedCall& call, cudaStream_t stream) {
+  return call.right_is_transposed ? launch_tiles<T, F, FinishedTile<false, 1, columns>>(call, stream)
+                                  : launch_tiles<T, F, FinishedTile<true, 1, columns>>(call, stream);
+}
+
 template <typename T, typename F>
 cudaError_t launch_finished(const FinishedCall& call, cudaStream_t stream) {
   if constexpr (F::reads_kept) {
-    constexpr int64_t long_depth = 2048;
-    if (call.depth >= long_depth)
+    if (call.depth >= finished_parts_depth)
       return call.right_is_transposed ? launch_tiles<T, F, FinishedTile<false, 2>>(call, stream)
                                       : launch_tiles<T, F, FinishedTile<true, 2>>(call, stream);
   } else {
-    // Shorter sums wait to be finished, and halves are finished somewhat slower than whole tiles.
-    constexpr int64_t halved_depth = 640;
-    if (call.depth >= halved_depth)
+    if (call.depth >= finished_halves_depth)
       return call.right_is_transposed ? launch_tiles<T, F, HalvedTile<false>>(call, stream)
                                       : launch_tiles<T, F, HalvedTile<true>>(call, stream);
   }
-  return call.right_is_transposed ? launch_tiles<T, F, FinishedTile<false, 1>>(call, stream)
-                                  : launch_tiles<T, F, FinishedTile<true, 1>>(call, stream);
+  switch (finished_tile_columns(call.columns)) {
+    case 96: return launch_short_sums<T, F, 96>(call, stream);
+    case 192: return launch_short_sums<T, F, 192>(call, stream);
+    default: return launch_short_sums<T, F, 256>(call, stream);
+  }
 }
 
 // F<tanh_form> is the function.

@@ -17,18 +17,24 @@ namespace plimsoll::cuda {
 
 // In memory left is [rows, depth], and right [depth, columns] where it is in rows, or else [columns, depth]. Sums are
 // staged in so many parts of their columns. Two parts leave room for one more stage of operands, which long sums need;
-// short ones end so often that finishing needs two warpgroups.
-template <bool right_in_rows_, int parts_>
+// short ones end so often that finishing needs two warpgroups, and takes the time, so that their tiles are of those
+// widths that finish few columns beyond the last one.
+template <bool right_in_rows_, int parts_, int columns_ = 256>
 struct FinishedTile {
   static constexpr bool right_in_rows = right_in_rows_;
-  static constexpr int groups = 2, rows = groups * warpgroup_rows, columns = 256, product_tiles = columns / 8;
+  static constexpr int groups = 2, rows = groups * warpgroup_rows, columns = columns_, product_tiles = columns / 8;
   static constexpr int step = box_depth, box_bytes = 64 * step * 2;
-  static constexpr int left_bytes = rows * step * 2, stage_bytes = left_bytes + columns * step * 2;
+  // A product of more than 128 columns at once would need more registers than a thread has before it takes those of
+  // others: they are two products. Where right is in rows each of them has boxes of 64 columns of its own.
+  static constexpr int sides = columns > 128 ? 2 : 1, side_columns = columns / sides,
+                       side_boxes = divide_up(side_columns, 64);
+  static constexpr int side_bytes = right_in_rows ? side_boxes * box_bytes : side_columns * step * 2;
+  static constexpr int left_bytes = rows * step * 2, stage_bytes = left_bytes + sides * side_bytes;
   static constexpr int parts = parts_, stages = parts == 1 ? 3 : 4;
   static constexpr int readers = groups;
   // What a group stages: boxes of 64 rows of 64 columns, one beside the other.
   static constexpr int part_columns = columns / parts, part_tiles = product_tiles / parts;
-  static constexpr int group_bytes = part_columns / 64 * box_bytes, staged_bytes = groups * group_bytes;
+  static constexpr int group_bytes = divide_up(part_columns, 64) * box_bytes, staged_bytes = groups * group_bytes;
   static constexpr int bias_bytes = 2 * columns * static_cast<int>(sizeof(float));  // of this tile and of the next
   // Behind the ring, which begins at its border: the staged sums, the bias, and for each group a barrier that says that
   // its sums are there and one that says that they have been read.
@@ -40,10 +46,13 @@ struct FinishedTile {
   static constexpr int threads = computing_threads + finishing_threads + warpgroup_threads;
   // Of those that the threads of a launch begin with: 96 each of five warpgroups, or 128 each of four.
   static constexpr int first_registers = parts == 1 ? 96 : 128;
-  static constexpr int computing_registers = parts == 1 ? 160 : 168, finishing_registers = parts == 1 ? 64 : 144,
+  static constexpr int computing_registers = parts > 1        ? 168
+                                             : columns == 256 ? 160
+                                                              : columns / 2 + 48,
                        copying_registers = 32;
-  static_assert(groups * computing_registers + finishing_groups * finishing_registers + copying_registers ==
-                threads / warpgroup_threads * first_registers);
+  static constexpr int finishing_registers =
+      (threads / warpgroup_threads * first_registers - groups * computing_registers - copying_registers) /
+      finishing_groups;
 };
 
 // What f reads and writes beside the operands, rows of `columns` elements. F says which of these there are (adds_bias,
@@ -122,8 +131,11 @@ __device__ void copy_operands(const Ring<Tile>& ring, const FinishedTiles& t, co
       to += Tile::left_bytes;
       if constexpr (Tile::right_in_rows) {
 #pragma unroll
-        for (int box = 0; box < Tile::columns / box_depth; ++box)
-          copy_box(to + box * Tile::box_bytes, right, column + box * box_depth, k * Tile::step, full);
+        for (int side = 0; side < Tile::sides; ++side)
+#pragma unroll
+          for (int box = 0; box < Tile::side_boxes; ++box)
+            copy_box(to + side * Tile::side_bytes + box * Tile::box_bytes, right,
+                     column + side * Tile::side_columns + box * box_depth, k * Tile::step, full);
       } else {
         copy_box(to, right, k * Tile::step, column, full);
       }
@@ -133,22 +145,21 @@ __device__ void copy_operands(const Ring<Tile>& ring, const FinishedTiles& t, co
 
 // ---- Computing warpgroups ----
 
-// One step: 64 rows of left with all columns of right. A product of 256 columns at once would need more registers than
-// a thread has before it takes those of others.
+// One step: 64 rows of left with all columns of right.
 template <typename T, typename Tile>
 __device__ void start_step(float (&sums)[Tile::product_tiles][4], const uint8_t* left, const uint8_t* right,
                            bool adds) {
   constexpr bool in_rows = Tile::right_in_rows;
   constexpr uint64_t left_apart = 16 * 2 >> 4, right_apart = (in_rows ? 16 * Tile::step * 2 : 16 * 2) >> 4;
-  constexpr uint64_t half_apart = Tile::columns / 2 * Tile::step * 2 >> 4;
-  constexpr int half = Tile::product_tiles / 2;
+  constexpr int side_tiles = Tile::side_columns / 8;
+  constexpr uint64_t side_apart = Tile::side_bytes >> 4;
   const uint64_t a = shared_matrix(left), b = in_rows ? shared_columns(right, Tile::box_bytes) : shared_matrix(right);
 #pragma unroll
   for (int i = 0; i < Tile::step / 16; ++i)
 #pragma unroll
-    for (int side = 0; side < 2; ++side)
-      start_wide_product<T, false, in_rows, half>(sums + side * half, a + i * left_apart,
-                                                  b + side * half_apart + i * right_apart, adds || i > 0);
+    for (int side = 0; side < Tile::sides; ++side)
+      start_wide_product<T, false, in_rows, side_tiles>(sums + side * side_tiles, a + i * left_apart,
+                                                        b + side * side_apart + i * right_apart, adds || i > 0);
 }
 
 template <typename T, bool adds_bias, typename Tile>
@@ -214,32 +225,52 @@ __device__ Packed<T, 8> load_once(const T* from) {
   return eight;
 }
 
-// Where a lane's elements of y begin: eight columns of its warp's first row of a chunk.
-struct LanePlace {
+// Where a warp's elements of y begin, or a lane's where these stand below each other.
+struct FinishedPlace {
   int64_t at = 0;
-  int rows = 0;  // of y from there on
+  int rows = 0, columns = 0;  // of y from there on
 };
 
-// What a finishing warp takes at a time: a few words a lane, of a part's columns, from rows of one group.
+// What a finishing warp takes at a time: rows of one group's part, of which word after word is the next lane's.
 template <typename Tile>
 struct FinishedChunks {
-  static constexpr int words = Tile::parts == 1 ? 4 : 8, row_lanes = Tile::part_columns / 8,
-                       rows_apart = warp_threads / row_lanes;
-  static constexpr int warp_rows = warpgroup_rows / Tile::finishing_warps, in_group = warp_rows / (words * rows_apart);
+  static constexpr int row_words = Tile::part_columns / 8;
+  static constexpr int words = Tile::parts > 1 ? 8 : row_words % 3 == 0 ? 3 : 4;  // of a lane
+  static constexpr int rows = words * warp_threads / row_words;
+  static constexpr int warp_rows = warpgroup_rows / Tile::finishing_warps, in_group = warp_rows / rows;
   static constexpr int count = Tile::parts * Tile::groups * in_group;
+  static constexpr bool words_below_each_other = warp_threads % row_words == 0;
+  static constexpr int rows_apart = warp_threads / row_words;  // of such words
+  static_assert(rows * row_words == words * warp_threads && in_group * rows == warp_rows);
   static_assert(Tile::parts == 1 || in_group == 1, "of a part each group has one");
 
-  int row, word;  // of the lane, in the first chunk
+  int first_of_warp;
+  unsigned lane;
 
-  __device__ FinishedChunks(int warp, int lane) : row(warp * warp_rows + lane / row_lanes), word(lane % row_lanes) {}
+  __device__ FinishedChunks(int warp, int lane)
+      : first_of_warp(warp * warp_rows), lane(static_cast<unsigned>(lane) % warp_threads) {}
   static __device__ int group(int chunk) { return chunk / in_group % Tile::groups; }
   // In the group.
-  __device__ int first_row(int chunk) const { return row + chunk % in_group * words * rows_apart; }
+  __device__ int first_row(int chunk) const { return first_of_warp + chunk % in_group * rows; }
+  // In the chunk.
+  __device__ int row(int r) const { return static_cast<int>((lane + r * warp_threads) / row_words); }
+  __device__ int word(int r) const { return static_cast<int>((lane + r * warp_threads) % row_words); }
 
-  __device__ LanePlace place(const FinishedTiles& t, FinishedTiles::Place tile, int chunk) const {
-    const int y_row = tile.row * Tile::rows + group(chunk) * warpgroup_rows + first_row(chunk),
-              column = tile.column * Tile::columns + chunk / (in_group * Tile::groups) * Tile::part_columns + word * 8;
-    return {y_row * int64_t{t.columns} + column, column < t.columns ? t.rows - y_row : 0};
+  __device__ FinishedPlace place(const FinishedTiles& t, FinishedTiles::Place tile, int chunk) const {
+    const int row_below = words_below_each_other ? row(0) : 0, column_beside = words_below_each_other ? word(0) * 8 : 0;
+    const int y_row = tile.row * Tile::rows + group(chunk) * warpgroup_rows + first_row(chunk) + row_below,
+              column =
+                  tile.column * Tile::columns + chunk / (in_group * Tile::groups) * Tile::part_columns + column_beside;
+    const bool is_outside = words_below_each_other && column >= t.columns;
+    return {y_row * int64_t{t.columns} + column, is_outside ? 0 : t.rows - y_row, t.columns - column};
+  }
+  __device__ int64_t at(const FinishedTiles& t, FinishedPlace from, int r) const {
+    if constexpr (words_below_each_other) return from.at + r * rows_apart * int64_t{t.columns};
+    return from.at + row(r) * int64_t{t.columns} + word(r) * 8;
+  }
+  __device__ bool is_there(FinishedPlace from, int r) const {
+    if constexpr (words_below_each_other) return r * rows_apart < from.rows;
+    return row(r) < from.rows && word(r) * 8 < from.columns;
   }
 };
 
@@ -253,12 +284,12 @@ struct NextBias {
 
   __device__ void load(const FinishedTiles& t, int index) {
     constexpr uint32_t negative_zeros = 0x80008000u;
-    if (index >= t.count() || thread >= warpgroup_threads) return;
+    if (index >= t.count() || thread >= Tile::columns / 2) return;
     const int column = t.tile(index).column * Tile::columns + 2 * thread;
     pair = bias && column < t.columns ? *reinterpret_cast<const uint32_t*>(bias + column) : negative_zeros;
   }
   __device__ void store(const StagedSums<Tile>& staged, int turn) const {
-    if (thread >= warpgroup_threads) return;
+    if (thread >= Tile::columns / 2) return;
     Packed<T, 2> two;
     two.word[0] = pair;
     *reinterpret_cast<float2*>(staged.bias_at(turn, 2 * thread)) = make_float2(two[0], two[1]);
@@ -273,7 +304,6 @@ __device__ void finish_tiles(const StagedSums<Tile>& staged, const FinishedTiles
   constexpr int words = Chunks::words;
   const int thread = static_cast<int>(threadIdx.x) - Tile::computing_threads;
   const Chunks chunks(thread / warp_threads, thread % warp_threads);
-  const int64_t apart = int64_t{t.columns} * Chunks::rows_apart;
   int index = static_cast<int>(blockIdx.x), turn = 0;
   NextBias<T, Tile> bias{data.bias, thread};
   if constexpr (F::adds_bias) {
@@ -282,17 +312,17 @@ __device__ void finish_tiles(const StagedSums<Tile>& staged, const FinishedTiles
   }
   for (int group = 0; group < Tile::groups; ++group) arrive_as_warp_at(staged.read + group);
   auto tile = t.tile(index);
-  LanePlace now = chunks.place(t, tile, 0);
+  FinishedPlace now = chunks.place(t, tile, 0);
   Packed<T, 8> operands[words], sums[words], others[words];
-  const auto load_operand = [&](int r, LanePlace place) {
+  const auto load_operand = [&](int r, FinishedPlace place) {
     if constexpr (F::reads_kept)
-      if (r * Chunks::rows_apart < place.rows) operands[r] = load_once(data.kept + place.at + r * apart);
+      if (chunks.is_there(place, r)) operands[r] = load_once(data.kept + chunks.at(t, place, r));
   };
   const auto load_sums = [&](Packed<T, 8>(&to)[words], int chunk) {
 #pragma unroll
     for (int r = 0; r < words; ++r)
       to[r] = load_packed<8>(
-          staged.template at<T>(Chunks::group(chunk), chunks.first_row(chunk) + r * Chunks::rows_apart, chunks.word));
+          staged.template at<T>(Chunks::group(chunk), chunks.first_row(chunk) + chunks.row(r), chunks.word(r)));
   };
 #pragma unroll
   for (int r = 0; r < words; ++r) load_operand(r, now);
@@ -304,7 +334,7 @@ __device__ void finish_tiles(const StagedSums<Tile>& staged, const FinishedTiles
       const int group = Chunks::group(chunk);
       const bool ends = chunk + 1 == Chunks::count;
       if (ends) tile = t.tile(after);
-      const LanePlace next = chunks.place(t, tile, ends ? 0 : chunk + 1);
+      const FinishedPlace next = chunks.place(t, tile, ends ? 0 : chunk + 1);
       if (Tile::parts == 1 || group == 0) {
         if (chunk % Chunks::in_group == 0) wait_at(staged.there + group, parity);
         load_sums(sums, chunk);
@@ -329,9 +359,10 @@ __device__ void finish_tiles(const StagedSums<Tile>& staged, const FinishedTiles
 #pragma unroll
         for (int i = 0; i < 8; ++i) finished[i] = F::apply(F::reads_kept ? operands[r][i] : 0.0f, sums[r][i]);
         load_operand(r, next);
-        if (r * Chunks::rows_apart >= now.rows) continue;
-        if constexpr (F::writes_h) store_packed(data.h + now.at + r * apart, sums[r]);
-        store_packed(data.y + now.at + r * apart, pack<T>(finished));
+        if (!chunks.is_there(now, r)) continue;
+        const int64_t at = chunks.at(t, now, r);
+        if constexpr (F::writes_h) store_packed(data.h + at, sums[r]);
+        store_packed(data.y + at, pack<T>(finished));
       }
       now = next;
     }

@@ -17,6 +17,8 @@ struct HalvedTile {
   static constexpr int step = box_depth, box_bytes = 64 * step * 2;
   static constexpr int left_bytes = rows * step * 2, half_bytes = half_columns * step * 2,
                        stage_bytes = left_bytes + halves * half_bytes;
+  static constexpr int sides = halves, side_columns = half_columns, side_boxes = half_columns / 64,
+                       side_bytes = half_bytes;
   static constexpr int stages = 4, readers = groups;
   // What a group stages of a half: boxes of 64 rows of 64 columns, one beside the other.
   static constexpr int group_bytes = half_columns / 64 * box_bytes, staged_bytes = groups * group_bytes;
@@ -181,6 +183,12 @@ __device__ void multiply_tiles(const Ring<HalvedTile<right_in_rows>>& ring,
 }
 
 // ---- Finishing warpgroups ----
+
+// Where a lane's elements of y begin: eight columns of its warp's first row of a chunk.
+struct LanePlace {
+  int64_t at = 0;
+  int rows = 0;  // of y from there on
+};
 
 // A group's sums are finished by a warpgroup: 16 rows by each warp, of which a lane has eight columns of every other
 // one. All are in registers before any are finished, so that the next half can be staged.

@@ -31,7 +31,8 @@ Attrs attrs_of(const std::string& form, int64_t transpose_w) {
 }  // namespace
 
 TEST_CASE("product with gelu's slope: tiles with rims, of both forms, types and orders, are near the reference's") {
-  for (const auto& [rows, depth, columns] : {Sizes{1, 8, 8}, {130, 64, 264}, {300, 136, 520}, {77, 1000, 8}})
+  for (const auto& [rows, depth, columns] :
+       {Sizes{1, 8, 8}, {130, 64, 264}, {300, 136, 520}, {77, 1000, 8}, {140, 24, 96}, {300, 72, 192}, {200, 40, 360}})
     for (DType dtype : {DType::BF16, DType::F16})
       for (const char* form : {"none", "tanh"})
         for (int64_t transpose_w : {0, 1}) {
@@ -51,7 +52,7 @@ TEST_CASE("product with gelu's slope: tiles with rims, of both forms, types and 
 
 // Sums of small integers are exact in any order, so that the product that the library rounds is ours.
 TEST_CASE("product with gelu's slope: bits are those of a product and a launch behind it") {
-  for (const auto& [rows, depth, columns] : {Sizes{520, 72, 264}, {20000, 64, 1032}})
+  for (const auto& [rows, depth, columns] : {Sizes{520, 72, 264}, {20000, 64, 1032}, {20000, 24, 96}, {20000, 64, 192}})
     for (DType dtype : {DType::BF16, DType::F16})
       for (const char* form : {"none", "tanh"})
         for (int64_t transpose_w : {0, 1}) {

@@ -44,7 +44,15 @@ void for_each_case(llvm::ArrayRef<Sizes> sizes, F run) {
 }  // namespace
 
 TEST_CASE("product with its gelu: tiles with rims, of all forms, types and orders, are near the reference's") {
-  for_each_case({{1, 8, 8}, {130, 64, 264}, {300, 136, 520}, {77, 1000, 8}, {330, 648, 264}},
+  for_each_case({{1, 8, 8},
+                 {130, 64, 264},
+                 {300, 136, 520},
+                 {77, 1000, 8},
+                 {330, 648, 264},
+                 {140, 24, 96},
+                 {300, 72, 192},
+                 {200, 40, 360},
+                 {70, 136, 40}},
                 [](const Attrs& attrs, const Type& x, const Type& w, const Type& bias) {
                   const KernelCase c("linear_gelu", attrs,
                                      {samples::normal(x.shape, x.dtype), samples::normal(w.shape, x.dtype),
@@ -58,15 +66,16 @@ TEST_CASE("product with its gelu: tiles with rims, of all forms, types and order
 
 // Sums of small integers are exact in any order, so that the product that the library rounds is ours.
 TEST_CASE("product with its gelu: bits are those of a product and a launch behind it, with a bias and without") {
-  for_each_case({{520, 72, 264}, {20000, 64, 1032}, {20000, 640, 1032}}, [](const Attrs& attrs, const Type& x,
-                                                                            const Type& w, const Type& bias) {
-    for (bool has_bias : {true, false}) {
-      CAPTURE(has_bias);
-      const KernelCase c("linear_gelu", attrs,
-                         {samples::integers(x.shape, -3, 4, x.dtype), samples::integers(w.shape, -3, 4, x.dtype),
-                          has_bias ? samples::normal(bias.shape, x.dtype) : samples::absent()},
-                         13);
-      check_same(run_by(c, "warpgroup_gelu"), run_by(c, "cublaslt"));
-    }
-  });
+  for_each_case({{520, 72, 264}, {20000, 64, 1032}, {20000, 640, 1032}, {20000, 24, 96}, {20000, 64, 192}},
+                [](const Attrs& attrs, const Type& x, const Type& w, const Type& bias) {
+                  for (bool has_bias : {true, false}) {
+                    CAPTURE(has_bias);
+                    const KernelCase c(
+                        "linear_gelu", attrs,
+                        {samples::integers(x.shape, -3, 4, x.dtype), samples::integers(w.shape, -3, 4, x.dtype),
+                         has_bias ? samples::normal(bias.shape, x.dtype) : samples::absent()},
+                        13);
+                    check_same(run_by(c, "warpgroup_gelu"), run_by(c, "cublaslt"));
+                  }
+                });
 }
