@@ -379,15 +379,18 @@ double warpgroup_products_us(const cuda::WeightGradientTiles& tiles, DType dtype
 
 // A wave of blocks begins and stores; partial sums go to the cache and back.
 double warpgroup_bgrad_us(const OpCall& call, const DeviceDescription& device) {
-  constexpr double load_rate = 0.8, wave_us = 7, cache_bytes_per_us = 8e6;
+  constexpr double load_rate = 0.95, odd_load_rate = 0.8, step_us = 0.57, wave_us = 7, cache_bytes_per_us = 8e6;
+  constexpr int64_t whole_bytes = 64;  // of rows whose boxes memory brings at its speed
   if (device.memory_gb_per_s <= 0) return 0;
   const Type &x = call["x"], &dy = call["dy"];
   const cuda::WeightGradientTiles tiles = weight_gradient_tiles(call, device);
-  const double loads_us = copy_us(x.bytes() + dy.bytes(), device) / load_rate;
+  const bool is_odd = (tiles.sizes.rows | tiles.sizes.columns) * dtype_bytes(x.dtype) % whole_bytes != 0;
+  const double loads_us = copy_us(x.bytes() + dy.bytes(), device) / (is_odd ? odd_load_rate : load_rate);
   const auto waves = static_cast<double>(divide_up(tiles.blocks(), std::max(device.multiprocessors, 1)));
+  const double steps_us = waves * step_us * static_cast<double>(tiles.block_steps());
   const auto partial_bytes = static_cast<double>(tiles.partial_elements()) * sizeof(float);
   const int64_t elements = tiles.sizes.rows * tiles.sizes.columns * (call.has("addend") ? 2 : 1);
-  return std::max(warpgroup_products_us(tiles, x.dtype, device), loads_us) + waves * wave_us +
+  return std::max({warpgroup_products_us(tiles, x.dtype, device), loads_us, steps_us}) + waves * wave_us +
          2 * partial_bytes / cache_bytes_per_us + copy_us(elements * dtype_bytes(DType::F32), device) +
          2 * device.launch_us + device.kernel_us;
 }

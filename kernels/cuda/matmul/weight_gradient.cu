@@ -60,7 +60,7 @@ __device__ void work_on_tile(const CUtensorMap& left, const CUtensorMap& right, 
     give_registers<Tile::other_registers>();
     const int warp = (thread - Tile::computing_threads) / warp_threads;
     if (thread == Tile::computing_threads)
-      copy_tiles(ring, work, left, right);
+      copy_tiles(ring, work, t, left, right);
     else if (warp > 0)
       sum_columns<Tile, T>(ring, work, t, warp - 1, workspace + t.partial_elements());
   } else {
@@ -93,8 +93,19 @@ __global__ void __launch_bounds__(Tile::threads, 1)
 struct Partials {
   const float *dw, *dbias;
   int parts, down, tiles;  // of dw
+  int word_threads;        // that share the parts of a word of dw
   int bias_partials, bias_elements, bias_blocks, bias_across;
 };
+
+// As many as have something to add and find room on the card together: a thread that adds 132 parts waits 20 us for
+// them.
+int threads_of_word(int64_t parts, int64_t words) {
+  constexpr int most = 64;
+  constexpr int64_t most_threads = 256 * combine_threads;
+  int threads = 1;
+  while (threads < most && 2 * threads <= parts && 2 * threads * words <= most_threads) threads *= 2;
+  return threads;
+}
 
 template <typename Tile, typename Y>
 __global__ void __launch_bounds__(combine_threads, has_warpgroups ? 2 : 1)
@@ -106,18 +117,27 @@ __global__ void __launch_bounds__(combine_threads, has_warpgroups ? 2 : 1)
                        [&](int64_t column, float total) { dbias[column] = narrow<Y>(total); });
       return;
     }
-    const int word = (static_cast<int>(blockIdx.x) - p.bias_blocks) * combine_threads + static_cast<int>(threadIdx.x);
+    __shared__ float4 of_threads[combine_threads];
+    const int thread = static_cast<int>(threadIdx.x), across = combine_threads / p.word_threads, row = thread / across;
+    const int word = (static_cast<int>(blockIdx.x) - p.bias_blocks) * across + thread % across;
     const int tile = word / Tile::words, at = word % Tile::words;
-    if (tile >= p.tiles) return;
     float sums[4] = {};
-    const float4* from = reinterpret_cast<const float4*>(p.dw) + word;
+    const auto add = [&](float4 four) { sums[0] += four.x, sums[1] += four.y, sums[2] += four.z, sums[3] += four.w; };
+    if (tile < p.tiles) {
+      const float4* from = reinterpret_cast<const float4*>(p.dw) + word;
 #pragma unroll 4
-    for (int part = 0; part < p.parts; ++part, from += p.tiles * Tile::words) {
-      const float4 four = __ldcg(from);
-      sums[0] += four.x, sums[1] += four.y, sums[2] += four.z, sums[3] += four.w;
+      for (int part = row; part < p.parts; part += p.word_threads)
+        add(__ldcg(from + int64_t{part} * p.tiles * Tile::words));
     }
-    to.template store_sums<Tile>(tile % p.down, tile / p.down, at % Tile::computing_threads,
-                                 at / Tile::computing_threads, sums);
+    for (int rows = p.word_threads / 2; rows > 0; rows /= 2) {
+      if (row < 2 * rows) of_threads[thread] = make_float4(sums[0], sums[1], sums[2], sums[3]);
+      __syncthreads();
+      if (row < rows) add(of_threads[thread + rows * across]);
+      __syncthreads();
+    }
+    if (row == 0 && tile < p.tiles)
+      to.template store_sums<Tile>(tile % p.down, tile / p.down, at % Tile::computing_threads,
+                                   at / Tile::computing_threads, sums);
   } else {
     __trap();
   }
@@ -143,29 +163,38 @@ cudaError_t launch(const WeightGradientCall& call, cudaStream_t stream) {
   if (cudaError_t error = cudaGetLastError(); error != cudaSuccess) return error;
 
   const int64_t bias_partials = t.bias_partials(), bias_elements = t.sizes.bias_elements();
+  const int64_t dw_words = t.parts > 1 ? t.tiles() * Tile::words : 0;
+  const int word_threads = threads_of_word(t.parts, dw_words);
   const Partials partials{.dw = call.workspace,
                           .dbias = call.workspace + t.partial_elements(),
                           .parts = static_cast<int>(t.parts),
                           .down = static_cast<int>(t.down()),
                           .tiles = static_cast<int>(t.tiles()),
+                          .word_threads = word_threads,
                           .bias_partials = static_cast<int>(bias_partials),
                           .bias_elements = static_cast<int>(bias_elements),
                           .bias_blocks = static_cast<int>(combining_blocks(bias_partials, bias_elements)),
                           .bias_across = combined_columns(bias_partials)};
-  const unsigned dw_blocks = t.parts > 1 ? blocks_for(t.tiles() * Tile::words, combine_threads) : 0;
+  const unsigned dw_blocks = blocks_for(dw_words * word_threads, combine_threads);
   const unsigned blocks = static_cast<unsigned>(partials.bias_blocks) + dw_blocks;
   return launch_early(combine_kernel<Tile, Y>, blocks, combine_threads, stream, partials, static_cast<Y*>(call.dbias),
                       to);
 }
 
+template <typename Tile, typename T>
+cudaError_t launch_tile(const WeightGradientCall& call, cudaStream_t stream) {
+  return call.y_type == Scalar::F32 ? launch<Tile, T, float>(call, stream) : launch<Tile, T, T>(call, stream);
+}
+
 template <typename T>
 cudaError_t launch(const WeightGradientCall& call, cudaStream_t stream) {
-  using Square = GradientTile<3, 192>;
-  using Oblong = GradientTile<2, 256>;
-  const bool square = call.tiles.tile_rows == Square::rows;
-  if (call.y_type == Scalar::F32)
-    return square ? launch<Square, T, float>(call, stream) : launch<Oblong, T, float>(call, stream);
-  return square ? launch<Square, T, T>(call, stream) : launch<Oblong, T, T>(call, stream);
+  switch (call.tiles.tile_columns) {
+    case 96: return launch_tile<GradientTile<2, 96>, T>(call, stream);
+    case 256: return launch_tile<GradientTile<2, 256>, T>(call, stream);
+    default:
+      return call.tiles.tile_rows == 128 ? launch_tile<GradientTile<2, 192>, T>(call, stream)
+                                         : launch_tile<GradientTile<3, 192>, T>(call, stream);
+  }
 }
 
 }  // namespace

@@ -18,8 +18,9 @@ inline constexpr int summing_warps = 3;
 template <int groups_, int columns_>
 struct GradientTile {
   static constexpr int groups = groups_, rows = groups * warpgroup_rows, columns = columns_;
-  static constexpr int left_boxes = groups, right_boxes = columns / box_columns, boxes = left_boxes + right_boxes;
-  static constexpr int stage_bytes = boxes * box_bytes, stages = 4;
+  static constexpr int left_boxes = groups, right_boxes = divide_up(columns, box_columns),
+                       boxes = left_boxes + right_boxes;
+  static constexpr int stage_bytes = boxes * box_bytes, stages = boxes == 4 ? 6 : 4;
   static constexpr int readers = groups + summing_warps;
   static constexpr int computing_threads = groups * warpgroup_threads, threads = computing_threads + warpgroup_threads;
   // Of the 512 that four threads, one of each warpgroup, have together; the copying warpgroup takes what is left.
@@ -43,22 +44,27 @@ struct BlockWork {
   }
 };
 
+// Boxes past the last column are left as they are: what they hold goes to no element of dw, and takes as long as others
+// to copy.
 template <typename Tile>
-__device__ void copy_tiles(const Ring<Tile>& ring, const BlockWork& work, const CUtensorMap& left,
-                           const CUtensorMap& right) {
+__device__ void copy_tiles(const Ring<Tile>& ring, const BlockWork& work, const WeightGradientTiles& t,
+                           const CUtensorMap& left, const CUtensorMap& right) {
+  const int first_left = work.tile_row * Tile::rows, first_right = work.tile_column * Tile::columns;
+  const auto boxes_of = [](int64_t columns, int most) {
+    return static_cast<int>(std::min<int64_t>(divide_up(columns, box_columns), most));
+  };
+  const int left_boxes = boxes_of(t.sizes.rows - first_left, Tile::left_boxes),
+            right_boxes = boxes_of(t.sizes.columns - first_right, Tile::right_boxes);
   StagePlace<Tile::stages> place;
   for (int k = work.first_step; k < work.end_step; ++k, place.advance()) {
     Barrier* full = ring.full + place.stage;
     wait_at(ring.empty + place.stage, place.parity ^ 1);
-    arrive_with_copies(full, Tile::stage_bytes);
-    uint8_t* to = ring.at(place.stage);
-#pragma unroll
-    for (int box = 0; box < Tile::boxes; ++box, to += box_bytes) {
-      const bool is_left = box < Tile::left_boxes;
-      const int column = is_left ? work.tile_row * Tile::rows + box * box_columns
-                                 : work.tile_column * Tile::columns + (box - Tile::left_boxes) * box_columns;
-      copy_box(to, is_left ? left : right, column, k * gradient_step, full);
-    }
+    arrive_with_copies(full, (left_boxes + right_boxes) * box_bytes);
+    uint8_t *to_left = ring.at(place.stage), *to_right = to_left + Tile::left_boxes * box_bytes;
+    for (int box = 0; box < left_boxes; ++box)
+      copy_box(to_left + box * box_bytes, left, first_left + box * box_columns, k * gradient_step, full);
+    for (int box = 0; box < right_boxes; ++box)
+      copy_box(to_right + box * box_bytes, right, first_right + box * box_columns, k * gradient_step, full);
   }
 }
 
@@ -97,6 +103,7 @@ __device__ void sum_columns(const Ring<Tile>& ring, const BlockWork& work, const
   }
   const int length = static_cast<int>(t.sizes.bias_elements());
   const int first = left ? work.tile_row * Tile::rows : work.tile_column * Tile::columns;
+  const int end = min(length, first + (left ? Tile::rows : Tile::columns));
   float* to = partials + (int64_t{work.part} * shares + share) * length;
 #pragma unroll
   for (int turn = 0; turn < box_turns; ++turn) {
@@ -105,7 +112,7 @@ __device__ void sum_columns(const Ring<Tile>& ring, const BlockWork& work, const
 #pragma unroll
     for (int i = 0; i < thread_columns; ++i)
       total.at[i] = sums[turn][i] + __shfl_down_sync(whole_warp, sums[turn][i], threads);
-    if (half == 0 && box < boxes && column < length) store_vector(to + column, total);
+    if (half == 0 && box < boxes && column < end) store_vector(to + column, total);
   }
 }
 

@@ -12,7 +12,8 @@ TEST_CASE("weight gradient: dw and dbias of tiles with rims, of both sides and t
   struct Sizes {
     int64_t depth, inner, columns;
   };
-  for (const auto& [depth, inner, columns] : {Sizes{1, 8, 8}, {65, 136, 24}, {777, 264, 520}, {1500, 1000, 8}})
+  for (const auto& [depth, inner, columns] :
+       {Sizes{1, 8, 8}, {65, 136, 24}, {777, 264, 520}, {1500, 1000, 8}, {5000, 96, 96}, {900, 64, 192}})
     for (DType dtype : {DType::BF16, DType::F16})
       for (DType to : {dtype, DType::F32})
         for (int64_t transpose_w : {0, 1})
