@@ -58,9 +58,18 @@ cudaError_t launch_tiles(const FinishedCall& call, cudaStream_t stream) {
 }
 
 template <typename T, typename F, int columns>
-cudaError_t launch_short_sums(const FinishedCall& call, cudaStream_t stream) {
+cudaError_t launch_columns(const FinishedCall& call, cudaStream_t stream) {
   return call.right_is_transposed ? launch_tiles<T, F, FinishedTile<false, 1, columns>>(call, stream)
                                   : launch_tiles<T, F, FinishedTile<true, 1, columns>>(call, stream);
+}
+
+template <typename T, typename F>
+cudaError_t launch_short_sums(const FinishedCall& call, cudaStream_t stream) {
+  switch (finished_tile_columns(call.columns)) {
+    case 96: return launch_columns<T, F, 96>(call, stream);
+    case 192: return launch_columns<T, F, 192>(call, stream);
+    default: return launch_columns<T, F, 256>(call, stream);
+  }
 }
 
 template <typename T, typename F>
@@ -74,11 +83,7 @@ cudaError_t launch_finished(const FinishedCall& call, cudaStream_t stream) {
       return call.right_is_transposed ? launch_tiles<T, F, HalvedTile<false>>(call, stream)
                                       : launch_tiles<T, F, HalvedTile<true>>(call, stream);
   }
-  switch (finished_tile_columns(call.columns)) {
-    case 96: return launch_short_sums<T, F, 96>(call, stream);
-    case 192: return launch_short_sums<T, F, 192>(call, stream);
-    default: return launch_short_sums<T, F, 256>(call, stream);
-  }
+  return launch_short_sums<T, F>(call, stream);
 }
 
 // F<tanh_form> is the function.

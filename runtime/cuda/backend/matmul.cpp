@@ -5,6 +5,7 @@
 #include "kernels/cuda/matmul/linear_gelu.h"
 #include "kernels/cuda/matmul/linear_gelu_grad.h"
 #include "kernels/cuda/matmul/narrow_product.h"
+#include "kernels/cuda/matmul/short_sums_product.h"
 #include "kernels/cuda/reduce/reduce.h"
 #include "runtime/cuda/backend/libraries.h"
 #include "runtime/cuda/backend/matmul_plan.h"
@@ -87,7 +88,7 @@ Status launch_narrow(const CudaCall& k) {
   return launched(k, cuda::narrow_product(call, k.stream));
 }
 
-// ---- linear_gelu ----
+// ---- linear_gelu, and other layers by the same tiles ----
 
 Status launch_before_gelu(const CudaCall& k) {
   if (Status s = run(k, "x", "w")) return s;
@@ -106,6 +107,21 @@ Result<std::unique_ptr<CudaPrepared>> prepare_tiles(CudaLibraries& libraries, co
 }
 
 int multiprocessors_of(const CudaCall& k) { return static_cast<const PreparedTiles*>(k.prepared)->multiprocessors; }
+
+Status launch_short_sums(const CudaCall& k) {
+  const Type &x = k.call["x"], &y = k.result("y").type;
+  const cuda::ShortSumsCall call{.rows = rows_of(y),
+                                 .depth = x.shape.back(),
+                                 .columns = y.shape.back(),
+                                 .x = k.in("x"),
+                                 .w = k.in("w"),
+                                 .bias = k.in("bias"),
+                                 .y = k.out("y"),
+                                 .type = k.out_scalar("y"),
+                                 .transpose_w = k.call.get_int("transpose_w") != 0,
+                                 .multiprocessors = multiprocessors_of(k)};
+  return launched(k, cuda::short_sums_product(call, k.stream));
+}
 
 Status launch_warpgroup_linear_gelu(const CudaCall& k) {
   const Type &x = k.call["x"], &h = k.result("h").type;
@@ -296,6 +312,7 @@ constexpr CudaLauncher matmul_table[] = {
     {op_matmul, "few_rows", launch_few_rows_product},
     {op_linear, "cublaslt", launch_linear, prepare<linear_with_bias>},
     {op_linear, "narrow", launch_narrow},
+    {op_linear, "warpgroup", launch_short_sums, prepare_tiles},
     {op_linear_gelu, "cublaslt", launch_before_gelu, prepare<linear_with_bias>},
     {op_linear_gelu, "warpgroup_gelu", launch_warpgroup_linear_gelu, prepare_tiles},
     {op_linear_gelu_grad, "cublaslt_dgelu", launch_dgelu, prepare<linear_with_dgelu>},

@@ -79,3 +79,24 @@ TEST_CASE("product with its gelu: bits are those of a product and a launch behin
                   }
                 });
 }
+
+// Integers again, so that bits are the library's.
+TEST_CASE("product of short sums: tiles with rims are near the reference's, and bits are the library's") {
+  for (const auto& [rows, depth, columns] :
+       {Sizes{1, 32, 8}, {130, 48, 96}, {300, 96, 264}, {77, 256, 8}, {140, 64, 192}, {20000, 80, 360}})
+    for (DType dtype : {DType::BF16, DType::F16})
+      for (int64_t transpose_w : {0, 1})
+        for (bool has_bias : {true, false}) {
+          CAPTURE(rows);
+          CAPTURE(transpose_w);
+          const Shape w = transpose_w ? Shape{columns, depth} : Shape{depth, columns};
+          const KernelCase c("linear", {{"transpose_w", transpose_w}},
+                             {samples::integers({rows, depth}, -3, 4, dtype), samples::integers(w, -3, 4, dtype),
+                              has_bias ? samples::integers({columns}, -9, 9, dtype) : samples::absent()},
+                             17);
+          const std::vector<Tensor> got = run_by(c, "warpgroup");
+          check_results(c, got, run_reference(c));
+          check_same(got, run_by(c, "warpgroup"));
+          check_same(got, run_by(c, "cublaslt"));
+        }
+}
