@@ -93,36 +93,51 @@ bool is_between_16_bits_and_f32(const OpCall& call, llvm::ArrayRef<Type> results
   return (x == DType::F32 && is_16_bit_float(y)) || (y == DType::F32 && is_16_bit_float(x));
 }
 
-// Elements of the trailing dimensions along which each operand either has all elements or repeats one.
-int64_t alike_elements(const OpCall& call, llvm::ArrayRef<int64_t> shape) {
-  int64_t elements = 1;
-  llvm::SmallVector<std::optional<bool>, 4> walks(call.count());
-  for (size_t d = shape.size(); d-- > 0;) {
-    if (shape[d] == 1) continue;
-    for (size_t i = 0; i < call.count(); ++i) {
-      if (!call.has(i)) continue;
-      const Shape& own = call.operand(i).shape;
-      const size_t missing = shape.size() - own.size();
-      const bool walk = d >= missing && own[d - missing] != 1;
-      if (walks[i] && *walks[i] != walk) return elements;
-      walks[i] = walk;
-    }
-    elements *= shape[d];
-  }
-  return elements;
-}
+// Dimensions from the outermost to the innermost, joined where every operand has all elements of both or repeats along
+// both.
+struct BroadcastLines {
+  llvm::SmallVector<int64_t, 4> sizes;
+  llvm::SmallVector<llvm::SmallVector<bool, 4>, 4> walks;  // by operand, by dimension
 
-// Where runs do not divide such dimensions a thread makes one element: 6.8 ps each on an H200. Elsewhere the bytes
-// decide, as of any kernel without a time of its own.
+  BroadcastLines(const OpCall& call, llvm::ArrayRef<int64_t> shape) : walks(call.count()) {
+    for (size_t d = 0; d < shape.size(); ++d) {
+      if (shape[d] == 1) continue;
+      const auto has = [&](size_t operand) {
+        const Shape& own = call.operand(operand).shape;
+        const size_t missing = shape.size() - own.size();
+        return d >= missing && own[d - missing] != 1;
+      };
+      bool joins = !sizes.empty();
+      for (size_t i = 0; i < call.count() && joins; ++i) joins = walks[i].back() == has(i);
+      if (!joins) {
+        sizes.push_back(1);
+        for (size_t i = 0; i < call.count(); ++i) walks[i].push_back(has(i));
+      }
+      sizes.back() *= shape[d];
+    }
+  }
+};
+
+// The bytes, or what a thread does for its run and for each of its elements, fitted to 9 calls on an H200 (2026-11-30):
+// elements of operands that have some of all come as whole runs where these divide a line, and one by one elsewhere.
+// Where all operands have all elements, or one number, the bytes decide as of any kernel without a time of its own.
 double broadcast_us(const OpCall& call, const DeviceDescription& device) {
-  constexpr int64_t run = 8;
-  constexpr double element_us = 6.8e-6;
+  constexpr double of_copy = 0.88, run_us = 4e-6, short_lines_us = 0.7e-6, multiprocessors = 132;
+  constexpr double in_runs_us = 0.17e-6, one_by_one_us = 0.3e-6, repeated_us = 0.15e-6;
   const Types results = llvm::cantFail(infer(call));
-  const int64_t elements = results[0].elements(), alike = alike_elements(call, results[0].shape);
-  if (alike % run == 0 || alike == elements || device.memory_gb_per_s <= 0) return 0;
+  const BroadcastLines lines(call, results[0].shape);
+  if (lines.sizes.size() < 2 || device.memory_gb_per_s <= 0) return 0;
+  int64_t narrowest = dtype_bytes(results[0].dtype);
+  for (size_t i = 0; i < call.count(); ++i) narrowest = std::min(narrowest, dtype_bytes(call.operand(i).dtype));
+  const int64_t run = narrowest <= 2 ? 8 : 16 / narrowest, line = lines.sizes.back();
+  double element_us = run_us / static_cast<double>(run) + (line < run ? short_lines_us : 0);
+  for (const auto& walks : lines.walks)
+    if (!llvm::all_of(walks, [](bool walk) { return walk; }))
+      element_us += !walks.back() ? repeated_us : line % run == 0 ? in_runs_us : one_by_one_us;
+  element_us *= multiprocessors / std::max(device.multiprocessors, 1);
   const double bytes_us = device.roofline_us(0, moved_bytes(call, results), std::nullopt);
-  return std::max(bytes_us / device.efficiency_of(call.op.name), element_us * static_cast<double>(elements)) +
-         device.launch_us + device.kernel_us;
+  return std::max(bytes_us / of_copy, element_us * static_cast<double>(results[0].elements())) + device.launch_us +
+         device.kernel_us;
 }
 
 constexpr CudaCandidate elementwise_table[] = {

@@ -348,6 +348,25 @@ TEST_SUITE("unit") {
     check("max_pool", window, Type(DType::BF16, {256, 112, 112, 64}), 252.7);
   }
 
+  TEST_CASE("broadcasts, sums and losses of odd lines are predicted as an H200 measured them") {
+    const CudaCatalog catalog(llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200")));
+    const auto check = [&](llvm::StringRef op, const Attrs& attrs, llvm::ArrayRef<Type> operands, double us) {
+      llvm::SmallVector<const Type*, 4> types;
+      for (const Type& type : operands) types.push_back(&type);
+      const OpCall call(get_op(op), attrs, types);
+      INFO(op.str(), " of ", to_string(operands[0]));
+      CHECK(catalog.candidates(call.op, call, *infer(call)).front().predicted_us == doctest::Approx(us).epsilon(0.15));
+    };
+    const auto bf16 = [](Shape shape) { return Type(DType::BF16, std::move(shape)); };
+    check("mul", {}, {bf16({196608, 64, 1}), bf16({196608, 1, 9})}, 104.7);
+    check("mul", {}, {Type(DType::F32, {196608, 64, 1}), Type(DType::F32, {196608, 1, 9})}, 183.1);
+    check("add", {}, {bf16({24, 64, 64, 64, 1}), bf16({24, 64, 64, 1, 64})}, 331.9);
+    check("add", {}, {bf16({4096, 8, 8, 12, 1}), bf16({4096, 8, 8, 1, 12})}, 38.6);
+    check("add", {}, {bf16({1, 3, 49, 49}), bf16({5776, 1, 49, 49})}, 52.0);
+    check("mul", {}, {bf16({256, 2, 512, 7, 7}), bf16({256, 2, 512, 1, 1})}, 16.6);
+    check("add", {}, {bf16({8192, 3072}), bf16({3072})}, 26.7);
+  }
+
   TEST_CASE("without positions, channels are last wherever they stand") {
     const auto is_last = [](Shape shape) {
       return channels_of(Type(DType::BF16, std::move(shape)), false).channels_last;
