@@ -60,6 +60,20 @@ bool FusedIteration::runs_align(int64_t length) const {
   });
 }
 
+RunReads FusedIteration::run_reads(size_t operand, int64_t length) const {
+  const auto& own = strides[operand];
+  size_t d = own.size() - 1;
+  const int64_t step = own[d];
+  int64_t line = sizes[d];
+  while (d > 0 && own[d - 1] == own[d] * sizes[d]) line *= sizes[--d];
+  const llvm::ArrayRef<int64_t> outer = llvm::ArrayRef<int64_t>(own).take_front(d);
+  if (line != elements && line % length != 0)
+    return {line < length ? LineReads::Places : LineReads::TwoLines, step, line};
+  const bool aligns =
+      starts[operand] % length == 0 && llvm::all_of(outer, [&](int64_t stride) { return stride % length == 0; });
+  return {step == 1 && aligns ? LineReads::Words : LineReads::Steps, step, line};
+}
+
 FusedWriter::FusedWriter(const OpCall& call, llvm::ArrayRef<Type> results, llvm::ArrayRef<int64_t> shape)
     : call(call),
       results(results),
@@ -69,13 +83,19 @@ FusedWriter::FusedWriter(const OpCall& call, llvm::ArrayRef<Type> results, llvm:
   source.streams.assign(variables.streams().begin(), variables.streams().end());
 }
 
-int64_t FusedWriter::run_length(llvm::ArrayRef<Type> element_results) const {
+int64_t FusedWriter::whole_run_length(llvm::ArrayRef<Type> element_results) const {
   int64_t narrowest = 8;
   for (size_t i = 0; i < call.count(); ++i)
     if (iteration.walks(i)) narrowest = std::min(narrowest, dtype_bytes(call.operand(i).dtype));
   for (const Type& result : element_results) narrowest = std::min(narrowest, dtype_bytes(result.dtype));
   int64_t length = std::min<int64_t>(8, 16 / narrowest);
-  while (length > 1 && (!iteration.runs_align(length) || length > iteration.elements)) length /= 2;
+  while (length > iteration.elements) length /= 2;
+  return length;
+}
+
+int64_t FusedWriter::run_length(llvm::ArrayRef<Type> element_results) const {
+  int64_t length = whole_run_length(element_results);
+  while (length > 1 && !iteration.runs_align(length)) length /= 2;
   return length;
 }
 

@@ -9,6 +9,15 @@
 
 namespace plimsoll {
 
+// What a thread reads of an operand for a run of elements. A line are neighbouring elements that the operand takes in
+// equal steps: aligned words, elements or one element of one line, of up to two lines, or elements of several lines,
+// whose places are computed one by one.
+enum class LineReads : uint8_t { Words, Steps, TwoLines, Places };
+struct RunReads {
+  LineReads form;
+  int64_t step, line;  // in elements; a step of 0 reads one element of a line
+};
+
 // Dimensions from the outermost to the innermost, joined where every operand walks through without a jump.
 struct FusedIteration {
   int64_t elements = 1;
@@ -21,6 +30,8 @@ struct FusedIteration {
 
   // Does every run of `length` elements begin at a multiple of it in each operand that walks along it?
   bool runs_align(int64_t length) const;
+  // How the operand's elements of such a run lie, whatever the other operands do.
+  RunReads run_reads(size_t operand, int64_t length) const;
   bool walks(size_t operand) const { return strides[operand].back() != 0; }
 };
 
@@ -29,7 +40,9 @@ class FusedWriter {
   // `shape` is that of the elements.
   FusedWriter(const OpCall& call, llvm::ArrayRef<Type> results, llvm::ArrayRef<int64_t> shape);
 
-  // Elements of a run: 16 bytes of the narrowest tensor, 8 at most, fewer where runs would not be aligned.
+  // Elements of a run: 16 bytes of the narrowest tensor, 8 at most.
+  int64_t whole_run_length(llvm::ArrayRef<Type> element_results) const;
+  // The same, fewer where runs would not be aligned.
   int64_t run_length(llvm::ArrayRef<Type> element_results) const;
 
   bool is_counter(size_t operand) const { return is_random_counter(body->type(body->inputs[operand])); }

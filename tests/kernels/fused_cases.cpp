@@ -96,6 +96,41 @@ std::vector<KernelCase> fused_element_cases(DType dtype) {
   return all;
 }
 
+std::vector<KernelCase> fused_line_cases() {
+  using namespace samples;
+  std::vector<KernelCase> all;
+  auto add = [&](const std::string& body, const Ints& parts, llvm::ArrayRef<SampleOperand> operands) {
+    Attrs attrs{{"body", "graph @body(" + body + " }"}, {"first_draw", int64_t{12}}};
+    if (!parts.empty()) attrs.set("parts", parts);
+    all.emplace_back("fused", attrs, operands, static_cast<uint32_t>(all.size() + 1));
+  };
+  const SampleOperand rng = values({2}, {1234567, 5}, DType::I64);
+  // Lines of one number of a plane, of a row, and both; longer and shorter than a run of 8.
+  for (const Shape& sizes :
+       {Shape{11, 6, 49}, Shape{300, 7, 9}, Shape{40, 5, 30}, Shape{57, 33, 5}, Shape{5, 3, 1001}, Shape{129, 2, 3}})
+    for (DType dtype : {DType::BF16, DType::F32}) {
+      const std::string type = dtype == DType::F32 ? "f32" : "bf16";
+      add("%x0: " + type + "[], %x1: " + type + "[], %x2: f32[], %x3: i64[2], %x4: " + type +
+              "[]) { %v0 = mul(%x0, %x1) %v1 = dropout(%v0, %x3) {id=3, ratio=0.25} %v2 = cast(%v1) {to=f32} %v3 = "
+              "add(%v2, %x2) %v4 = sub(%v1, %x4) return %v3, %v4",
+          {},
+          {normal(sizes, dtype), normal({sizes[1], 1}, dtype), normal({sizes[0], 1, sizes[2]}), rng,
+           normal({sizes[2]}, dtype)});
+      // What lines alone make is computed once each.
+      add("%x0: " + type +
+              "[], %x1: f32[], %x2: f32[], %x3: f32[]) { %c0 = constant() {value=f32[]<0.5>} %v1 = "
+              "div(%x1, %x2) %v2 = add(%v1, %c0) %v3 = exp(%v2) %v4 = mul(%v3, %x3) %v5 = cast(%x0) {to=f32} %v6 = "
+              "mul(%v5, %v4) %v7 = add(%v6, %v2) return %v7",
+          {}, {normal(sizes, dtype), normal({sizes[1], 1}), positive({sizes[0], sizes[1], 1}), normal({1, 1, 1})});
+    }
+  // Neighbours of one row of a longer one, as relative positions have them.
+  add("%x0: bf16[], %x1: f32[]) { %v0 = cast(%x0) {to=f32} %v1 = add(%v0, %x1) return %v1", {0, 2, 3, 16},
+      {normal({7, 9, 31}, DType::BF16), normal({9, 16})});
+  add("%x0: bf16[], %x1: bf16[]) { %v0 = mul(%x0, %x1) return %v0", {0, 2, 2, 13},
+      {normal({7, 9, 31}, DType::BF16), normal({7, 1, 13}, DType::BF16)});
+  return all;
+}
+
 std::vector<KernelCase> fused_reduction_cases() {
   using namespace samples;
   std::vector<KernelCase> all;

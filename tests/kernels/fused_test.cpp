@@ -43,18 +43,35 @@ TEST_SUITE("ops") {
         table, KernelCase("fused", attrs, {normal({30, 5, 33}), normal({5, 1}, DType::BF16), normal({30, 1, 33})}, 2));
   }
 
-  TEST_CASE("reductions of fused ops are cut into parts and go over long rows") {
+  TEST_CASE("fused ops over odd lines and parts of operands, and with reductions over rows of any length") {
     const CpuKernelTable table;
-    for (const KernelCase& c : fused_reduction_cases()) {
-      INFO(c.attrs.get_string("body").str());
-      const auto types = c.types();
-      CHECK(table.candidates(c.op, OpCall(c.op, c.attrs, types), result_types_of(c)).front().name() == "blocks");
-      check_against_reference(table, c);
-    }
+    for (const std::vector<KernelCase>& cases : {fused_line_cases(), fused_reduction_cases()})
+      for (const KernelCase& c : cases) {
+        INFO(c.attrs.get_string("body").str());
+        const auto types = c.types();
+        CHECK(table.candidates(c.op, OpCall(c.op, c.attrs, types), result_types_of(c)).front().name() == "blocks");
+        check_against_reference(table, c);
+      }
   }
 }
 
 TEST_SUITE("unit") {
+  TEST_CASE("generated kernels write whole words of odd lines") {
+    using namespace samples;
+    const auto blocks = [](const std::string& body, llvm::ArrayRef<SampleOperand> operands, const Ints& parts = {}) {
+      Attrs attrs{{"body", "graph @body(" + body + " }"}};
+      if (!parts.empty()) attrs.set("parts", parts);
+      const KernelCase c("fused", attrs, operands, 1);
+      const auto types = c.types();
+      return fused_source(OpCall(c.op, c.attrs, types), result_types_of(c)).blocks;
+    };
+    const SampleOperand maps = normal({64, 512, 7, 7}, DType::BF16), gates = normal({64, 512, 1, 1}, DType::BF16);
+    CHECK(blocks("%x0: bf16[], %x1: bf16[]) { %v0 = mul(%x0, %x1) return %v0", {maps, gates}) ==
+          64 * 512 * 49 / 8 / 256);
+    CHECK(blocks("%x0: bf16[]) { %v0 = exp(%x0) return %v0", {normal({512, 1023}, DType::BF16)}, {0, 1, 1, 512}) ==
+          512 * 512 / 8 / 256);
+  }
+
   TEST_CASE("NVRTC compiles what is generated for every op of a body") {
     if (!has_nvrtc()) {
       MESSAGE("skipped: NVRTC is not here");
@@ -67,6 +84,7 @@ TEST_SUITE("unit") {
     };
     for (DType dtype : dtypes)
       for (const KernelCase& c : fused_element_cases(dtype)) add(c);
+    for (const KernelCase& c : fused_line_cases()) add(c);
     for (const KernelCase& c : fused_reduction_cases()) add(c);
     uint32_t seed = 1;
     for (const Sample& sample : get_op("fused").samples())

@@ -34,6 +34,10 @@ TEST_CASE("generated kernels have every op of a body") {
     for (const KernelCase& c : fused_element_cases(dtype)) check_generated(c);
 }
 
+TEST_CASE("generated kernels go over lines that no run divides") {
+  for (const KernelCase& c : fused_line_cases()) check_generated(c);
+}
+
 TEST_CASE("generated kernels reduce columns and rows") {
   for (const KernelCase& c : fused_reduction_cases()) check_generated(c);
 }
