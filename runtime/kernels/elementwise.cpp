@@ -27,15 +27,18 @@ int64_t reductions_workspace(const OpCall& call, llvm::ArrayRef<Type> results, c
   return reducing_workspace(call, results);
 }
 
-// Operands are read once and results written once, at this share of a copy's speed; where blocks leave parts of totals,
-// a second kernel reads these.
+// Operands are read once and results written once, at this share of a copy's speed, or as elements of columns come one
+// by one; where blocks leave parts of totals, a second kernel reads these.
 double reductions_us(const OpCall& call, const DeviceDescription& device) {
-  constexpr double share = 0.8;
+  constexpr double share = 0.8, single_us = 1.05e-6, multiprocessors = 132;
   const Types results = llvm::cantFail(infer(call));
   const int64_t parts = reducing_workspace(call, results);
   const int64_t bytes = 2 * parts + moved_bytes(call, results);
   const double roofline_us = device.roofline_us(op_fused.flops(call, results), bytes, std::nullopt);
-  return roofline_us / share + device.beside_us(roofline_us) + (parts > 0 ? device.beside_us(0) : 0);
+  const double columns_us = single_us * static_cast<double>(single_column_elements(call, results)) * multiprocessors /
+                            std::max(device.multiprocessors, 1);
+  return std::max(roofline_us / share, columns_us) + device.beside_us(roofline_us) +
+         (parts > 0 ? device.beside_us(0) : 0);
 }
 
 bool accepts_f8_scale(const OpCall& call, llvm::ArrayRef<Type>) { return call["x"].elements() > 0; }

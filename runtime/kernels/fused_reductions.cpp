@@ -24,6 +24,10 @@ constexpr int64_t loaded_bytes = 128, kept_bytes = 256;
 constexpr int64_t rows_of_thread = 32;
 // Runs of a row that a thread of a team has at most, where that leaves it in one block.
 constexpr int64_t runs_of_thread = 4;
+// Of rows without words, elements that one thread takes at most where threads for all rows fill a card.
+constexpr int64_t elements_of_thread = 16;
+// Runs side by side, and rows of each lane, up to which a warp takes all of a few columns.
+constexpr int64_t runs_of_warp = 16, rows_of_lane = 64;
 
 int64_t next_power_of_2(int64_t n) {
   int64_t power = 1;
@@ -47,6 +51,9 @@ class TeamsWriter : FusedWriter {
     if (keeps_rows_) choose_kept_values();
     if (form_.passes == 1 && form_.inner > 1) choose_fixed_nodes();
   }
+
+  // Elements that threads take one by one, where columns are no whole words.
+  int64_t single_elements() const { return form_.inner > 1 && n_ == 1 ? iteration.elements : 0; }
 
   int64_t workspace_bytes() const {
     const int64_t floats = static_cast<int64_t>(reductions_.size()) * parts_ * form_.total_count();
@@ -127,7 +134,8 @@ class TeamsWriter : FusedWriter {
   // A line of `across_` threads has the runs of a row side by side, and the lines of a block have rows in turn. Rows of
   // many runs are cut into blocks of columns of equal widths, which begin at whole sectors. Where there are few rows
   // and threads for all columns fill a card, a thread has all rows of its columns: of blocks for 4 rows of 32 columns
-  // nearly all lines would wait, 844 us on an H200 for 44 million bf16 numbers.
+  // nearly all lines would wait, 844 us on an H200 for 44 million bf16 numbers. Of few columns a warp has all rows:
+  // blocks for 196 rows of 4 columns took 210 us for 158 MB.
   void cut_columns() {
     const int64_t runs = form_.inner / n_;
     has_whole_columns_ = form_.passes == 1 && !reductions_.empty() && form_.length <= rows_of_thread &&
@@ -135,6 +143,15 @@ class TeamsWriter : FusedWriter {
     if (has_whole_columns_) {
       across_ = block_threads;
       blocks_ = divide_up(form_.outer * runs, block_threads);
+      return;
+    }
+    constexpr int64_t warps = block_threads / warp_threads;
+    has_warps_of_columns_ = form_.passes == 1 && !reductions_.empty() && runs <= runs_of_warp &&
+                            form_.length <= warp_threads / runs * rows_of_lane && form_.outer >= wanted_blocks * warps;
+    if (has_warps_of_columns_) {
+      across_ = runs;
+      blocks_ = divide_up(form_.outer, warps);
+      batch_ = std::clamp<int64_t>(loaded_bytes / run_bytes_, 1, 8);
       return;
     }
     int64_t widest = warp_threads;
@@ -151,7 +168,9 @@ class TeamsWriter : FusedWriter {
 
   void cut_rows() {
     const int64_t runs = form_.length / n_;
-    const int64_t of_warp = std::min(warp_threads, next_power_of_2(divide_up(runs, 2)));
+    const bool has_row_of_elements =
+        n_ == 1 && runs <= elements_of_thread && form_.outer >= wanted_blocks * block_threads;
+    const int64_t of_warp = has_row_of_elements ? 1 : std::min(warp_threads, next_power_of_2(divide_up(runs, 2)));
     if (form_.passes > 1) {
       team_ = runs <= warp_threads * runs_of_thread
                   ? of_warp
@@ -163,6 +182,7 @@ class TeamsWriter : FusedWriter {
       team_ = runs <= block_threads ? of_warp : block_threads;
       if (team_ == block_threads)
         parts_ = std::clamp<int64_t>(wanted_blocks / form_.outer, 1, divide_up(runs, team_ * batch_));
+      if (has_row_of_elements) batch_ = runs;
     }
     threads_ = team_ <= warp_threads ? block_threads : team_;
     blocks_ = divide_up(form_.outer * parts_ * team_, threads_);
@@ -353,6 +373,16 @@ class TeamsWriter : FusedWriter {
                  index, threads_, form_.inner / n_, n_, form_.outer, form_.length, form_.inner,
                  form_.length * form_.inner)
           .str();
+    if (has_warps_of_columns_)
+      return formatv(
+                 "  const {0} outer = {0}(blockIdx.x) * {1} + threadIdx.x / {2}, lane = threadIdx.x % {2};\n"
+                 "  if (outer >= {3}) return;\n"
+                 "  const {0} column = lane % {4} * {5}, first = lane / {4}, step = {6};\n"
+                 "  const {0} end = first < step ? {7} : 0, apart = {8};\n"
+                 "  const {0} base = outer * {9} + column, output = outer * {8} + column;\n",
+                 index, block_threads / warp_threads, warp_threads, form_.outer, across_, n_, warp_threads / across_,
+                 form_.length, form_.inner, form_.length * form_.inner)
+          .str();
     if (form_.inner > 1)
       return formatv(
                  "  const {0} block = blockIdx.x / {1}, outer = block / {2};\n"
@@ -493,8 +523,12 @@ class TeamsWriter : FusedWriter {
     for (size_t r = 0; r < reductions_.size(); ++r) {
       if (form_.pass[index_of(body->node(reductions_[r]).operands[0])] != pass) continue;
       const llvm::StringRef kind = kind_of(body->node(reductions_[r]));
-      text += form_.inner > 1 ? formatv("  combine_lines<{0}, {1}, {2}>(total{3});\n", kind, across_, threads_, r).str()
-                              : formatv("  total{0} = combine_team<{1}, {2}>(total{0});\n", r, kind, team_).str();
+      if (form_.inner == 1)
+        text += formatv("  total{0} = combine_team<{1}, {2}>(total{0});\n", r, kind, team_).str();
+      else if (has_warps_of_columns_)
+        text += formatv("  combine_lanes<{0}, {1}>(total{2});\n", kind, across_, r).str();
+      else
+        text += formatv("  combine_lines<{0}, {1}, {2}>(total{3});\n", kind, across_, threads_, r).str();
     }
     return text;
   }
@@ -511,9 +545,12 @@ class TeamsWriter : FusedWriter {
     if (has_whole_columns_) return text + totals_of_columns();
     text += combined(0);
     if (reductions_.empty()) return text;
-    text += form_.inner > 1
-                ? formatv("  if (threadIdx.x >= {0} || column >= {1}) return;\n", across_, form_.inner).str()
-                : formatv("  if (threadIdx.x % {0} != 0) return;\n", team_).str();
+    if (has_warps_of_columns_)
+      text += "  if (first > 0) return;\n";
+    else
+      text += form_.inner > 1
+                  ? formatv("  if (threadIdx.x >= {0} || column >= {1}) return;\n", across_, form_.inner).str()
+                  : formatv("  if (threadIdx.x % {0} != 0) return;\n", team_).str();
     if (form_.inner > 1) text += formatv("#pragma unroll\n  for (int k = 0; k < {0}; ++k) {{\n", n_).str();
     if (leaves_parts())
       for (size_t r = 0; r < reductions_.size(); ++r)
@@ -640,7 +677,7 @@ class TeamsWriter : FusedWriter {
   int64_t across_ = 1, column_blocks_ = 1, team_ = warp_threads;
   int64_t parts_ = 1;  // of each total
   int64_t threads_ = block_threads, blocks_ = 1;
-  bool keeps_rows_ = false, has_whole_columns_ = false;
+  bool keeps_rows_ = false, has_whole_columns_ = false, has_warps_of_columns_ = false;
   llvm::SmallVector<KeptValue, 4> kept_;
   llvm::SmallVector<NodeId, 8> fixed_nodes_;    // with the constants that they read
   llvm::SmallVector<ValueId, 4> fixed_values_;  // of these nodes, those that others read
@@ -659,6 +696,10 @@ FusedSource reducing_source(const OpCall& call, llvm::ArrayRef<Type> results) {
 int64_t reducing_workspace(const OpCall& call, llvm::ArrayRef<Type> results) {
   const FusedBody body = llvm::cantFail(fused_body(call.get_string("body")));
   return has_reductions(*body) ? TeamsWriter(call, results, form_of_call(call)).workspace_bytes() : 0;
+}
+
+int64_t single_column_elements(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return TeamsWriter(call, results, form_of_call(call)).single_elements();
 }
 
 std::optional<FusedSource> column_source(const OpCall& call, llvm::ArrayRef<Type> results) {

@@ -365,6 +365,10 @@ TEST_SUITE("unit") {
     check("add", {}, {bf16({1, 3, 49, 49}), bf16({5776, 1, 49, 49})}, 52.0);
     check("mul", {}, {bf16({256, 2, 512, 7, 7}), bf16({256, 2, 512, 1, 1})}, 16.6);
     check("add", {}, {bf16({8192, 3072}), bf16({3072})}, 26.7);
+    check("fused",
+          {{"body", std::string("graph @body(%x0: bf16[196608,64,9], %x1: bf16[196608,64,1]) { %v0 = mul(%x1, %x0) "
+                                "%v1 = reduce_sum(%v0) {axes=[1], keep_dims=1} return %v1 }")}},
+          {bf16({196608, 64, 9}), bf16({196608, 64, 1})}, 123.5);
   }
 
   TEST_CASE("without positions, channels are last wherever they stand") {

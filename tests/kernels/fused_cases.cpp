@@ -179,6 +179,19 @@ std::vector<KernelCase> fused_reduction_cases() {
   add("%x0: f32[136000,5,4]) { %v0 = exp(%x0) %v1 = reduce_max(%v0) {axes=[1], keep_dims=1} %v2 = neg(%v1) return %v0, "
       "%v2",
       {normal({136000, 5, 4})});
+  // Many images of few columns, which a warp has each, and so many short rows that a thread has each.
+  add("%x0: bf16[4300,70,4], %x1: f32[4300,1,4]) { %v0 = cast(%x0) {to=f32} %v1 = div(%v0, %x1) %v2 = reduce_sum(%v1) "
+      "{axes=[1], keep_dims=1} %v3 = cast(%v1) {to=bf16} return %v3, %v2",
+      {normal({4300, 70, 4}, DType::BF16), positive({4300, 1, 4})});
+  add("%x0: bf16[4225,31,9], %x1: bf16[4225,31,1]) { %v0 = mul(%x0, %x1) %v1 = reduce_max(%v0) {axes=[1], keep_dims=1} "
+      "%v2 = reduce_sum(%v0) {axes=[1], keep_dims=1} return %v1, %v2",
+      {normal({4225, 31, 9}, DType::BF16), normal({4225, 31, 1}, DType::BF16)});
+  add("%x0: bf16[2120,64,9], %x1: bf16[2120,1,9]) { %v0 = mul(%x0, %x1) %v1 = reduce_sum(%v0) {axes=[2], dtype=f32, "
+      "keep_dims=1} return %v1",
+      {normal({2120, 64, 9}, DType::BF16), normal({2120, 1, 9}, DType::BF16)});
+  add("%x0: f32[135180,7]) { %v0 = reduce_max(%x0) {axes=[1], keep_dims=1} %v1 = sub(%x0, %v0) %v2 = exp(%v1) %v3 = "
+      "reduce_sum(%v2) {axes=[1], keep_dims=1} %v4 = div(%v2, %v3) return %v4",
+      {normal({135180, 7})});
   // Without a reduction: more is read for columns than for elements, as in a norm of channels.
   for (const Shape& sizes : {Shape{5, 90, 24}, Shape{333, 1, 40}, Shape{2, 1000, 512}})
     add("%x0: bf16[], %x1: f32[], %x2: f32[], %x3: f32[], %x4: bf16[], %x5: i64[2]) { %v0 = cast(%x0) {to=f32} "

@@ -56,7 +56,7 @@ TEST_SUITE("ops") {
 }
 
 TEST_SUITE("unit") {
-  TEST_CASE("generated kernels write whole words of odd lines") {
+  TEST_CASE("generated kernels write whole words of odd lines, and share out short rows and few columns") {
     using namespace samples;
     const auto blocks = [](const std::string& body, llvm::ArrayRef<SampleOperand> operands, const Ints& parts = {}) {
       Attrs attrs{{"body", "graph @body(" + body + " }"}};
@@ -70,6 +70,12 @@ TEST_SUITE("unit") {
           64 * 512 * 49 / 8 / 256);
     CHECK(blocks("%x0: bf16[]) { %v0 = exp(%x0) return %v0", {normal({512, 1023}, DType::BF16)}, {0, 1, 1, 512}) ==
           512 * 512 / 8 / 256);
+    // A thread for each row of 9, and a warp for all rows of 4 columns.
+    CHECK(blocks("%x0: bf16[2120,64,9]) { %v0 = exp(%x0) %v1 = reduce_sum(%v0) {axes=[2], dtype=f32, keep_dims=1} "
+                 "return %v1",
+                 {normal({2120, 64, 9}, DType::BF16)}) == 530);
+    CHECK(blocks("%x0: f32[8000,196,4]) { %v0 = exp(%x0) %v1 = reduce_sum(%v0) {axes=[1], keep_dims=1} return %v1",
+                 {normal({8000, 196, 4})}) == 1000);
   }
 
   TEST_CASE("NVRTC compiles what is generated for every op of a body") {

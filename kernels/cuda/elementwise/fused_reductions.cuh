@@ -42,6 +42,21 @@ __device__ void combine_lines(float (&totals)[n]) {
   __syncthreads();
 }
 
+// For a warp, of whose lanes `across` are side by side: those of the first line get what all whole lines have.
+template <typename Kind, int across, int n>
+__device__ void combine_lanes(float (&totals)[n]) {
+  const int line = static_cast<int>(threadIdx.x % 32) / across;
+#pragma unroll
+  for (int lines = 32 / across, kept; lines > 1; lines = kept) {
+    kept = (lines + 1) / 2;
+#pragma unroll
+    for (int k = 0; k < n; ++k) {
+      const float other = __shfl_down_sync(0xffffffffu, totals[k], kept * across);
+      if (line < lines - kept) totals[k] = Kind::of(totals[k], other);
+    }
+  }
+}
+
 // Every thread of the `threads` of a warp that are side by side gets what they have.
 template <typename Kind, int threads = 32>
 __device__ float combine_warp(float total) {
