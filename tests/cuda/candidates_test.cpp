@@ -1,3 +1,4 @@
+#include "kernels/cuda/loss/class_planes.h"
 #include "kernels/cuda/reduce/reduce_plan.h"
 #include "runtime/kernels/norm.h"
 #include "tests/support/kernel_candidates.h"
@@ -365,10 +366,27 @@ TEST_SUITE("unit") {
     check("add", {}, {bf16({1, 3, 49, 49}), bf16({5776, 1, 49, 49})}, 52.0);
     check("mul", {}, {bf16({256, 2, 512, 7, 7}), bf16({256, 2, 512, 1, 1})}, 16.6);
     check("add", {}, {bf16({8192, 3072}), bf16({3072})}, 26.7);
+    check("cross_entropy_with_grad", {{"reduction", std::string("mean")}},
+          {bf16({16, 150, 384, 384}), Type(DType::I64, {16, 384, 384}), Type(DType::F32, {})}, 449);
+    check("cross_entropy_with_grad", {{"reduction", std::string("mean")}},
+          {bf16({8, 2, 512, 512}), Type(DType::I64, {8, 512, 512}), Type(DType::F32, {})}, 55.5);
     check("fused",
           {{"body", std::string("graph @body(%x0: bf16[196608,64,9], %x1: bf16[196608,64,1]) { %v0 = mul(%x1, %x0) "
                                 "%v1 = reduce_sum(%v0) {axes=[1], keep_dims=1} return %v1 }")}},
           {bf16({196608, 64, 9}), bf16({196608, 64, 1})}, 123.5);
+  }
+
+  TEST_CASE("scores of pixels wait in shared memory by whole words of planes") {
+    const cuda::ClassPlanes scene(150, 384 * 384, 2);
+    CHECK(scene.words == 64);
+    CHECK(scene.tiles == 384 * 384 / 128);
+    CHECK(scene.shared_bytes(150) == 38400);
+    CHECK(cuda::ClassPlanes(2, 512 * 512, 2).words == 256);
+    CHECK(cuda::ClassPlanes(1000, 56 * 56, 2).words == 32);
+    CHECK(cuda::ClassPlanes(10, 100, 4).words == 128);  // a plane of 100 words
+    CHECK(cuda::ClassPlanes(2000, 64, 2).words == 0);   // too many classes
+    CHECK(cuda::ClassPlanes(10, 63, 2).words == 0);     // no whole words
+    CHECK(cuda::ClassPlanes(10, 1, 4).words == 0);      // rows of classes
   }
 
   TEST_CASE("without positions, channels are last wherever they stand") {

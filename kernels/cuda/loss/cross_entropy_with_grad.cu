@@ -1,3 +1,4 @@
+#include "kernels/cuda/loss/class_planes.h"
 #include "kernels/cuda/loss/row_loss.cuh"
 
 // Serves cross_entropy_with_grad. Scores [rows, classes] are read from memory once and the gradient is written once: a
@@ -49,6 +50,9 @@ cudaError_t cross_entropy_with_grad(const LossWithGradient& call, cudaStream_t s
   const ClassScores& scores = call.scores;
   return with_rows_of(call, stream, [&](const RowResults& results) {
     if (short_rows_of(scores).lanes > 0) return short_row_losses_with_grads(call, results, stream);
+    const int64_t element_bytes = scores.type == Scalar::F32 ? 4 : 2;
+    if (ClassPlanes(scores.classes, scores.inner, element_bytes).words > 0)
+      return plane_losses_with_grads(call, results, stream);
     return with_f32_math(scores.type, [&]<typename T>(T*) {
       const T* x = static_cast<const T*>(call.logits);
       T* dx = static_cast<T*>(call.dlogits);

@@ -16,6 +16,7 @@ __global__ void __launch_bounds__(block_threads)
     partial_losses_kernel(LossSums* parts, const float* losses, const float* weights, int64_t rows) {
   LossSums sums{0, 0};
   const int64_t step = int64_t{gridDim.x} * block_threads;
+#pragma unroll 4
   for (int64_t row = int64_t{blockIdx.x} * block_threads + threadIdx.x; row < rows; row += step)
     sums = sums + LossSums{losses[row], weights[row]};
   sums = block_reduce(sums, Add(), LossSums{0, 0});
@@ -27,6 +28,7 @@ __global__ void __launch_bounds__(block_threads)
     partial_weights_kernel(LossSums* parts, ClassLabels labels, int64_t classes, int64_t rows) {
   LossSums sums{0, 0};
   const int64_t step = int64_t{gridDim.x} * block_threads;
+#pragma unroll 4
   for (int64_t row = int64_t{blockIdx.x} * block_threads + threadIdx.x; row < rows; row += step) {
     const Label label(labels, row, classes);
     if (label.counts()) sums.weight += class_weight(labels, label.index);
@@ -38,7 +40,9 @@ __global__ void __launch_bounds__(block_threads)
 __global__ void __launch_bounds__(block_threads)
     add_losses_kernel(LossReduction reduction, float* loss, float* weight, const LossSums* parts, int count) {
   const auto t = static_cast<int>(threadIdx.x);
-  const LossSums total = block_reduce(t < count ? parts[t] : LossSums{0, 0}, Add(), LossSums{0, 0});
+  LossSums total{0, 0};
+  for (int part = t; part < count; part += block_threads) total = total + parts[part];
+  total = block_reduce(total, Add(), LossSums{0, 0});
   if (t != 0) return;
   *weight = total.weight;
   if (reduction == LossReduction::Mean) *loss = total.loss / total.weight;

@@ -81,6 +81,7 @@ struct RowGradient {
   bool is_constant;
   float constant;  // 0, or NaN where the label names no class
 
+  RowGradient() = default;
   // Of an ignored row the loss has no gradient, but its lse may. spread: the summed weight of all classes, where the
   // labels are smoothed.
   __device__ RowGradient(const ClassScores& scores, const ClassLabels& labels, const Label& label, float row_dloss,
@@ -166,5 +167,8 @@ inline RowsByLanes short_rows_of(const ClassScores& scores) {
                                           const float* dlse, cudaStream_t stream);
 [[nodiscard]] cudaError_t short_row_losses_with_grads(const LossWithGradient& call, const RowResults& results,
                                                       cudaStream_t stream);
+// Of classes that are planes, where ClassPlanes has words for them (class_planes_loss.cu).
+[[nodiscard]] cudaError_t plane_losses_with_grads(const LossWithGradient& call, const RowResults& results,
+                                                  cudaStream_t stream);
 
 }  // namespace plimsoll::cuda

@@ -37,3 +37,23 @@ TEST_CASE("broadcasts over odd lines: the reference's, with the same bits again"
       check_twice("where", {}, {bools(s.a), normal(s.b, dtype), normal({}, dtype)});
     }
 }
+
+TEST_CASE("cross-entropy of pixels with its gradient: near the reference's, with the same bits again") {
+  using namespace samples;
+  const auto check = [&](const Attrs& attrs, llvm::ArrayRef<SampleOperand> operands) {
+    check_twice("cross_entropy_with_grad", attrs, operands);
+  };
+  for (DType dtype : {DType::BF16, DType::F16, DType::F32}) {
+    // Whole tiles and parts of them, in words of 16 bytes and of 4, few classes and many, and planes that are no words.
+    for (const Shape& shape : {Shape{2, 2, 33, 32}, Shape{3, 150, 11, 14}, Shape{2, 19, 1026}, Shape{1, 1000, 100},
+                               Shape{2, 21, 7, 9}, Shape{1, 1700, 6}}) {
+      Shape pixels = shape;
+      pixels.erase(pixels.begin() + 1);
+      check({{"ignore_index", int64_t{1}}}, {normal(shape, dtype), integers(pixels, 0, shape[1] - 1), normal({})});
+    }
+    check({{"label_smoothing", 0.1}, {"reduction", std::string("sum")}},
+          {normal({2, 150, 520}, dtype), integers({2, 520}, 0, 149), normal({}), positive({150})});
+    check({{"ignore_index", int64_t{-1}}, {"reduction", std::string("none")}},
+          {normal({2, 5, 600}, dtype), integers({2, 600}, -1, 4), normal({2, 600}), absent(), normal({2, 600})});
+  }
+}
