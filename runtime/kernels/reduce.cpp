@@ -50,20 +50,41 @@ double few_rows_us(const OpCall& call, const cuda::ReductionPlan& plan, const De
   constexpr double of_narrow = 1.45;
   const int64_t element_bytes = dtype_bytes(call["x"].dtype);
   const double us = device.roofline_us(0, call["x"].bytes() + plan.outputs() * element_bytes, std::nullopt);
-  return us * (plan.outputs_at_once(element_bytes) * element_bytes < 8 ? of_narrow : 1) + device.beside_us(us);
+  return us * (plan.columns_at_once(element_bytes) * element_bytes < 8 ? of_narrow : 1) + device.beside_us(us);
+}
+
+// Sums of columns and of slabs, fitted to 12 calls on an H200 (2026-11-30): a share of a copy's speed by the bytes of
+// an access, and a second launch that combines parts.
+double columns_us(const OpCall& call, const cuda::ReductionPlan& plan, const DeviceDescription& device) {
+  constexpr double of_words = 0.93, of_halves = 0.84, of_quarters = 0.55, of_single = 0.36, combining_us = 3;
+  const int64_t element_bytes = dtype_bytes(call["x"].dtype),
+                bytes = plan.columns_at_once(element_bytes) * element_bytes;
+  const double share = bytes >= 16 ? of_words : bytes >= 8 ? of_halves : bytes >= 4 ? of_quarters : of_single;
+  return device.roofline_us(0, call["x"].bytes(), std::nullopt) / share + device.launch_us + device.kernel_us +
+         (plan.parts() > 1 ? combining_us : 0);
+}
+
+// Elements anywhere, of which the place of each is computed: the lanes of a warp, or the threads of a block, take
+// turns.
+double scattered_us(const cuda::ReductionPlan& plan, const DeviceDescription& device) {
+  constexpr double turn_us = 10e-6, multiprocessors = 132;
+  const double turns = static_cast<double>(plan.outputs() * plan.splits * round_up(plan.length / plan.splits, 32));
+  return turn_us * turns * multiprocessors / std::max(device.multiprocessors, 1) + device.launch_us + device.kernel_us;
 }
 
 // Rows that some lanes of a warp take, fitted to 14 calls on an H200 (2026-11-30): lanes without an element, and
-// elements that come one by one, cost time. Of reductions of other forms the planner's roofline holds.
+// elements that come one by one, cost time. Of other rows the planner's roofline holds.
 double reduction_us(const OpCall& call, const DeviceDescription& device) {
+  using Form = cuda::ReductionPlan::Form;
   constexpr double of_copy = 1.2, of_single = 2.35;
   const int64_t element_bytes = dtype_bytes(call["x"].dtype);
   const cuda::ReductionPlan plan(*reduction_shape(call), element_bytes);
-  if (device.memory_gb_per_s > 0 && plan.form == cuda::ReductionPlan::Form::FewRows)
-    return few_rows_us(call, plan, device);
+  if (device.memory_gb_per_s <= 0 || call["x"].elements() == 0) return 0;
+  if (plan.form == Form::FewRows) return few_rows_us(call, plan, device);
+  if (plan.form == Form::Columns || plan.form == Form::Slabs) return columns_us(call, plan, device);
+  if (plan.form == Form::Any) return scattered_us(plan, device);
   const cuda::RowsByLanes rows(plan.parts() * plan.outer, plan.length, element_bytes);
-  if (device.memory_gb_per_s <= 0 || plan.form != cuda::ReductionPlan::Form::Rows || plan.splits > 1 || rows.lanes == 0)
-    return 0;
+  if (plan.splits > 1 || rows.lanes == 0) return 0;
   const double us = device.roofline_us(0, call["x"].bytes() + rows.count * element_bytes, std::nullopt);
   const double held_per_access = static_cast<double>(rows.lanes * rows.held) / rows.accesses;
   return us * of_copy * held_per_access * (rows.access * element_bytes < 4 ? of_single : 1) + device.beside_us(us);

@@ -349,6 +349,29 @@ TEST_SUITE("unit") {
     check("max_pool", window, Type(DType::BF16, {256, 112, 112, 64}), 252.7);
   }
 
+  TEST_CASE("short rows in many slabs are added up as columns, by words of what columns divide into") {
+    using Form = cuda::ReductionPlan::Form;
+    const auto plan = [](int64_t lead, int64_t outer, int64_t length) {
+      cuda::AlternatingShape shape;
+      shape.add(lead, true), shape.add(outer, false), shape.add(length, true);
+      return cuda::ReductionPlan(shape, 4);
+    };
+    CHECK(plan(32768, 6, 30).form == Form::Slabs);
+    CHECK(plan(32768, 6, 30).parts() == 30 * plan(32768, 6, 30).splits);
+    CHECK(plan(32768, 6, 30).splits > 100);
+    CHECK(plan(31, 6, 30).form == Form::Rows);
+    CHECK(plan(64, 6, 4097).form == Form::Rows);
+    const auto of_columns = [](int64_t columns) {
+      cuda::AlternatingShape shape;
+      shape.add(50000, true), shape.add(columns, false);
+      return cuda::ReductionPlan(shape, 2).columns_at_once(2);
+    };
+    CHECK(of_columns(96) == 8);
+    CHECK(of_columns(108) == 4);
+    CHECK(of_columns(150) == 2);
+    CHECK(of_columns(63) == 1);
+  }
+
   TEST_CASE("broadcasts, sums and losses of odd lines are predicted as an H200 measured them") {
     const CudaCatalog catalog(llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200")));
     const auto check = [&](llvm::StringRef op, const Attrs& attrs, llvm::ArrayRef<Type> operands, double us) {
@@ -366,6 +389,13 @@ TEST_SUITE("unit") {
     check("add", {}, {bf16({1, 3, 49, 49}), bf16({5776, 1, 49, 49})}, 52.0);
     check("mul", {}, {bf16({256, 2, 512, 7, 7}), bf16({256, 2, 512, 1, 1})}, 16.6);
     check("add", {}, {bf16({8192, 3072}), bf16({3072})}, 26.7);
+    const Attrs around{{"axes", Ints{0, 1, 3}}, {"dtype", DType::F32}};
+    check("reduce_sum", around, {Type(DType::F32, {512, 64, 6, 30})}, 12.6);
+    check("reduce_sum", around, {bf16({8, 2048, 24, 64})}, 17.8);
+    check("reduce_sum", {{"axes", Ints{0}}, {"dtype", DType::F32}}, {bf16({589824, 150})}, 85.3);
+    check("reduce_sum", {{"axes", Ints{0}}}, {bf16({8192, 3072})}, 17.7);
+    check("reduce_mean", {{"axes", Ints{1, 2, 3}}, {"dtype", DType::F32}}, {bf16({16, 16, 56, 56, 54})}, 41.9);
+    check("reduce_mean", {{"axes", Ints{3, 5}}, {"dtype", DType::F32}}, {bf16({16, 768, 3, 6, 3, 6})}, 75.7);
     check("cross_entropy_with_grad", {{"reduction", std::string("mean")}},
           {bf16({16, 150, 384, 384}), Type(DType::I64, {16, 384, 384}), Type(DType::F32, {})}, 449);
     check("cross_entropy_with_grad", {{"reduction", std::string("mean")}},

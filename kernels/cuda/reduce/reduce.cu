@@ -105,25 +105,30 @@ __global__ void __launch_bounds__(short_row_threads)
   }
 }
 
+// Matrices of rows that are added up.
+struct SummedColumns {
+  int64_t outer, length, inner;
+};
+
 // Columns [outer, length, inner], blocks as in ColumnTiles; n elements of inner a thread. Several rows are loaded
 // before the first of them is added.
 template <Family family, int n, typename T>
 __global__ void __launch_bounds__(block_threads, 4)
-    reduce_columns_kernel(Operation<family> f, Destination to, ReductionPlan plan, const T* x, int64_t column_blocks) {
-  constexpr int64_t batch = 4;
+    reduce_columns_kernel(Operation<family> f, Destination to, SummedColumns shape, const T* x, int64_t column_blocks) {
+  constexpr int64_t batch = n * sizeof(T) < 8 ? 8 : 4;
   const int64_t outer = blockIdx.x / column_blocks;
   const int64_t column = (blockIdx.x % column_blocks * blockDim.x + threadIdx.x) * n;
-  const bool inside = column < plan.inner;
+  const bool inside = column < shape.inner;
   float totals[n];
 #pragma unroll
   for (int i = 0; i < n; ++i) totals[i] = f.empty();
-  const T* from = x + outer * plan.length * plan.inner + column;
-  const int64_t step = int64_t{gridDim.y} * blockDim.y, end = inside ? plan.length : 0;
+  const T* from = x + outer * shape.length * shape.inner + column;
+  const int64_t step = int64_t{gridDim.y} * blockDim.y, end = inside ? shape.length : 0;
   for (int64_t row = int64_t{blockIdx.y} * blockDim.y + threadIdx.y; row < end; row += batch * step) {
     Vector<T, n> loaded[batch];
 #pragma unroll
     for (int b = 0; b < batch; ++b)
-      if (row + b * step < end) loaded[b] = load_vector<n>(from + (row + b * step) * plan.inner);
+      if (row + b * step < end) loaded[b] = load_vector<n>(from + (row + b * step) * shape.inner);
 #pragma unroll
     for (int b = 0; b < batch; ++b)
       if (row + b * step < end)
@@ -143,7 +148,24 @@ __global__ void __launch_bounds__(block_threads, 4)
   }
   if (!inside || threadIdx.y != 0) return;
 #pragma unroll
-  for (int i = 0; i < n; ++i) to.store(outer * plan.inner + column + i, blockIdx.y, plan.outer * plan.inner, totals[i]);
+  for (int i = 0; i < n; ++i)
+    to.store(outer * shape.inner + column + i, blockIdx.y, shape.outer * shape.inner, totals[i]);
+}
+
+// Parts of slabs [splits, outer, length], of which a warp or a block of as many threads combines those of an output.
+template <Family family, int threads>
+__global__ void __launch_bounds__(threads > warp_threads ? threads : block_threads)
+    combine_slabs_kernel(Operation<family> f, Destination to, ReductionPlan plan, const float* parts) {
+  const int64_t output = threads > warp_threads ? blockIdx.x : team_row<RowTeam::Warp>();
+  if (output >= plan.outer) return;
+  const auto length = static_cast<int>(plan.length), count = static_cast<int>(plan.parts());
+  const float* from = parts + output * length;
+  float total = f.empty();
+#pragma unroll 4
+  for (int i = static_cast<int>(threadIdx.x) % threads; i < count; i += threads)
+    total = f(total, from[i / length * plan.outer * length + i % length]);
+  total = threads > warp_threads ? block_reduce(total, f, f.empty()) : warp_reduce(total, f);
+  if (threadIdx.x % threads == 0) to.store(output, 0, plan.outer, total);
 }
 
 // The form FewRows: thread i takes outputs n * i and following ones, n of which divide a row.
@@ -173,33 +195,45 @@ __global__ void __launch_bounds__(block_threads)
   to.store_together(output, totals);
 }
 
-// Where the numbers of kept and of reduced elements lead.
+// Where the numbers of kept and of reduced elements lead: the two parts of a place.
 struct AnyPlaces {
   AlternatingShape shape;
 
-  __device__ int64_t place(int64_t kept, int64_t reduced) const {
+  __device__ int64_t place(int64_t number, bool is_reduced) const {
+    return number <= INT32_MAX ? place_of(static_cast<uint32_t>(number), is_reduced) : place_of(number, is_reduced);
+  }
+
+ private:
+  template <typename Number>
+  __device__ int64_t place_of(Number number, bool is_reduced) const {
     int64_t at = 0, stride = 1;
     for (int d = shape.rank - 1; d >= 0; --d) {
-      int64_t& number = shape.reduced[d] ? reduced : kept;
-      at += number % shape.sizes[d] * stride;
-      number /= shape.sizes[d];
+      const auto size = static_cast<Number>(shape.sizes[d]);
+      if (shape.reduced[d] == is_reduced) {
+        at += static_cast<int64_t>(number % size) * stride;
+        number /= size;
+      }
       stride *= shape.sizes[d];
     }
     return at;
   }
 };
 
-// A block for a part of an output: number = split * outer + output.
-template <Family family, typename T>
+// Some threads for a part of an output: number = split * outer + output.
+template <Family family, int threads, typename T>
 __global__ void __launch_bounds__(block_threads)
-    reduce_any_kernel(Operation<family> f, Destination to, ReductionPlan plan, AnyPlaces places, const T* x) {
-  const int64_t output = blockIdx.x % plan.outer, part = blockIdx.x / plan.outer;
+    reduce_any_kernel(Operation<family> f, Destination to, ReductionPlan plan, const __grid_constant__ AnyPlaces places,
+                      const T* x) {
+  const int64_t number = (int64_t{blockIdx.x} * block_threads + threadIdx.x) / threads;
+  if (number >= plan.splits * plan.outer) return;
+  const int64_t output = number % plan.outer, part = number / plan.outer;
   const Range range(plan.length, part, plan.splits);
+  const T* from = x + places.place(output, false);
   float total = f.empty();
-  for (int64_t i = range.begin + threadIdx.x; i < range.end; i += block_threads)
-    total = f(total, widen(x[places.place(output, i)]));
-  total = block_reduce(total, f, f.empty());
-  if (threadIdx.x == 0) to.store(output, part, plan.outer, total);
+  for (int64_t i = range.begin + threadIdx.x % threads; i < range.end; i += threads)
+    total = f(total, widen(from[places.place(i, true)]));
+  total = threads > warp_threads ? block_reduce(total, f, f.empty()) : warp_reduce(total, f);
+  if (threadIdx.x % threads == 0) to.store(output, part, plan.outer, total);
 }
 
 // A warp for an output, or a block where the elements are many. Sums wrap as the host's do.
@@ -218,7 +252,8 @@ __global__ void __launch_bounds__(block_threads)
   const int64_t length = plan.lead * plan.length;
   constexpr T least = static_cast<T>(Unsigned{1} << (8 * sizeof(T) - 1));
   T total = reduction == Reduction::Sum ? T{0} : reduction == Reduction::Max ? least : static_cast<T>(~least);
-  for (int64_t i = thread; i < length; i += threads) total = combine(total, x[places.place(output, i)]);
+  x += places.place(output, false);
+  for (int64_t i = thread; i < length; i += threads) total = combine(total, x[places.place(i, true)]);
   for (int distance = warp_threads / 2; distance > 0; distance /= 2)
     total = combine(total, __shfl_xor_sync(whole_warp, total, distance));
   if constexpr (threads > warp_threads) {
@@ -241,8 +276,8 @@ __global__ void __launch_bounds__(combine_threads)
 
 // Calls launch(n) with an integral constant.
 template <typename T, typename Launch>
-void with_outputs_at_once(const ReductionPlan& plan, Launch launch) {
-  const int count = plan.outputs_at_once(sizeof(T));
+void with_columns_at_once(const ReductionPlan& plan, Launch launch) {
+  const int count = plan.columns_at_once(sizeof(T));
   if constexpr (sizeof(T) == 2)
     if (count == 8) return launch(std::integral_constant<int, 8>());
   if (count == 4) return launch(std::integral_constant<int, 4>());
@@ -256,21 +291,27 @@ void launch_first_stage(const ReduceCall& call, const ReductionPlan& plan, const
   const T* x = static_cast<const T*>(call.x);
   const int64_t teams = plan.parts() * plan.outer;
   if (plan.form == ReductionPlan::Form::Any) {
-    reduce_any_kernel<<<static_cast<unsigned>(teams), block_threads, 0, stream>>>(f, to, plan, {call.shape}, x);
+    constexpr int64_t most_of_warp = 1024;
+    if (plan.length / plan.splits <= most_of_warp)
+      reduce_any_kernel<family, warp_threads>
+          <<<blocks_for(teams * warp_threads), block_threads, 0, stream>>>(f, to, plan, {call.shape}, x);
+    else
+      reduce_any_kernel<family, block_threads>
+          <<<static_cast<unsigned>(teams), block_threads, 0, stream>>>(f, to, plan, {call.shape}, x);
   } else if (plan.form == ReductionPlan::Form::FewRows) {
-    with_outputs_at_once<T>(plan, [&](auto n) {
+    with_columns_at_once<T>(plan, [&](auto n) {
       reduce_few_rows_kernel<family, n>
           <<<blocks_for(divide_up(plan.outputs(), n)), block_threads, 0, stream>>>(f, to, plan, x);
     });
-  } else if (plan.form == ReductionPlan::Form::Columns) {
-    const int64_t length = access_length(plan.inner, sizeof(T));
+  } else if (plan.form == ReductionPlan::Form::Columns || plan.form == ReductionPlan::Form::Slabs) {
+    const bool has_slabs = plan.form == ReductionPlan::Form::Slabs;
+    const SummedColumns shape{has_slabs ? 1 : plan.outer, has_slabs ? plan.lead : plan.length, plan.columns()};
     const ColumnTiles tiles = plan.tiles(sizeof(T));
-    const dim3 grid(static_cast<unsigned>(tiles.column_blocks * plan.outer), static_cast<unsigned>(plan.splits));
+    const dim3 grid(static_cast<unsigned>(tiles.column_blocks * shape.outer), static_cast<unsigned>(plan.splits));
     const dim3 block(static_cast<unsigned>(tiles.across), static_cast<unsigned>(tiles.down()));
-    if (length > 1)
-      reduce_columns_kernel<family, vector_length<T>><<<grid, block, 0, stream>>>(f, to, plan, x, tiles.column_blocks);
-    else
-      reduce_columns_kernel<family, 1><<<grid, block, 0, stream>>>(f, to, plan, x, tiles.column_blocks);
+    with_columns_at_once<T>(plan, [&](auto n) {
+      reduce_columns_kernel<family, n><<<grid, block, 0, stream>>>(f, to, shape, x, tiles.column_blocks);
+    });
   } else if (const RowsByLanes rows(teams, plan.length, sizeof(T)); plan.splits == 1 && rows.lanes > 0) {
     with_short_rows<T>(rows, [&](auto n, auto held, auto at_once, unsigned blocks) {
       reduce_short_rows_kernel<family, n, held, at_once>
@@ -286,6 +327,22 @@ void launch_first_stage(const ReduceCall& call, const ReductionPlan& plan, const
 }
 
 template <Family family>
+void launch_second_stage(const ReduceCall& call, const ReductionPlan& plan, const Destination& to,
+                         cudaStream_t stream) {
+  constexpr int64_t most_of_warp = 1024;
+  const Operation<family> f{call.reduction};
+  if (plan.form != ReductionPlan::Form::Slabs)
+    combine_parts_kernel<<<combining_blocks(plan.parts(), plan.outputs()), combine_threads, 0, stream>>>(
+        f, to, call.workspace, plan.parts(), plan.outputs(), combined_columns(plan.parts()));
+  else if (plan.parts() <= most_of_warp)
+    combine_slabs_kernel<family, warp_threads>
+        <<<blocks_for(plan.outer * warp_threads), block_threads, 0, stream>>>(f, to, plan, call.workspace);
+  else
+    combine_slabs_kernel<family, combine_threads>
+        <<<static_cast<unsigned>(plan.outer), combine_threads, 0, stream>>>(f, to, plan, call.workspace);
+}
+
+template <Family family>
 cudaError_t reduce_by(const ReduceCall& call, cudaStream_t stream) {
   return with_f32_math(call.x_type, [&]<typename T>(T*) {
     const ReductionPlan plan(call.shape, sizeof(T));
@@ -296,11 +353,7 @@ cudaError_t reduce_by(const ReduceCall& call, cudaStream_t stream) {
     Destination first = outputs;
     if (plan.parts() > 1) first.parts = call.workspace;
     if (plan.parts() > 0) launch_first_stage<family, T>(call, plan, first, stream);
-    if (plan.parts() != 1) {
-      combine_parts_kernel<<<combining_blocks(plan.parts(), plan.outputs()), combine_threads, 0, stream>>>(
-          Operation<family>{call.reduction}, outputs, call.workspace, plan.parts(), plan.outputs(),
-          combined_columns(plan.parts()));
-    }
+    if (plan.parts() != 1) launch_second_stage<family>(call, plan, outputs, stream);
     return cudaGetLastError();
   });
 }

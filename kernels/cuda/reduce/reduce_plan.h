@@ -33,6 +33,7 @@ struct AlternatingShape {
 struct ReductionPlan {
   enum class Form : uint8_t {
     Rows,     // [lead, outer, length]: the first and the last are reduced
+    Slabs,    // the same where short rows lie in many slabs [outer, length], which are added up as columns first
     Columns,  // [outer, length, inner]: the middle is reduced
     FewRows,  // the same where `length` is so short that a thread takes all of it for some neighbouring outputs
     Any,      // outer outputs of `length` elements each, anywhere
@@ -43,7 +44,7 @@ struct ReductionPlan {
 
   constexpr int64_t outputs() const { return outer * inner; }
   // The parts that the first stage leaves of each output, to be combined by a second stage when there is more than one.
-  int64_t parts() const { return lead * splits; }
+  constexpr int64_t parts() const { return (form == Form::Slabs ? length : lead) * splits; }
   int64_t workspace() const { return parts() > 1 ? parts() * outputs() : 0; }
 
   ReductionPlan(const AlternatingShape& shape, int64_t element_bytes) {
@@ -69,19 +70,23 @@ struct ReductionPlan {
     else
       count_any(shape);
     if (form == Form::Columns && has_few_rows(element_bytes)) form = Form::FewRows;
+    if (form == Form::Rows && has_slabs()) form = Form::Slabs;
     choose_splits(element_bytes);
   }
 
-  // Outputs of a thread in the form FewRows: neighbours in a row, loaded at once.
-  int outputs_at_once(int64_t element_bytes) const {
+  // Elements that lie side by side in the forms of columns: outputs, or a slab.
+  int64_t columns() const { return form == Form::Slabs ? outer * length : inner; }
+  // Those that a thread loads at once.
+  int columns_at_once(int64_t element_bytes) const {
     int count = 1;
-    while (2 * count * element_bytes <= vector_bytes && inner % (2 * count) == 0) count *= 2;
+    while (2 * count * element_bytes <= vector_bytes && columns() % (2 * count) == 0) count *= 2;
     return count;
   }
 
-  // The form Columns has a warp for 512 bytes of a row, so that common widths leave no thread without work.
+  // These forms have a warp for 32 accesses of a row, so that common widths leave no thread without work.
   ColumnTiles tiles(int64_t element_bytes) const {
-    const int64_t accesses = inner / access_length(inner, element_bytes);
+    const int64_t accesses = columns() / columns_at_once(element_bytes);
+    if (form == Form::Slabs) return {lead, accesses, wanted_blocks, 32};
     return {length, accesses, wanted_blocks / std::max<int64_t>(outer, 1), 32};
   }
 
@@ -91,7 +96,11 @@ struct ReductionPlan {
   // Threads must still fill a chip without a row's being cut.
   bool has_few_rows(int64_t element_bytes) const {
     constexpr int64_t most_rows = 128, least_threads = 16384;
-    return length <= most_rows && outputs() / outputs_at_once(element_bytes) >= least_threads;
+    return length <= most_rows && outputs() / columns_at_once(element_bytes) >= least_threads;
+  }
+  bool has_slabs() const {
+    constexpr int64_t fewest_slabs = 32, longest_row = 4096;
+    return lead >= fewest_slabs && length > 1 && length <= longest_row;
   }
   void count_any(const AlternatingShape& shape) {
     form = Form::Any;
@@ -100,7 +109,7 @@ struct ReductionPlan {
   // Two blocks and more a multiprocessor, of some thousand elements each.
   void choose_splits(int64_t element_bytes) {
     constexpr int64_t elements_per_block = 8192;
-    if (form == Form::Columns)
+    if (form == Form::Columns || form == Form::Slabs)
       splits = tiles(element_bytes).row_blocks;
     else if (form != Form::FewRows)
       splits = std::clamp<int64_t>(wanted_blocks / std::max<int64_t>(lead * outer, 1), 1,

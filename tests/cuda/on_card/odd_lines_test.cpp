@@ -38,6 +38,21 @@ TEST_CASE("broadcasts over odd lines: the reference's, with the same bits again"
     }
 }
 
+TEST_CASE("sums around what is kept: near the reference's, with the same bits again") {
+  using namespace samples;
+  for (DType dtype : {DType::BF16, DType::F16, DType::F32}) {
+    for (llvm::StringRef op : {"reduce_sum", "reduce_mean", "reduce_max"}) {
+      for (const Shape& slabs :
+           {Shape{512, 6, 30}, Shape{33, 7, 333}, Shape{40, 300, 2}, Shape{32, 1, 4096}, Shape{70, 3, 4097}})
+        check_twice(op, {{"axes", Ints{0, 2}}}, {normal(slabs, dtype)});
+      for (int64_t columns : {150, 54, 63, 2, 108})
+        check_twice(op, {{"axes", Ints{0}}}, {normal({3001, columns}, dtype)});
+      check_twice(op, {{"axes", Ints{2, 4}}}, {normal({64, 5, 6, 3, 7}, dtype)});
+      check_twice(op, {{"axes", Ints{1, 3}}}, {normal({3, 50, 2, 60}, dtype)});
+    }
+  }
+}
+
 TEST_CASE("cross-entropy of pixels with its gradient: near the reference's, with the same bits again") {
   using namespace samples;
   const auto check = [&](const Attrs& attrs, llvm::ArrayRef<SampleOperand> operands) {
