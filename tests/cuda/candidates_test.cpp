@@ -389,6 +389,7 @@ TEST_SUITE("unit") {
     check("add", {}, {bf16({1, 3, 49, 49}), bf16({5776, 1, 49, 49})}, 52.0);
     check("mul", {}, {bf16({256, 2, 512, 7, 7}), bf16({256, 2, 512, 1, 1})}, 16.6);
     check("add", {}, {bf16({8192, 3072}), bf16({3072})}, 26.7);
+    check("gather", {{"axis", int64_t{2}}}, {bf16({64, 384, 520, 1}), Type(DType::I64, {9, 512})}, 92.5);
     const Attrs around{{"axes", Ints{0, 1, 3}}, {"dtype", DType::F32}};
     check("reduce_sum", around, {Type(DType::F32, {512, 64, 6, 30})}, 12.6);
     check("reduce_sum", around, {bf16({8, 2048, 24, 64})}, 17.8);

@@ -38,6 +38,14 @@ TEST_CASE("broadcasts over odd lines: the reference's, with the same bits again"
     }
 }
 
+TEST_CASE("rows of one element that many lines look up: the reference's, with the same bits again") {
+  using namespace samples;
+  for (DType dtype : {DType::BF16, DType::F32}) {
+    check_twice("gather", {{"axis", int64_t{1}}}, {normal({2203, 300, 1}, dtype), integers({4, 512}, 0, 299)});
+    check_twice("gather", {{"axis", int64_t{1}}}, {normal({3, 300}, dtype), integers({77}, -300, 299)});
+  }
+}
+
 TEST_CASE("sums around what is kept: near the reference's, with the same bits again") {
   using namespace samples;
   for (DType dtype : {DType::BF16, DType::F16, DType::F32}) {
