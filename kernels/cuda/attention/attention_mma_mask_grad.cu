@@ -1,6 +1,7 @@
 #include "kernels/cuda/attention/attention_mma_grad.cuh"
 #include "kernels/cuda/attention/attention_windows.cuh"
 #include "kernels/cuda/attention/mask_grad_sizes.h"
+#include "kernels/cuda/common/early_launch.cuh"
 
 // Serves attention_mask_grad ("mma"): dS of attention_grad, summed over the samples and heads that share a mask. A
 // block owns a tile of rows and columns of the mask and walks over them in order. Parts of the batch meet in a second
@@ -123,13 +124,14 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
 }
 
 // Eight threads per element, a warp's of neighbouring elements: each sums every eighth part, and the sums of the eight
-// come in order.
+// come in order. Its blocks wait for the launch that makes the parts, beside whose end they come.
 __global__ void __launch_bounds__(256)
-    sum_parts_kernel(void* dmask, Scalar type, const float* partials, int64_t elements, int64_t parts) {
+    sum_mask_parts_kernel(void* dmask, Scalar type, const float* partials, int64_t elements, int64_t parts) {
   __shared__ float sums[8][32];
   const int lane = static_cast<int>(threadIdx.x) % 32, share = static_cast<int>(threadIdx.x) / 32;
   const int64_t i = int64_t{blockIdx.x} * 32 + lane;
   float sum = 0.0f;
+  wait_for_launch_before();
   if (i < elements)
     for (int64_t part = share; part < parts; part += 8) sum += partials[part * elements + i];
   sums[share][lane] = sum;
@@ -151,9 +153,8 @@ cudaError_t launch_mask_grad(const AttentionShape& shape, bool aligned, const At
 }
 
 cudaError_t sum_parts(const MaskGradCall& mask, int64_t elements, int64_t parts, cudaStream_t stream) {
-  sum_parts_kernel<<<static_cast<unsigned>((elements + 31) / 32), 256, 0, stream>>>(mask.dmask, mask.dmask_type,
-                                                                                    mask.partials, elements, parts);
-  return cudaGetLastError();
+  return launch_early(sum_mask_parts_kernel, dim3(static_cast<unsigned>((elements + 31) / 32)), 256, stream, mask.dmask,
+                      mask.dmask_type, mask.partials, elements, parts);
 }
 
 int64_t elements_of(const AttentionShape& shape, const MaskGradCall& mask) {

@@ -239,14 +239,15 @@ cudaError_t with_window_segments(const AttentionShape& n, Visit visit) {
          n.softcap == 0.0f;
 }
 
-// A block has head blockIdx.x % heads and every blocks_per_head-th window.
+// A block has head blockIdx.x % heads and every blocks_per_head-th window. No more blocks than the multiprocessors
+// hold: one that waits for a place of another takes twice as long as all the others.
 struct WindowGrid {
   int64_t blocks, blocks_per_head;
 
   WindowGrid(const AttentionShape& n, int per_multiprocessor) {
     int multiprocessors = 1;  // where the card does not say
     (void)count_multiprocessors(multiprocessors);
-    const int64_t wanted = (int64_t{multiprocessors} * per_multiprocessor + n.heads - 1) / n.heads;
+    const int64_t wanted = std::max<int64_t>(int64_t{multiprocessors} * per_multiprocessor / n.heads, 1);
     blocks_per_head = wanted < n.batch ? wanted : n.batch;
     blocks = blocks_per_head * n.heads;
   }

@@ -1,6 +1,7 @@
 #include "kernels/cuda/attention/attention_window_boxes.cuh"
 #include "kernels/cuda/attention/attention_windows_grad.cuh"
 #include "kernels/cuda/common/card_attributes.h"
+#include "kernels/cuda/common/early_launch.cuh"
 #include "kernels/cuda/common/short_box_products.cuh"
 
 // Serves attention_grad and attention_grad_with_mask ("mma") in small windows on Hopper, as attention_windows_grad.cu
@@ -88,6 +89,7 @@ __device__ void differentiate_windows(const WindowMaps& maps, const AttentionSha
   const int rows = static_cast<int>(n.rows), columns = static_cast<int>(n.columns), batch = static_cast<int>(n.batch);
   const bool leads = threadIdx.x == 0, leads_warp = threadIdx.x % 32 == 0;
   const Head head{0, h};
+  if constexpr (makes_mask_grad(makes)) let_next_launch_begin();  // which sums the parts
   if (leads) {
     for (Barrier& full : memory.full) set_up_barrier(&full, 1);
     show_barriers_to_copies();
@@ -197,7 +199,8 @@ __global__ void __launch_bounds__(window_threads, blocks)
     __trap();
 }
 
-template <Makes makes, int stages, int blocks>
+// Windows of up to 8 * groups rows.
+template <Makes makes, int groups, int stages, int blocks>
 cudaError_t launch(const AttentionShape& shape, const AttentionGradCall& grads, float* partials, int64_t& parts,
                    cudaStream_t stream) {
   WindowMaps maps;
@@ -205,32 +208,33 @@ cudaError_t launch(const AttentionShape& shape, const AttentionGradCall& grads, 
   parts = std::min(parts, WindowGrid(shape, blocks).blocks_per_head);
   return with_16_bit_float(shape.type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
-    const auto launch_groups = [&]<int groups>(std::integral_constant<int, groups>) {
-      return with_window_segments(shape, [&]<bool has_segments>(std::bool_constant<has_segments>) {
-        using Segments = WindowSegments<has_segments>;
-        return launch_mma(attention_grad_window_boxes_kernel<T, groups, makes, stages, blocks, Segments>,
-                          shape.heads * parts, window_threads,
-                          static_cast<int>(sizeof(BoxMemory<groups, stages, Segments>)), stream, maps, shape, grads,
-                          partials, static_cast<int>(parts));
-      });
-    };
-    // Windows of seven by seven are the usual ones.
-    if (shape.rows <= 56) return launch_groups(std::integral_constant<int, 7>());
-    return launch_groups(std::integral_constant<int, 8>());
+    return with_window_segments(shape, [&]<bool has_segments>(std::bool_constant<has_segments>) {
+      using Segments = WindowSegments<has_segments>;
+      return launch_mma(attention_grad_window_boxes_kernel<T, groups, makes, stages, blocks, Segments>,
+                        shape.heads * parts, window_threads,
+                        static_cast<int>(sizeof(BoxMemory<groups, stages, Segments>)), stream, maps, shape, grads,
+                        partials, static_cast<int>(parts));
+    });
   });
 }
 
+// Windows of seven by seven are the usual ones.
+bool are_usual(const AttentionShape& shape) { return shape.rows <= 56; }
+
 }  // namespace
 
+// Of windows with more rows, a multiprocessor's memory does not hold four blocks.
 cudaError_t attention_grad_window_boxes(const AttentionShape& shape, const AttentionGradCall& grads,
                                         cudaStream_t stream) {
   int64_t parts = shape.batch;
-  return launch<Makes::OperandGrads, 2, 4>(shape, grads, nullptr, parts, stream);
+  return are_usual(shape) ? launch<Makes::OperandGrads, 7, 2, 4>(shape, grads, nullptr, parts, stream)
+                          : launch<Makes::OperandGrads, 8, 3, 3>(shape, grads, nullptr, parts, stream);
 }
 
 cudaError_t attention_grads_window_boxes(const AttentionShape& shape, const AttentionGradCall& grads, float* partials,
                                          int64_t& parts, cudaStream_t stream) {
-  return launch<Makes::Both, 3, 3>(shape, grads, partials, parts, stream);
+  return are_usual(shape) ? launch<Makes::Both, 7, 3, 3>(shape, grads, partials, parts, stream)
+                          : launch<Makes::Both, 8, 3, 3>(shape, grads, partials, parts, stream);
 }
 
 }  // namespace plimsoll::cuda
