@@ -64,8 +64,8 @@ int64_t lines_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const 
 constexpr ConvRates grouped_rates{{0.6, 0.5, 0.6}, {0.13, 0.13, 0.13}};
 constexpr ConvRates run_rates{{0.48, 0.46, 0.62}, {1.25, 1.35, 0.82}, {2.5, 2.5, 8}};
 // Lines come while those before are multiplied, and zeros count as bytes.
-constexpr ConvRates line_rates{{0.88, 0.88, 0.9}, {0.95, 0.95, 1.0}, {5, 5, 6}};
-constexpr ConvRates square_rates{{1, 0.9, 1}, {1, 1.5, 1}, {0, 1.8, 0}};
+constexpr ConvRates line_rates{{0.88, 0.88, 0.9}, {0.95, 0.95, 1.0}, {3, 3, 6}};
+constexpr ConvRates square_rates{{1, 0.92, 1}, {1, 1.4, 1}, {0, 1.8, 0}};
 // Copies and products run beside each other.
 constexpr ConvRates stationary_square_rates{{1, 0.92, 1}, {1, 0.75, 1}, {0, 2, 0}};  // of dx with strides
 constexpr ConvRates stationary_rates{{1, 1, 0.96}, {1.05, 1.05, 1.18}, {2, 2, 0.3}};
@@ -160,7 +160,7 @@ double grouped_runs_us(const OpCall& call, const DeviceDescription& device) {
                          workspace_bytes);
 }
 
-// Whole lines of pixels, zeros and all, and products of 16 x 8 x 16 terms.
+// Whole lines of pixels of whole blocks' groups, zeros and all, and products of 16 x 8 x 16 terms.
 template <ConvPass pass>
 double grouped_lines_us(const OpCall& call, const DeviceDescription& device) {
   const Types results = llvm::cantFail(infer(call));
@@ -168,9 +168,10 @@ double grouped_lines_us(const OpCall& call, const DeviceDescription& device) {
   const cuda::GroupedLines p(c, lines_pass(pass));
   constexpr double terms_of_product = 16 * 8 * 16, bytes_of_unit = 16;
   const double lines = static_cast<double>(c.batch) * p.image_lines * p.line_pixels;
-  const double units = (lines + p.pixels) * p.groups * p.units;
+  const double groups = double{1} * p.channel_blocks * p.warps.block_groups;
+  const double units = (lines + p.pixels) * groups * p.units;
   const double workspace = pass == ConvPass::WeightGradient ? static_cast<double>(p.workspace_bytes(c)) : 0;
-  const double products = p.pixels / 16.0 * p.groups * cuda::GroupedLines::pairs(p.units) * p.units;
+  const double products = p.pixels / 16.0 * groups * cuda::GroupedLines::pairs(p.units) * p.units;
   const ConvTimes parts = parts_of(device, line_rates, pass, device.matmul_tflops_for(DType::BF16),
                                    units * bytes_of_unit + 2 * workspace, products * terms_of_product);
   return parts.copies + parts.products + parts.launches;

@@ -12,11 +12,12 @@
 namespace plimsoll::cuda {
 namespace {
 
-// Right operands of all products of a group: words of 8 terms by 8 result channels. Between groups that are joined
-// there are zeros.
+// Right operands of all products of a group, from the weights of a block in shared memory: words of 8 terms by 8 result
+// channels. Between groups that are joined there are zeros. From memory, where eight rows of a warp's words lie apart,
+// they took up to 5 us longer.
 template <typename T, int units, bool gradient>
-__device__ void load_weights(uint32_t (&to)[LineTerms<units>::pairs][units][2], const T* w, const GroupedLines& p,
-                             int group) {
+__device__ void load_weights(uint32_t (&to)[LineTerms<units>::pairs][units][2], const T* of_block,
+                             const GroupedLines& p, int group, bool is_there) {
   using Terms = LineTerms<units>;
   constexpr int channels = units * unit_channels, taps = Terms::taps * Terms::taps;
   const int lane = static_cast<int>(threadIdx.x) % warp_threads, width = channels / p.joined;
@@ -31,17 +32,17 @@ __device__ void load_weights(uint32_t (&to)[LineTerms<units>::pairs][units][2], 
         uint32_t word = 0;
         const int outer = (gradient ? term.unit : n) * unit_channels + lane / 4;
         const int inner = (gradient ? n : term.unit) * unit_channels + lane % 4 * 2 - outer / width * width;
-        const bool is_there = half == 0 || Terms::kind(pair) != Terms::Pair::Alone;
-        if (is_there && group < p.groups && inner >= 0 && inner < width)
+        const bool has_half = half == 0 || Terms::kind(pair) != Terms::Pair::Alone;
+        if (has_half && is_there && inner >= 0 && inner < width)
           word =
-              *reinterpret_cast<const uint32_t*>(w + (int64_t{group * channels + outer} * taps + tap) * width + inner);
+              *reinterpret_cast<const uint32_t*>(of_block + ((group * channels + outer) * taps + tap) * width + inner);
         to[pair][n][half] = gradient ? transposed_matrix(word) : word;
       }
     }
 }
 
 template <typename T, int units, bool gradient>
-__device__ void multiply_lines(T* out, const CUtensorMap& out_map, const T* w, const T* bias, uint8_t* memory,
+__device__ void multiply_lines(T* out, const CUtensorMap& out_map, const T* of_block, const T* bias, uint8_t* memory,
                                LineReader& lines, const GroupedLines& p, const LineBlock& mine) {
   using Terms = LineTerms<units>;
   constexpr LineWarps shape = output_warps(units);
@@ -54,7 +55,8 @@ __device__ void multiply_lines(T* out, const CUtensorMap& out_map, const T* w, c
   uint32_t weights[groups][Terms::pairs][units][2];
 #pragma unroll
   for (int g = 0; g < groups; ++g)
-    load_weights<T, units, gradient>(weights[g], w, p, mine.first_group + first_group + g);
+    load_weights<T, units, gradient>(weights[g], of_block, p, first_group + g,
+                                     mine.first_group + first_group + g < p.groups);
   const LineResults<T, groups * units, 16 * tiles> results(out, reinterpret_cast<uint4*>(memory + p.ring_bytes()), p,
                                                            mine.first_group + first_group, warp);
   constexpr int block_units = shape.block_groups * units;
@@ -118,17 +120,26 @@ __global__ void __launch_bounds__(output_warps(units).threads(), 1)
   if constexpr (has_warpgroups) {
     extern __shared__ __align__(128) uint8_t memory[];
     __shared__ LineBarriers barriers;
+    __shared__ Barrier weights_are_there;
     constexpr int warps = output_warps(units).warps();
+    constexpr LinesPass pass = gradient ? LinesPass::InputGradient : LinesPass::Output;
     const LineBlock mine(p, static_cast<int>(blockIdx.x));
+    auto* of_block = reinterpret_cast<T*>(memory + p.ring_bytes() + p.staged_bytes(pass));
     if (threadIdx.x == 0) {
       barriers.set_up(p.stages, warps);
+      set_up_barrier(&weights_are_there, 1);
       show_barriers_to_copies();
     }
     __syncthreads();
     if (threadIdx.x < warps * warp_threads) {
       LineReader lines(barriers, p);
-      multiply_lines<T, units, gradient>(out, out_map, w, bias, memory, lines, p, mine);
+      wait_at(&weights_are_there, 0);
+      multiply_lines<T, units, gradient>(out, out_map, of_block, bias, memory, lines, p, mine);
     } else if (threadIdx.x == warps * warp_threads) {
+      const int row_bytes = p.weight_row_bytes(), first = mine.first_group * units * unit_channels,
+                bytes = min(p.warps.block_groups, p.groups - mine.first_group) * units * unit_channels * row_bytes;
+      arrive_with_copies(&weights_are_there, bytes);
+      copy_bytes(of_block, reinterpret_cast<const uint8_t*>(w) + int64_t{first} * row_bytes, bytes, &weights_are_there);
       LineLoader(memory, barriers, in, p, mine.channel, mine.first_line).load_up_to(mine.last_line);
     }
   } else {

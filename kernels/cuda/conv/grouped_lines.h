@@ -123,7 +123,7 @@ struct GroupedLines : LineRing {
     // Results need the first-level cache, which has what shared memory leaves of it.
     const int64_t wanted =
         pass == LinesPass::WeightGradient ? max_shared_bytes : std::max<int64_t>(100 << 10, 12 * int64_t{line_bytes});
-    set_stages(std::min(wanted, max_shared_bytes - dy_stages * dy_bytes - staged_bytes(pass)));
+    set_stages(std::min(wanted, max_shared_bytes - dy_stages * dy_bytes - staged_bytes(pass) - weight_bytes(pass)));
     of_image = QuickDivisor(out[0] * out[1]);
     of_row = QuickDivisor(out[1]);
     pixels = static_cast<int>(c.batch * out[0] * out[1]);
@@ -146,13 +146,18 @@ struct GroupedLines : LineRing {
     if (pass == LinesPass::WeightGradient) return 0;
     return int64_t{warps.warps()} * 16 * warps.tiles * odd_units(warps.warp_groups * units) * 16;
   }
+  // The weights of a block on their way to registers.
+  constexpr int weight_row_bytes() const { return kernel * kernel * units * unit_channels / joined * 2; }
+  constexpr int64_t weight_bytes(LinesPass pass) const {
+    return pass == LinesPass::WeightGradient ? 0 : int64_t{block_channels()} * weight_row_bytes();
+  }
   // A block's rows of results go out as a whole where they have no unit more in shared memory.
   static constexpr bool stores_boxes(int units_of_block) { return units_of_block % 2 != 0; }
   // The sums of a block's warps go through shared memory at last.
   int64_t shared_bytes(LinesPass pass) const {
     const int64_t sums =
         int64_t{warps.warps() / warps.pixel_warps} * 32 * 4 * 4 * units * divide_up(pairs(units), warps.tap_warps);
-    return std::max(ring_bytes() + dy_stages * dy_bytes + staged_bytes(pass),
+    return std::max(ring_bytes() + dy_stages * dy_bytes + staged_bytes(pass) + weight_bytes(pass),
                     pass == LinesPass::WeightGradient ? sums : 0);
   }
   // Lines from the first to the last one that so many out pixels read, whole stages of them.

@@ -19,27 +19,29 @@ constexpr int stride = GroupedSquares::stride;
 // A right operand: 8 channels of dy by as many of dx of a tap of a group, as groups that may be joined have them, with
 // zeros between those.
 template <typename T, int units>
-__device__ uint32_t tap_weights(const T* w, const GroupedSquares& p, int group, int tap, int y_unit, int x_unit) {
+__device__ uint32_t tap_weights(const T* of_block, const GroupedSquares& p, int group, bool is_there, int tap,
+                                int y_unit, int x_unit) {
   constexpr int channels = units * unit_channels, taps = LineRing::kernel * LineRing::kernel;
   const int lane = static_cast<int>(threadIdx.x) % warp_threads, width = channels / p.joined;
   const int outer = y_unit * unit_channels + lane / 4;
   const int inner = x_unit * unit_channels + lane % 4 * 2 - outer / width * width;
   uint32_t word = 0;
-  if (group < p.groups && inner >= 0 && inner < width)
-    word = *reinterpret_cast<const uint32_t*>(w + (int64_t{group * channels + outer} * taps + tap) * width + inner);
+  if (is_there && inner >= 0 && inner < width)
+    word = *reinterpret_cast<const uint32_t*>(of_block + ((group * channels + outer) * taps + tap) * width + inner);
   return transposed_matrix(word);
 }
 
 // Of two neighbouring pixels the one that the two outer taps read, or that of the middle one.
 enum Neighbour { Outer, Middle };
 
-// The weights of a group: of each tap, by unit of dy and by unit of dx.
+// The weights of a group: of each tap, by unit of dy and by unit of dx, from those of a block in shared memory. group:
+// of the block's.
 template <int units>
 struct SquareWeights {
   uint32_t at[LineRing::kernel][LineRing::kernel][units][units];
 
   template <typename T>
-  __device__ void load(const T* w, const GroupedSquares& p, int group) {
+  __device__ void load(const T* of_block, const GroupedSquares& p, int group, bool is_there) {
 #pragma unroll
     for (int down = 0; down < LineRing::kernel; ++down)
 #pragma unroll
@@ -49,7 +51,7 @@ struct SquareWeights {
 #pragma unroll
           for (int of_x = 0; of_x < units; ++of_x)
             at[down][across][of_y][of_x] =
-                tap_weights<T, units>(w, p, group, down * LineRing::kernel + across, of_y, of_x);
+                tap_weights<T, units>(of_block, p, group, is_there, down * LineRing::kernel + across, of_y, of_x);
   }
   // By a pixel's and by dy's places in the square.
   __device__ const uint32_t (&of(Neighbour row, Neighbour column, int dy_row, int dy_column) const)[units][units] {
@@ -169,8 +171,18 @@ class SquareResults {
   }
 };
 
+// The weights of a block lie where results and lines will, until all warps have theirs in registers.
+struct WeightBarriers {
+  Barrier there, read;
+
+  __device__ void set_up(int warps) {
+    set_up_barrier(&there, 1);
+    set_up_barrier(&read, warps);
+  }
+};
+
 template <typename T, int units, bool middle_first, bool odd_boxes>
-__device__ void multiply_tiles(const CUtensorMap& dx, const T* w, uint8_t* memory, LineReader& lines,
+__device__ void multiply_tiles(const CUtensorMap& dx, WeightBarriers& of_weights, uint8_t* memory, LineReader& lines,
                                const GroupedSquares& p, const SquareBlock& mine) {
   constexpr int groups = GroupedSquares::warp_groups(units), own = middle_first ? 0 : 1, to_middle = groups * units;
   const int lane = static_cast<int>(threadIdx.x) % warp_threads;
@@ -178,8 +190,13 @@ __device__ void multiply_tiles(const CUtensorMap& dx, const T* w, uint8_t* memor
   const int warp = __shfl_sync(whole_warp, static_cast<int>(threadIdx.x) / warp_threads, 0);
   const int part = warp % p.parts, pixel_warp = warp / p.parts;
   SquareWeights<units> weights[groups];
+  wait_at(&of_weights.there, 0);
 #pragma unroll
-  for (int g = 0; g < groups; ++g) weights[g].load(w, p, mine.first_group + part * groups + g);
+  for (int g = 0; g < groups; ++g) {
+    const int group = part * groups + g;
+    weights[g].load(reinterpret_cast<const T*>(memory), p, group, mine.first_group + group < p.groups);
+  }
+  arrive_as_warp_at(&of_weights.read);
   const int tile_bytes = p.tile_bytes();
   uint8_t* staged = memory + pixel_warp * GroupedSquares::tiles_in_memory * tile_bytes;
   const SquareResults<T, groups * units, odd_boxes> results(staged, p, part * groups * units);
@@ -238,17 +255,24 @@ __global__ void __launch_bounds__(GroupedSquares::max_threads, 1)
   if constexpr (has_warpgroups) {
     extern __shared__ __align__(1024) uint8_t memory[];
     __shared__ LineBarriers barriers;
+    __shared__ WeightBarriers of_weights;
     const SquareBlock mine(p, static_cast<int>(blockIdx.x));
     if (threadIdx.x == 0) {
       barriers.set_up(p.stages, p.warps());
+      of_weights.set_up(p.warps());
       show_barriers_to_copies();
     }
     __syncthreads();
     const int warp = static_cast<int>(threadIdx.x) / warp_threads;
     if (warp < p.warps()) {
       LineReader lines(barriers, p);
-      multiply_tiles<T, units, middle_first, odd_boxes>(dx, w, memory, lines, p, mine);
+      multiply_tiles<T, units, middle_first, odd_boxes>(dx, of_weights, memory, lines, p, mine);
     } else if (threadIdx.x % warp_threads == 0) {
+      const int row_bytes = p.weight_row_bytes(), first = mine.first_group * units * unit_channels,
+                bytes = min(p.block_groups, p.groups - mine.first_group) * units * unit_channels * row_bytes;
+      arrive_with_copies(&of_weights.there, bytes);
+      copy_bytes(memory, reinterpret_cast<const uint8_t*>(w) + int64_t{first} * row_bytes, bytes, &of_weights.there);
+      wait_at(&of_weights.read, 0);
       LineLoader(memory + p.staged_bytes(), barriers, dy, p, mine.channel, mine.first_line).load_up_to(mine.last_line);
     }
   } else {

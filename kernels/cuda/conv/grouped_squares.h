@@ -66,7 +66,11 @@ struct GroupedSquares : LineRing {
   constexpr int boxes() const { return has_odd_boxes() ? 1 : block_units() / box_units; }
   constexpr int tile_bytes() const { return tile_pixels * block_units() * 16; }
   constexpr int64_t staged_bytes() const { return int64_t{tiles_in_memory} * pixel_warps * tile_bytes(); }
-  int64_t shared_bytes() const { return staged_bytes() + ring_bytes(); }
+  // The weights of a block wait there before anything else does.
+  constexpr int weight_row_bytes() const { return kernel * kernel * units * unit_channels / joined * 2; }
+  int64_t shared_bytes() const {
+    return std::max(staged_bytes() + ring_bytes(), int64_t{block_channels()} * weight_row_bytes());
+  }
   int64_t blocks() const { return int64_t{splits} * channel_blocks; }
   // Lines that a tile reads, whole stages of them.
   int64_t lines_of_tile() const { return rows + 1 + 2 * (stage_lines - 1); }
