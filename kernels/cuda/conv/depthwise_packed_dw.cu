@@ -139,9 +139,17 @@ __device__ void add_stages(PackedSums& sums, const PackedMemory& memory, const P
     if (static_cast<int>(threadIdx.x) < p.threads() && mine < share.end) {
       const auto* stage = reinterpret_cast<const uint32_t*>(memory.stages + at.stage * memory.stage_bytes);
       const int of_stage = line - first_line(p, share.first);
-      add_lines<T, strip, whole>(sums,
-                                 stage + of_stage * (p.line_bytes / 4) + place.column * p.channel_pairs + place.pair,
-                                 line % p.height, place, memory, p);
+      // Eight columns of f16, and what tells where they end, do not fit into registers together.
+      constexpr int columns = !whole && strip == 8 && std::is_same_v<T, f16> ? strip / 2 : strip;
+#pragma unroll
+      for (int done = 0; done < strip; done += columns) {
+        PackedPlace part = place;
+        part.column += done;
+        if (done > 0 && part.column >= p.width) break;
+        add_lines<T, columns, whole>(sums,
+                                     stage + of_stage * (p.line_bytes / 4) + part.column * p.channel_pairs + part.pair,
+                                     line % p.height, part, memory, p);
+      }
     }
     arrive_as_warp_at(memory.empty + at.stage);
     at.advance(p.stages);
