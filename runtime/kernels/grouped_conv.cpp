@@ -1,3 +1,4 @@
+#include "kernels/cuda/conv/grouped_bands.h"
 #include "kernels/cuda/conv/grouped_lines.h"
 #include "kernels/cuda/conv/grouped_runs.h"
 #include "kernels/cuda/conv/grouped_squares.h"
@@ -42,6 +43,12 @@ bool accepts_grouped_lines(const OpCall& call, llvm::ArrayRef<Type> results) {
   return accepts_any<pass>(call, results, false) && fits_grouped_lines(sizes_of<pass>(call, results), lines_pass(pass));
 }
 
+template <ConvPass pass>
+bool accepts_grouped_bands(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return accepts_any<pass>(call, results, false) &&
+         fits_grouped_bands(sizes_of<pass>(call, results), pass == ConvPass::WeightGradient);
+}
+
 bool accepts_grouped_squares(const OpCall& call, llvm::ArrayRef<Type> results) {
   constexpr auto pass = ConvPass::InputGradient;
   return accepts_any<pass>(call, results, false) && fits_grouped_squares(sizes_of<pass>(call, results));
@@ -59,6 +66,11 @@ int64_t lines_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const 
   const ConvolutionSizes sizes = sizes_of<ConvPass::WeightGradient>(call, results);
   return cuda::GroupedLines(sizes, cuda::LinesPass::WeightGradient).workspace_bytes(sizes);
 }
+int64_t bands_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription&) {
+  const ConvolutionSizes sizes = sizes_of<ConvPass::WeightGradient>(call, results);
+  return cuda::GroupedBands(sizes, true).workspace_bytes(sizes);
+}
+
 // ---- Predictions ----
 
 constexpr ConvRates grouped_rates{{0.6, 0.5, 0.6}, {0.13, 0.13, 0.13}};
@@ -177,6 +189,45 @@ double grouped_lines_us(const OpCall& call, const DeviceDescription& device) {
   return parts.copies + parts.products + parts.launches;
 }
 
+// The microseconds that a block takes for a band of whole lines or of boxes of its channels, fitted to 18 shapes on an
+// H200. Boxes take so many cycles for each of their pixels, in and out, and a narrow band takes as long as one of 16.
+template <bool is_dw>
+double band_us(const cuda::GroupedBands& p, double cycle_us, double bytes_per_us) {
+  using Bands = cuda::GroupedBands;
+  const double pixels = 2.0 * Bands::band_lines * p.pixels;  // of both images
+  const double bytes_us = pixels * Bands::pixel_bytes * Bands::wanted_blocks / bytes_per_us;
+  if (is_dw) {
+    constexpr double cycles_of_band = 950, cycles_of_pixel = 6.3;
+    return std::max((cycles_of_band + cycles_of_pixel * pixels) * cycle_us, bytes_us);
+  }
+  constexpr double share_of_copy = 0.895, fewest_cycles = 1315;
+  if (p.copies_lines()) return std::max(bytes_us / share_of_copy, fewest_cycles * cycle_us);
+  constexpr double cycles_of_pixel = 4.1, cycles_of_channel = 0.082;
+  const int channels = std::min(p.groups * Bands::group_channels, Bands::block_channels);
+  return std::max((cycles_of_pixel + cycles_of_channel * channels) * pixels, fewest_cycles) * cycle_us;
+}
+
+// The bands of the block that has most. Of whole lines, which come quicker than they are multiplied, the first and the
+// last bands are not hidden.
+template <ConvPass pass>
+double grouped_bands_us(const OpCall& call, const DeviceDescription& device) {
+  const Types results = llvm::cantFail(infer(call));
+  const ConvolutionSizes c = sizes_of<pass>(call, results);
+  constexpr bool is_dw = pass == ConvPass::WeightGradient;
+  const cuda::GroupedBands p(c, is_dw);
+  constexpr double flops_per_cycle = 4096;  // of a multiprocessor
+  constexpr double hidden_bands = is_dw ? 0 : 3;
+  const double tflops = device.matmul_tflops_for(DType::BF16);
+  if (tflops <= 0 || device.memory_gb_per_s <= 0) return 0;
+  const double cycle_us = flops_per_cycle * cuda::GroupedBands::wanted_blocks / (tflops * 1e6);
+  const double of_band = band_us<is_dw>(p, cycle_us, device.memory_gb_per_s * 1e3);
+  const double start_us = is_dw ? (p.copies_lines() ? 9.5 : 7.4) : p.copies_lines() ? 1.5 : 2.1;
+  const auto bands = static_cast<double>(divide_up(p.bands, p.splits));
+  const int launches = is_dw ? 2 : 1;
+  return launches * (device.launch_us + device.kernel_us) + start_us +
+         (bands + (p.copies_lines() ? hidden_bands : 0)) * of_band;
+}
+
 // Whole tiles of 16 squares, of whole blocks' groups.
 double grouped_squares_us(const OpCall& call, const DeviceDescription& device) {
   const Types results = llvm::cantFail(infer(call));
@@ -271,6 +322,15 @@ constexpr CudaCandidate grouped_lines(const OpDef& op) {
           .predicted_us = grouped_lines_us<pass>,
           .capability = 90};
 }
+template <ConvPass pass>
+constexpr CudaCandidate grouped_bands(const OpDef& op) {
+  return {.op = op,
+          .name = "grouped_bands",
+          .accepts = accepts_grouped_bands<pass>,
+          .workspace_bytes = pass == ConvPass::WeightGradient ? bands_workspace : nullptr,
+          .predicted_us = grouped_bands_us<pass>,
+          .capability = 90};
+}
 constexpr CudaCandidate grouped_squares(const OpDef& op) {
   return {.op = op,
           .name = "grouped_squares",
@@ -294,6 +354,9 @@ constexpr CudaCandidate grouped_conv_table[] = {
     grouped_lines<ConvPass::Forward>(op_conv),
     grouped_lines<ConvPass::InputGradient>(op_conv_dx),
     grouped_lines<ConvPass::WeightGradient>(op_conv_dw),
+    grouped_bands<ConvPass::Forward>(op_conv),
+    grouped_bands<ConvPass::InputGradient>(op_conv_dx),
+    grouped_bands<ConvPass::WeightGradient>(op_conv_dw),
     grouped_squares(op_conv_dx),
     grouped_stationary<ConvPass::Forward>(op_conv),
     grouped_stationary<ConvPass::InputGradient>(op_conv_dx),

@@ -39,6 +39,15 @@ namespace plimsoll::cuda {
 [[nodiscard]] cudaError_t grouped_lines_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
                                            const ConvolutionSizes& sizes, void* workspace, cudaStream_t stream);
 
+// The same of groups of 24 channels on Hopper, where fits_grouped_bands holds; workspace of dw:
+// GroupedBands::workspace_bytes.
+[[nodiscard]] cudaError_t grouped_bands(Scalar type, void* y, const void* x, const void* w, const void* bias,
+                                        const ConvolutionSizes& sizes, cudaStream_t stream);
+[[nodiscard]] cudaError_t grouped_bands_dx(Scalar type, void* dx, const void* dy, const void* w,
+                                           const ConvolutionSizes& sizes, cudaStream_t stream);
+[[nodiscard]] cudaError_t grouped_bands_dw(Scalar type, Scalar to, void* dw, const void* x, const void* dy,
+                                           const ConvolutionSizes& sizes, void* workspace, cudaStream_t stream);
+
 // dx of dy and w with a stride of 2, where fits_grouped_squares holds.
 [[nodiscard]] cudaError_t grouped_squares_dx(Scalar type, void* dx, const void* dy, const void* w,
                                              const ConvolutionSizes& sizes, cudaStream_t stream);

@@ -24,9 +24,22 @@ __device__ inline void load_two_matrices_at(uint32_t (&at)[4], uint32_t row) {
                : "r"(row)
                : "memory");
 }
+__device__ inline void load_two_matrices_at(uint32_t& first, uint32_t& second, uint32_t row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+               : "=r"(first), "=r"(second)
+               : "r"(row)
+               : "memory");
+}
 __device__ inline void load_matrices_transposed_at(uint32_t (&at)[4], uint32_t row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(at[0]), "=r"(at[1]), "=r"(at[2]), "=r"(at[3])
+               : "r"(row)
+               : "memory");
+}
+// The first two of them, with addresses from the first 16 threads.
+__device__ inline void load_two_matrices_transposed_at(uint32_t& first, uint32_t& second, uint32_t row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+               : "=r"(first), "=r"(second)
                : "r"(row)
                : "memory");
 }
@@ -38,6 +51,16 @@ __device__ inline void store_matrices_transposed_at(uint32_t row, const uint32_t
 // Two of them, with addresses from the first 16 threads.
 __device__ inline void store_two_matrices_transposed_at(uint32_t row, uint32_t first, uint32_t second) {
   asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(row), "r"(first), "r"(second)
+               : "memory");
+}
+// The same of matrices as they are.
+__device__ inline void store_matrices_at(uint32_t row, const uint32_t (&at)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row), "r"(at[0]), "r"(at[1]),
+               "r"(at[2]), "r"(at[3])
+               : "memory");
+}
+__device__ inline void store_two_matrices_at(uint32_t row, uint32_t first, uint32_t second) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(row), "r"(first), "r"(second)
                : "memory");
 }
 // A matrix's transpose, both as a fragment.
