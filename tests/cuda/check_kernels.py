@@ -46,7 +46,6 @@ STACK = {
     # 640 threads leave 96 registers each, and slopes of f16 take a few more than those of bf16.
     r"\d+finished_product_kernelI6__half.*SlopeI": 16,
     r"\d+finished_product_kernelI.*HalvedTileI": 16,  # as many threads, whose sums of a half wait beside the next products
-    r"\d+depthwise_packed_dw_kernelI6__half.*Li8E": 16,  # 96 registers, and pairs of f16 take a few more than those of bf16
     r"\d+mask_grad_flash_kernelI": 32,
     r"\d+attention_windows_kernelI.*Li8E": 16,  # windows of 64 columns, of which four blocks are on a multiprocessor
     # Three blocks; the most where each thread has the sums of its scores over the windows, too.
