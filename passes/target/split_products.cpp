@@ -7,7 +7,8 @@
 // A product whose columns are split among its readers, as that of a gated feed-forward layer is, becomes a product for
 // each part. Readers find their part as they read it, so that the whole is neither copied into parts nor, in backward,
 // joined from their gradients; where a budget is tight, whole and parts are not in memory together. It also holds for a
-// sum of products, such as a layer and its adapter.
+// sum of products, such as a layer and its adapter, and behind elementwise ops of one operand, such as the activation
+// in front of a gate.
 //
 // It is right because each column of a product has its own column of the weight. What it costs is a copy of the weight
 // in parts, of a trained one also its gradient, which is joined, and that the operand is read, and its gradient
@@ -58,6 +59,7 @@ class Splitter {
       return llvm::all_of(node.operands, [&](ValueId operand) {
         return graph_.type(operand) == graph_.type(value) && add_moves(operand, parts, moved);
       });
+    if (is_of_one_operand(node)) return add_moves(node.operands[0], parts, moved);
     if (node.op->name != "linear") return false;
     for (const auto& [name, attr] : node.attrs.entries())
       if (name != "transpose_w") return false;
@@ -67,6 +69,11 @@ class Splitter {
     moved += 2 * weight_copies * graph_.type(node.operands[1]).elements() +
              3 * (parts - 1) * graph_.type(node.operands[0]).elements();
     return true;
+  }
+
+  bool is_of_one_operand(const Node& node) const {
+    return node.operands.size() == 1 && fits_fused_body(graph_, node) &&
+           graph_.type(node.operands[0]).shape == graph_.type(node.results[0]).shape;
   }
 
   // A frozen parameter, a cast of one, or the numbers of its codes.
@@ -110,7 +117,7 @@ class Splitter {
     const ValueId operand = node.operands[i];
     const bool is_linear = node.op->name == "linear";
     if (operand == ValueId::None || (is_linear && i == 0)) return llvm::SmallVector<ValueId, 4>(sizes.size(), operand);
-    if (!is_linear || i == 3) return parts_of(operand, sizes);  // summands
+    if (!is_linear || i == 3) return parts_of(operand, sizes);  // summands, or what an elementwise op reads
     const int64_t along = i == 2 || node.attrs.get_int("transpose_w") != 0 ? 0 : 1;
     const auto parts = builder_at(graph_, id).emit_all("split", {operand}, {{"axis", along}, {"sizes", sizes}});
     for (size_t part = 0; part < parts.size(); ++part) graph_.rename(parts[part], part_name(operand, part));
