@@ -3,6 +3,7 @@
 #include "ir/fused_body.h"
 #include "passes/rewrite/match.h"
 #include "passes/target/fusion_groups.h"
+#include "passes/target/fusion_reductions.h"
 
 #include "llvm/ADT/STLExtras.h"
 
@@ -75,6 +76,8 @@ class RemakeChooser {
       if (!is_remakable(id) || !only_elementwise_reads_in_backward(graph_, value)) continue;
       Remake remake{value, {}};
       read_.clear();
+      made_ = value;
+      is_written_ = !is_float(graph_.type(value).dtype) || !only_elementwise_reads_in_forward(value);
       if (!add(id, remake.nodes) || read_bytes(value) > graph_.type(value).bytes()) continue;
       if (has_batch_norm(graph_, remake.nodes) && is_compared(graph_, value)) continue;
       is_remade_[index_of(id)] = true;
@@ -121,10 +124,30 @@ class RemakeChooser {
     // Of a cast to a wider type the operand is the smaller of the two to save, where it cannot be made again itself.
     const bool is_narrower =
         reader.op->name == "cast" && graph_.type(operand).bytes() < graph_.type(reader.results[0]).bytes();
-    if (is_remade || !is_narrower) return false;
+    if (is_remade || (!is_narrower && !is_saved_instead(operand))) return false;
     nodes = nodes_before;
     read_ = read_before;
     return add_read(operand);
+  }
+
+  // What no body makes is written anyway, and can be saved in the place of a value that is not: results of products,
+  // for instance, and whatever is small. What is only moved may be read where it was before.
+  bool is_saved_instead(ValueId operand) const {
+    constexpr llvm::StringLiteral moves[] = {"transpose", "expand", "pad", "gather"};
+    const Node& maker = graph_.node(graph_.value(operand).producer);
+    if (is_written_ || fits_fused_body(graph_, maker) || is_fusible_reduction(graph_, maker)) return false;
+    return is_negligible(operand, made_) || (!maker.op->is_view() && !llvm::is_contained(moves, maker.op->name));
+  }
+
+  bool is_negligible(ValueId read, ValueId made) const {
+    return graph_.type(read).bytes() * negligible_share <= graph_.type(made).bytes();
+  }
+
+  bool only_elementwise_reads_in_forward(ValueId value) const {
+    return !leaves_graph(graph_, value) && llvm::all_of(graph_.value(value).users, [&](NodeId user) {
+      const Node& node = graph_.node(user);
+      return node.phase != Phase::Forward || fits_fused_body(graph_, node);
+    });
   }
 
   bool add_read(ValueId value) {
@@ -135,14 +158,15 @@ class RemakeChooser {
   int64_t read_bytes(ValueId made) const {
     int64_t bytes = 0;
     for (ValueId value : read_)
-      if (graph_.type(value).bytes() * negligible_share > graph_.type(made).bytes())
-        bytes += graph_.type(value).bytes();
+      if (!is_negligible(value, made)) bytes += graph_.type(value).bytes();
     return bytes;
   }
 
   const Graph& graph_;
-  std::vector<bool> is_remade_;  // by node
-  std::vector<ValueId> read_;    // by the nodes of one remake, from outside
+  std::vector<bool> is_remade_;   // by node
+  std::vector<ValueId> read_;     // by the nodes of one remake, from outside
+  ValueId made_ = ValueId::None;  // by the remake
+  bool is_written_ = false;       // in forward: is that a mask, or do others than elementwise nodes read it there?
 };
 
 // The result of a batch norm from its operand, and from the mean and the variance of each channel.

@@ -33,8 +33,8 @@ TEST_SUITE("unit") {
     request.loss = "mse:r:t";
     request.budget_bytes = 2 << 20;
     Result<Plan> refused = compiled_for(small_device(), R"(
-graph @wide(%x: f32[64,64], %t: f32[64,4096]) state(%w: f32[64,4096] parameter trained) {
-  %h = linear(%x, %w) {transpose_w=0} : f32[64,4096]
+graph @wide(%x: f32[64,4096], %t: f32[64,4096]) state(%w: f32[64,4096] parameter trained) {
+  %h = mul(%x, %w) : f32[64,4096]
   %r = tanh(%h) : f32[64,4096]
   return y=%r
 })",
@@ -42,7 +42,7 @@ graph @wide(%x: f32[64,64], %t: f32[64,4096]) state(%w: f32[64,4096] parameter t
     REQUIRE_FALSE(bool(refused));
     const std::string text = take_diag(refused.takeError()).text();
     CAPTURE(text);
-    CHECK(llvm::StringRef(text).contains("t 1 MiB, h 1 MiB, sub 1 MiB"));
+    CHECK(llvm::StringRef(text).contains("x 1 MiB, t 1 MiB, sub 1 MiB"));
     CHECK(llvm::StringRef(text).contains(" alone needs "));
   }
 
