@@ -5,6 +5,7 @@
 #include "kernels/division.h"
 #include "runtime/kernels/elementwise.h"
 #include "runtime/kernels/few_rows_matmul.h"
+#include "runtime/kernels/left_matmul.h"
 #include "runtime/kernels/narrow_matmul.h"
 #include "runtime/kernels/reduce.h"
 
@@ -222,14 +223,18 @@ double product_us(const OpCall& call, const DeviceDescription& device, int64_t m
 // library takes 73 to 241 us, of aligned ones 20; of 16,384 of [27,128] by [128,27] and theirs 185 and 220.
 // The library multiplies a batch whose matrices are equally far apart in one launch; a batch of several strides is so
 // many calls, of which a stream takes one in 3.4 us (512 of 256 and of 64 matrices of one row: 1.65 to 1.94 ms). A tile
-// of a small matrix takes its time whatever it holds, as measured with 2048 to 75,264 matrices of 9 to 196 rows.
+// of a small matrix takes its time whatever it holds, as measured with 2048 to 75,264 matrices of 9 to 196 rows. One
+// matrix at the left of 128 takes 1.3 to 1.8 times what the bytes would.
 double matmul_us(const OpCall& call, const DeviceDescription& device) {
-  constexpr double odd_tflops = 25, call_us = 3.4, tile_us = 2.6e-3, tile_step_us = 0.6e-3;
+  constexpr double odd_tflops = 25, call_us = 3.4, tile_us = 2.6e-3, tile_step_us = 0.6e-3, one_left = 1.4;
   constexpr int64_t tile = 64, step = 32, small_side = 32;
   const Type &a = call["a"], &b = call["b"];
   const Types results = llvm::cantFail(infer(call));
   const double flops = op_matmul.flops(call, results);
-  const double us = device.roofline_us(flops, moved_bytes(call, results), a.dtype) / device.efficiency_of("matmul");
+  const bool has_one_left = is_16_bit_float(a.dtype) && a.elements() > 0 && a.rank() >= 2 && results[0].rank() > 2 &&
+                            a.elements() == a.shape[a.rank() - 1] * a.shape[a.rank() - 2] && a.rank() < b.rank();
+  const double us = device.roofline_us(flops, moved_bytes(call, results), a.dtype) / device.efficiency_of("matmul") *
+                    (has_one_left ? one_left : 1);
   const bool is_odd = slowdown_of_odd_rows(a.dtype, a.shape.back() | b.shape.back(), results[0].shape.back()) > 1;
   const LoopNest<3> batch = collapse(matmul_batch(results[0], a, b));
   const auto calls = static_cast<double>(batch.iterations() / batch.sizes[batch.rank - 1]);
@@ -504,9 +509,24 @@ constexpr CudaCandidate warpgroup_gelu{.op = op_linear_gelu_grad,
                                        .predicted_us = warpgroup_gelu_us,
                                        .capability = 90};
 
+constexpr CudaCandidate warpgroup_left{.op = op_matmul,
+                                       .name = "warpgroup_left",
+                                       .accepts = accepts_left_product,
+                                       .predicted_us = left_product_us,
+                                       .capability = 90};
+
+constexpr CudaCandidate warpgroup_sum{.op = op_matmul_sum,
+                                      .name = "warpgroup",
+                                      .accepts = accepts_left_gradient,
+                                      .workspace_bytes = left_gradient_workspace,
+                                      .predicted_us = left_gradient_us,
+                                      .capability = 90};
+
 constexpr CudaCandidate matmul_table[] = {
     cublaslt(op_matmul, "cublaslt", 4, accepts_matmul<2>, matmul_workspace, matmul_us),
     {.op = op_matmul, .name = "few_rows", .accepts = accepts_few_rows_product, .predicted_us = few_rows_product_us},
+    warpgroup_left,
+    warpgroup_sum,
     cublaslt(op_linear, "cublaslt", 4, accepts_matmul<3>, matmul_workspace, linear_us),
     {.op = op_linear, .name = "narrow", .accepts = accepts_narrow_linear, .predicted_us = narrow_linear_us},
     warpgroup_linear,

@@ -7,6 +7,7 @@
 #include "kernels/cuda/matmul/narrow_product.h"
 #include "kernels/cuda/matmul/short_sums_product.h"
 #include "kernels/cuda/reduce/reduce.h"
+#include "runtime/cuda/backend/left_matmul.h"
 #include "runtime/cuda/backend/libraries.h"
 #include "runtime/cuda/backend/matmul_plan.h"
 #include "runtime/cuda/backend/weight_gradient.h"
@@ -310,6 +311,8 @@ Matmul f8_matmul(const CudaCall& k) {
 constexpr CudaLauncher matmul_table[] = {
     {op_matmul, "cublaslt", launch_matmul, prepare<plain_matmul>},
     {op_matmul, "few_rows", launch_few_rows_product},
+    {op_matmul, "warpgroup_left", launch_left_product, prepare_left_product},
+    {op_matmul_sum, "warpgroup", launch_left_gradient, prepare_left_gradient},
     {op_linear, "cublaslt", launch_linear, prepare<linear_with_bias>},
     {op_linear, "narrow", launch_narrow},
     {op_linear, "warpgroup", launch_short_sums, prepare_tiles},
