@@ -64,7 +64,12 @@ std::string forward_pipeline(const TrainingRequest& request, const KernelPrefere
     if (pads) text += "join-projections, dce, ";
   }
   text += mark + "join-narrow, dce, ";
-  if (pads) text += "pad-products, join-pixels, pad-channels, fold-strides, dce, ";
+  if (pads) {
+    const int64_t left_size = preferences.left_product_size;
+    if (left_size > 0) text += "multiply-from-left{size=" + std::to_string(left_size) + "}, dce, ";
+    text += "pad-products" + (left_size > 0 ? "{left-size=" + std::to_string(left_size) + "}" : "") +
+            ", join-pixels, pad-channels, fold-strides, dce, ";
+  }
   return text + "fuse-batch-norms";
 }
 
@@ -133,6 +138,7 @@ std::string step_pipeline(const TrainingRequest& request, const KernelPreference
   text += ", dce, fuse-batch-norms, save-pool-indices, join-cross-entropy, fuse-addends, dce, order-sums, dce";
   std::string epilogues = preferences.exact_gelu_epilogues ? "exact=1" : "";
   if (moments == ImageMoments::BesideProducts) epilogues += epilogues.empty() ? "moments=1" : " moments=1";
+  if (preferences.left_product_size > 0) epilogues += epilogues.empty() ? "left=1" : " left=1";
   if (preferences.product_epilogues)
     text += ", fuse-epilogues" + (epilogues.empty() ? "" : "{" + epilogues + "}") + ", dce";
   if (preferences.apart_biases) text += ", defer-biases";

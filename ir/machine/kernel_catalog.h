@@ -25,12 +25,19 @@ struct KernelPreferences {
   bool product_epilogues = false, exact_gelu_epilogues = false;
   bool apart_biases = false;     // convolutions add a bias in a launch of its own
   bool norms_in_bodies = false;  // a fused op that has a norm and what makes its rows is faster than both
+  // Kernels multiply each of many 16-bit matrices by one matrix at its left, and sum such products over the batch, of
+  // up to so many rows and columns of the one matrix; 0: there are none.
+  int64_t left_product_size = 0;
 
   // The forms that are faster on this device and on another.
   KernelPreferences with(const KernelPreferences& other) const {
-    return {channels_last && other.channels_last,         std::max(product_multiple, other.product_multiple),
-            product_epilogues && other.product_epilogues, exact_gelu_epilogues && other.exact_gelu_epilogues,
-            apart_biases && other.apart_biases,           norms_in_bodies && other.norms_in_bodies};
+    return {channels_last && other.channels_last,
+            std::max(product_multiple, other.product_multiple),
+            product_epilogues && other.product_epilogues,
+            exact_gelu_epilogues && other.exact_gelu_epilogues,
+            apart_biases && other.apart_biases,
+            norms_in_bodies && other.norms_in_bodies,
+            std::min(left_product_size, other.left_product_size)};
   }
 };
 

@@ -159,13 +159,13 @@ std::string description(int64_t size, int64_t multiple, int64_t products) {
 
 // Padding makes new values, whose other dimensions are looked at in the next round.
 Result<bool> run_pad_products(Graph& graph, PassContext& context) {
-  const PaddingCosts costs{context.number("multiple"), context.number("kernel-bytes")};
+  const PaddingCosts costs{context.number("multiple"), context.number("kernel-bytes"), context.number("left-size")};
   std::set<DimOfValue> seen;
   bool changed = pad_heads(graph, context, costs.multiple, context.number("few-rows"));
   for (bool again = true; std::exchange(again, false);)
     for (NodeId id : graph.order()) {
       if (graph.node(id).erased) continue;
-      for (const DimOfValue& at : odd_rows(graph, graph.node(id), costs.multiple)) {
+      for (const DimOfValue& at : odd_rows(graph, graph.node(id), costs)) {
         if (seen.count(at)) continue;
         const std::optional<PaddingChoice> padding = choose_padding(graph, at, costs, seen);
         if (!padding) continue;
@@ -185,6 +185,9 @@ Result<bool> run_pad_products(Graph& graph, PassContext& context) {
 
 constexpr PassOption pass_options[] = {
     {"multiple", 8, "rows of products of 16-bit operands are padded to a multiple of this many elements", 2},
+    {"left-size", int64_t{0},
+     "most rows and columns of a matrix at the left of many for which kernels take rows as they are; 0: there are "
+     "none"},
     {"kernel-bytes", 10'000'000, "bytes that memory moves in the time that a kernel takes beside its work"},
     {"few-rows", 64, "heads of attention of no more rows and columns stay as they are", 0}};
 

@@ -2,6 +2,7 @@
 
 #include "ir/support/align.h"
 #include "passes/rewrite/match.h"
+#include "passes/target/left_products.h"
 #include "passes/target/min_cut.h"
 #include "passes/target/padding_numbers.h"
 
@@ -181,7 +182,7 @@ class PaddingFinder {
   // Of a product whose rows are odd in two ways, half for each of them.
   int64_t saved_by(const PaddedCall& each) const {
     const Node& node = graph_.node(each.node);
-    const std::vector<DimOfValue> odd = odd_rows(graph_, node, costs_.multiple);
+    const std::vector<DimOfValue> odd = odd_rows(graph_, node, costs_);
     bool is_padded = false;
     const auto look = [&](DimOfValue at) { is_padded |= llvm::is_contained(odd, at); };
     for_each_dim(node.operands, each.call.operands, look);
@@ -306,11 +307,12 @@ class PaddingFinder {
 
 }  // namespace
 
-std::vector<DimOfValue> odd_rows(const Graph& graph, const Node& node, int64_t multiple) {
+std::vector<DimOfValue> odd_rows(const Graph& graph, const Node& node, const PaddingCosts& costs) {
   std::vector<DimOfValue> odd;
+  const int64_t multiple = costs.multiple;
   const bool is_product = padded_kind(graph, node) == PaddedKind::Product;
   if (!is_product || !is_16_bit_float(graph.type(node.operands[0]).dtype)) return odd;
-  if (is_narrow_layer(graph, node, multiple)) return odd;
+  if (is_narrow_layer(graph, node, multiple) || is_left_product(graph, node, costs.left_size)) return odd;
   const auto look = [&](ValueId value) {
     const Shape& shape = graph.type(value).shape;
     if (shape.back() % multiple != 0 && shape.back() > multiple)

@@ -32,13 +32,14 @@ struct PaddingChoice {
 using DimOfValue = std::pair<ValueId, int64_t>;
 
 struct PaddingCosts {
-  int64_t multiple;      // rows are padded to a multiple of so many elements
-  int64_t kernel_bytes;  // that memory moves in the time that a kernel takes beside its work
+  int64_t multiple;       // rows are padded to a multiple of so many elements
+  int64_t kernel_bytes;   // that memory moves in the time that a kernel takes beside its work
+  int64_t left_size = 0;  // as in passes/target/left_products.h; such products stay as they are
 };
 
 // The dimensions that the library wants aligned, of a product of 16-bit operands: the last one of each operand and of
 // the result, where it is no multiple. Empty for other nodes.
-std::vector<DimOfValue> odd_rows(const Graph& graph, const Node& node, int64_t multiple);
+std::vector<DimOfValue> odd_rows(const Graph& graph, const Node& node, const PaddingCosts& costs);
 
 // The padding of that dimension, and of all that are padded with it, that takes least time; none where products stay
 // as they are. `seen` takes the dimensions about which it has decided.

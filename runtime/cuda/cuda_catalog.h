@@ -1,7 +1,7 @@
 #pragma once
 
 #include "ir/machine/kernel_catalog.h"
-#include "runtime/kernels/cuda_candidate.h"
+#include "runtime/kernels/left_matmul.h"
 
 #include "llvm/ADT/DenseMap.h"
 
@@ -26,7 +26,8 @@ class CudaCatalog : public KernelCatalog {
             .product_epilogues = true,
             .exact_gelu_epilogues = device_.compute_capability == 90,
             .apart_biases = true,
-            .norms_in_bodies = true};
+            .norms_in_bodies = true,
+            .left_product_size = device_.compute_capability == 90 ? max_left_product_size : 0};
   }
 
  private:

@@ -41,7 +41,8 @@ std::string expected_doc() {
                                       .product_epilogues = true,
                                       .exact_gelu_epilogues = true,
                                       .apart_biases = true,
-                                      .norms_in_bodies = true};
+                                      .norms_in_bodies = true,
+                                      .left_product_size = 512};
   const std::pair<const char*, std::string> pipelines[] = {
       {"A model is cleaned once by", clean_pipeline.str()},
       {"then, until nothing changes, by", fixpoint_pipeline.str()},
