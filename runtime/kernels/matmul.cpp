@@ -269,7 +269,8 @@ double linear_us(const OpCall& call, const DeviceDescription& device) {
   // 4.7 where steps of the depth are not whole.
   constexpr int64_t depth_step = 32;
   const double times_of_short_sums = x.shape.back() % depth_step == 0 ? 1.8 : 2.9;
-  if (device.compute_capability != 90 || !is_of_short_sums(x) || rows_of(x) < many_rows) return us;
+  if (device.compute_capability != 90 || !is_of_short_sums(x) || rows_of(x) < many_rows || call.has("addend"))
+    return us;
   return std::max(us, times_of_short_sums * copy_us(x.bytes() + moved, device));
 }
 
