@@ -1,8 +1,8 @@
 #include "ir/ops/common/samples.h"
 #include "tests/cuda/on_card/case_on_card.h"
 
-// Our own product with its gelu on sizes that cross its tiles, the steps of the depth and the tiles that one block
-// makes, with what the op's samples are too small for.
+// Our own product with its gelu, and layers of short sums by the same tiles, on sizes that cross these tiles, the steps
+// of the depth and the tiles that one block makes, with what the ops' samples are too small for.
 
 using namespace plimsoll;
 using namespace plimsoll::testing;
