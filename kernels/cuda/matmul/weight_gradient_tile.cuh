@@ -44,8 +44,8 @@ struct BlockWork {
   }
 };
 
-// Boxes past the last column are left as they are: what they hold goes to no element of dw, and takes as long as others
-// to copy.
+// Boxes past the last column are not copied, since the copy engine fills one with zeros as slowly as it copies another.
+// What lies there goes to no element of dw.
 template <typename Tile>
 __device__ void copy_tiles(const Ring<Tile>& ring, const BlockWork& work, const WeightGradientTiles& t,
                            const CUtensorMap& left, const CUtensorMap& right) {
