@@ -1,7 +1,8 @@
 #include "passes/rewrite/patterns.h"
 
 // Exporters write GELU and SiLU as up to eight ops. As one op they keep one tensor for backward and read memory once in
-// either direction.
+// either direction. Log-sigmoid, of which losses of logits are made, is exported as a log of a sigmoid: -inf, with a
+// gradient that is no number, where the sigmoid is 0, and 0 where it rounds to 1.
 
 #include <cmath>
 
@@ -125,15 +126,36 @@ bool try_silu(Graph& graph, NodeId id) {
   return false;
 }
 
+// Gives f for 1 - f, also where it is written as 1 + -f, and None for another value.
+ValueId one_minus(const Graph& graph, ValueId value) {
+  if (const Node* sub = producer_of(graph, value, "sub"))
+    return is_splat(graph, operand_of(*sub, "a"), 1) ? operand_of(*sub, "b") : ValueId::None;
+  const ValueId negative = one_plus(graph, value);
+  return negative == ValueId::None ? negative : value_below(graph, negative, "neg");
+}
+
+// log(sigmoid(x)), or log(1 - sigmoid(x)), the same of -x.
+bool try_log_sigmoid(Graph& graph, NodeId id) {
+  const ValueId inside = operand_of(graph.node(id), "x"), complement = one_minus(graph, inside);
+  const bool is_complement = complement != ValueId::None;
+  ValueId x = value_below(graph, is_complement ? complement : inside, "sigmoid");
+  if (x == ValueId::None || graph.type(x) != graph.type(graph.node(id).results[0])) return false;
+  Builder b = builder_at(graph, id);
+  if (is_complement) x = b.emit("neg", {x});
+  replace_and_rename(graph, graph.node(id).results[0], b.emit("log_sigmoid", {x}));
+  return true;
+}
+
 Result<bool> run_recover_activations(Graph& graph, PassContext& context) {
-  return apply_patterns(graph, context, {{"mul", "gelu", try_gelu}, {"mul", "silu", try_silu}});
+  return apply_patterns(
+      graph, context, {{"mul", "gelu", try_gelu}, {"mul", "silu", try_silu}, {"log", "log_sigmoid", try_log_sigmoid}});
 }
 
 }  // namespace
 
 constinit const PassInfo pass_recover_activations{
     .name = "recover-activations",
-    .summary = "recover GELU (erf and tanh forms) and SiLU from their parts",
+    .summary = "recover GELU (erf and tanh forms), SiLU and log-sigmoid from their parts",
     .run = run_recover_activations,
 };
 

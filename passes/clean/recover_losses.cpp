@@ -1,10 +1,21 @@
 #include "passes/rewrite/patterns.h"
 
-// Log-softmax and negative log-likelihood become cross-entropy, which reads 16-bit logits without a cast: the op
-// computes in f32 whatever it reads, so the cast only costs memory.
+// The log of a softmax is log-softmax, which no rounding of a probability to 0 or 1 reaches. Log-softmax and negative
+// log-likelihood become cross-entropy, which reads 16-bit logits without a cast: the op computes in f32 whatever it
+// reads, so the cast only costs memory.
 
 namespace plimsoll {
 namespace {
+
+bool try_log_softmax(Graph& graph, NodeId id) {
+  const Node* softmax = producer_of(graph, operand_of(graph.node(id), "x"), "softmax");
+  if (!softmax) return false;
+  const ValueId x = operand_of(*softmax, "x");
+  if (graph.type(x) != graph.type(graph.node(id).results[0])) return false;
+  const ValueId log_probs = builder_at(graph, id).emit("log_softmax", {x}, {{"axis", softmax->attrs.get_int("axis")}});
+  replace_and_rename(graph, graph.node(id).results[0], log_probs);
+  return true;
+}
 
 bool try_join(Graph& graph, NodeId id) {
   const Node& nll = graph.node(id);
@@ -27,7 +38,8 @@ bool try_drop_cast(Graph& graph, NodeId id) {
 }
 
 Result<bool> run_recover_losses(Graph& graph, PassContext& context) {
-  const bool joined = apply_patterns(graph, context, {{"nll_loss", "cross_entropy", try_join}});
+  const bool joined = apply_patterns(
+      graph, context, {{"log", "log_softmax", try_log_softmax}, {"nll_loss", "cross_entropy", try_join}});
   return apply_patterns(graph, context, {{"cross_entropy", "casts dropped", try_drop_cast}}) || joined;
 }
 
@@ -35,7 +47,7 @@ Result<bool> run_recover_losses(Graph& graph, PassContext& context) {
 
 constinit const PassInfo pass_recover_losses{
     .name = "recover-losses",
-    .summary = "recover cross-entropy from log-softmax and negative log-likelihood, on logits without a cast",
+    .summary = "recover log-softmax, and cross-entropy from it and negative log-likelihood, on logits without a cast",
     .run = run_recover_losses,
 };
 

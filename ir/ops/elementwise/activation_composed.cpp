@@ -40,6 +40,12 @@ constinit const OpDef op_softplus =
     unary_op("softplus", "log(1 + exp(x))", infer_same_float, map_unary<softplus>,
              rule<[](Expr x, Expr, Expr dy) { return dy * apply("sigmoid", x); }>, unary_samples<Fill::Normal>);
 
+// Of f32 in mixed precision, as log is: losses are made of it.
+constinit const OpDef op_log_sigmoid = unary_op("log_sigmoid", "log(sigmoid(x)), finite for every x", infer_same_float,
+                                                map_unary<[](double x) { return -softplus(-x); }>,
+                                                rule<[](Expr x, Expr, Expr dy) { return dy * apply("sigmoid", -x); }>,
+                                                unary_samples<Fill::Normal>, {}, Precision::Full);
+
 constinit const OpDef op_softsign =
     unary_op("softsign", "x / (1 + |x|)", infer_same_float, map_unary<[](double x) { return x / (1 + std::fabs(x)); }>,
              rule<[](Expr x, Expr, Expr dy) {
