@@ -17,8 +17,9 @@
 // As few operands are narrowed as inference asks for, so a norm keeps its f32 scale and attention its f32 mask. Values
 // that depend on no parameter (positions, masks, tables of angles) are not touched: narrowing them gains nothing, and
 // positions above 256 do not survive bf16. For the same reason what becomes an index, as the coordinates at which an
-// image is sampled do, is computed in f32 from the last product on. But a choice between constants that 16 bits hold,
-// such as a mask of 0 and -3.4e38, does not widen what it is added to: it is made once more in 16 bits.
+// image is sampled do, is computed in f32 from the last product on, and so is what a logarithm is taken of: a
+// probability near 1 would round to 1. But a choice between constants that 16 bits hold, such as a mask of 0 and
+// -3.4e38, does not widen what it is added to: it is made once more in 16 bits.
 //
 // It is right because each op means the same function in every float dtype, and a cast only rounds. Every update and
 // output keeps its type.
@@ -50,7 +51,7 @@ class CastInserter {
   }
 
   Result<bool> run() {
-    find_positions();
+    find_exact();
     for (NodeId id : graph_.order())
       if (Status s = visit(id)) return s;
     restore_boundary();
@@ -75,7 +76,7 @@ class CastInserter {
     }
     const PrecisionRule* rule = find_rule(rules_, graph_, node);
     if (rule && rule->dtype != DType::F8E4M3) return apply_rule(id, *rule, facts);  // those of fp8 are for mark-f8
-    if (is_position(id)) return full(id, facts);
+    if (is_exact(id)) return full(id, facts);
     switch (node.op->precision) {
       case Precision::Low: return narrow(id, facts, "gains from 16-bit operands");
       case Precision::Follow: return follow(id, facts);
@@ -84,24 +85,25 @@ class CastInserter {
     return Status::success();
   }
 
-  // Marks what floats that are cast to integers, or say where an image is sampled, are made of, up to the products that
-  // make them.
-  void find_positions() {
-    positions_.resize(graph_.value_count());
+  // Marks what floats that are cast to integers, say where an image is sampled, or have their logarithm taken are made
+  // of, up to the products that make them.
+  void find_exact() {
+    exact_.resize(graph_.value_count());
     const std::vector<NodeId> order = graph_.order();
     for (auto at = order.rbegin(); at != order.rend(); ++at) {
       const Node& node = graph_.node(*at);
       const DType made = graph_.type(node.results[0]).dtype;
-      if (!node.op->places.empty()) positions_[index_of(operand_of(node, node.op->places))] = true;
+      if (!node.op->places.empty()) exact_[index_of(operand_of(node, node.op->places))] = true;
+      if (node.op->name == "log") exact_[index_of(operand_of(node, "x"))] = true;
       const bool makes_index = node.op->name == "cast" && !is_float(made) && made != DType::Bool;
-      if (!makes_index && !(is_position(*at) && node.op->precision == Precision::Follow)) continue;
-      for (ValueId operand : float_operands(*at)) positions_[index_of(operand)] = true;
+      if (!makes_index && !(is_exact(*at) && node.op->precision == Precision::Follow)) continue;
+      for (ValueId operand : float_operands(*at)) exact_[index_of(operand)] = true;
     }
   }
-  bool is_position(NodeId id) const {
+  bool is_exact(NodeId id) const {
     const Node& node = graph_.node(id);
     return node.op->precision == Precision::Follow &&
-           llvm::any_of(node.results, [&](ValueId result) { return positions_[index_of(result)]; });
+           llvm::any_of(node.results, [&](ValueId result) { return exact_[index_of(result)]; });
   }
 
   // The facts before any decision: nodes that depend on an input are wide.
@@ -389,7 +391,7 @@ class CastInserter {
   std::vector<Facts> facts_;                                      // by value
   std::map<std::pair<ValueId, DType>, ValueId> shared_;           // casts already made
   std::map<std::pair<std::string, std::string>, Count> summary_;  // by op and dtype
-  std::vector<bool> positions_;                                   // by value: is an index made of it?
+  std::vector<bool> exact_;  // by value: is an index made of it, or a logarithm taken?
   int64_t casts_ = 0;
   bool retyped_ = false;
 };
