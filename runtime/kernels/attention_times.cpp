@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/attention/few_rows_sizes.h"
 #include "kernels/cuda/attention/one_pass_sizes.h"
+#include "kernels/cuda/attention/short_forward_sizes.h"
 #include "kernels/cuda/attention/whole_heads_sizes.h"
 #include "kernels/division.h"
 #include "runtime/kernels/attention.h"
@@ -264,7 +265,12 @@ double attention_us(const OpCall& call, const DeviceDescription& device) {
   const AttentionSizes n(call);
   constexpr size_t mask = attention_mask;
   if (is_short_forward(call)) {
-    const double us = mma_us<short_forward_times, mask>(call, device);
+    const bool has_row_mask = call.has(mask) && mask_steps(call.operand(mask), n)[2] != 0;
+    const bool is_shared = !are_small_windows(call, mask) && !has_row_mask && call.attrs.get_float("dropout") == 0 &&
+                           !call.attrs.get_int("causal") && call.attrs.get_int("window") == 0 &&
+                           device.compute_capability == 90 &&
+                           cuda::shares_columns(n.batch * n.heads, n.rows, std::max(device.multiprocessors, 1));
+    const double us = mma_us<short_forward_times, mask>(call, device) * (is_shared ? cuda::of_shared_columns : 1);
     return us > 0 && copies_mask(call, device.compute_capability == 90) ? us + mask_copy_us(call, mask, device) : us;
   }
   if (padded_depth(n) != 128 || call.attrs.get_float("dropout") > 0) return mma_us<forward_times, mask>(call, device);

@@ -1,3 +1,4 @@
+#include "kernels/cuda/attention/short_forward_sizes.h"
 #include "tests/support/kernel_candidates.h"
 
 // What planning learns of the CUDA kernels of attention, with no device present.
@@ -44,6 +45,28 @@ TEST_SUITE("unit") {
     const auto candidates = CudaCatalog(h200).candidates(get_op("attention"), call, llvm::cantFail(infer(call)));
     CHECK(candidates[0].predicted_us > 0);
     CHECK(candidates[1].predicted_us > 2 * candidates[0].predicted_us);
+  }
+
+  TEST_CASE("blocks of four tiles of rows share columns where few of them have no rows, and all begin at once") {
+    CHECK(cuda::shares_columns(64 * 12, 512, 132));
+    CHECK(cuda::shares_columns(64 * 16, 197, 132));
+    CHECK_FALSE(cuda::shares_columns(32 * 16, 577, 132));  // 10 tiles in 3 blocks of 4
+    CHECK_FALSE(cuda::shares_columns(256 * 12, 128, 132));
+    CHECK_FALSE(cuda::shares_columns(8 * 12, 512, 132));  // 192 blocks on 132 multiprocessors
+    DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
+    const Type x(DType::BF16, {64, 512, 768});
+    auto predicted_us = [&](int64_t window) {
+      const Attrs attrs{{"heads", int64_t{12}}, {"kv_heads", int64_t{12}}, {"scale", 0.125}, {"window", window}};
+      const std::vector<const Type*> types{&x, &x, &x};
+      const OpCall call(get_op("attention"), attrs, types);
+      double us = 0;
+      for (const KernelCandidate& kernel : CudaCatalog(h200).candidates(call.op, call, llvm::cantFail(infer(call))))
+        if (kernel.name == "mma") us = kernel.predicted_us;
+      return us;
+    };
+    // A window that closes nothing has rows of its own columns all the same.
+    CHECK(predicted_us(0) > 100);
+    CHECK(predicted_us(0) == doctest::Approx(cuda::of_shared_columns * predicted_us(1024)));
   }
 
   TEST_CASE("gradients of attention take one pass on Hopper, and two launches elsewhere") {
@@ -193,14 +216,15 @@ TEST_SUITE("unit") {
     };
     const Type bias(DType::F32, {1, 12, 512, 512}), own_bias(DType::BF16, {16, 12, 512, 512}),
         padding(DType::F32, {64, 1, 1, 512});
-    for (const Call& c : std::vector<Call>{{64, 512, 12, 12, 0, 0, 0, 123},
+    for (const Call& c : std::vector<Call>{{64, 512, 12, 12, 0, 0, 0, 111},
                                            {64, 512, 12, 12, 0, 0, 0.1, 194},
                                            {64, 512, 12, 12, 0, 0, 0.1, 207, {padding}},
                                            {16, 1024, 12, 12, 1, 0, 0, 75},
                                            {16, 1024, 12, 12, 1, 0, 0.1, 121},
                                            {4, 2048, 32, 8, 1, 0, 0, 171},
-                                           {64, 197, 16, 16, 0, 0, 0, 58},
-                                           {8, 2048, 12, 12, 0, 0, 0, 229},
+                                           {64, 197, 16, 16, 0, 0, 0, 50},
+                                           {16, 1024, 16, 16, 0, 0, 0, 130},
+                                           {8, 2048, 12, 12, 0, 0, 0, 179},
                                            {8, 2048, 12, 12, 0, 65, 0, 41},
                                            {16, 512, 12, 12, 0, 0, 0, 55, {bias}},
                                            {16, 512, 12, 12, 0, 0, 0.1, 69, {bias}},

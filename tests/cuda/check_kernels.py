@@ -22,7 +22,8 @@ STACK = {
     # branches for caps, slopes, segments and masks with rows.
     r"\d+attention_warpgroup_kernelI": 128,
     r"\d+ring_dx_kernelI": 8,  # 17 warps have 96 registers a thread
-    # 32 registers of a loading thread, or 128 of a computing one, are a few less than dropout takes.
+    # 32 registers of a loading thread, or 128 of a computing one, are a few less than dropout takes. Of four computing
+    # warpgroups a thread has 112.
     r"\d+attention_short_forward_kernelI": 24,
     r"\d+dk_dv_warpgroup_kernelI": 80,
     r"\d+dk_dv_warpgroup_kernelI.*ELb[01]ELb1E": 128,  # capped: part of dP waits there until masks are added

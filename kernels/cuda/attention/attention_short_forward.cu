@@ -1,4 +1,5 @@
 #include "kernels/cuda/attention/attention_short_forward.cuh"
+#include "kernels/cuda/attention/short_forward_sizes.h"
 #include "kernels/cuda/common/card_attributes.h"
 
 // Serves attention ("mma") on Hopper for heads of up to 64 elements: forward as in Dao (2023), in as many blocks as the
@@ -78,8 +79,11 @@ __device__ void compute_row_block(const ShortForwardMaps& maps, const AttentionS
     }
   };
 
+  // Warpgroups without rows pass the tiles on.
+  const int group_first = block.first + __shfl_sync(whole_warp, warp / 4, 0) * warpgroup_rows;
+  const int end = Tile::groups == 1 || group_first < n.rows ? block.columns.end : block.columns.first;
   int column = block.columns.first;
-  if (column < block.columns.end) {
+  if (column < end) {
     const uint64_t own = own_matrix<Tile>(q);
     memory.wait_for_k(at);
     start_scores<Tile>(scores, own, memory.k(at.stage));
@@ -91,7 +95,7 @@ __device__ void compute_row_block(const ShortForwardMaps& maps, const AttentionS
     softmax.add(scores);
     memory.wait_for_v(at);
     round();
-    for (column += Tile::others; column < block.columns.end; column += Tile::others) {
+    for (column += Tile::others; column < end; column += Tile::others) {
       const StagePlace<Tile::stages> last = at;
       at.advance();
       memory.wait_for_k(at);
@@ -122,6 +126,12 @@ __device__ void compute_row_block(const ShortForwardMaps& maps, const AttentionS
     at.advance();
   } else {
     release_last();
+  }
+  for (; Tile::groups > 1 && column < block.columns.end; column += Tile::others, at.advance()) {
+    memory.wait_for_k(at);
+    memory.release_k(at);
+    memory.wait_for_v(at);
+    memory.release_v(at);
   }
 
   softmax.finish(n, block.head, warp_first, call.sinks, call.lse);
@@ -202,12 +212,23 @@ cudaError_t launch(const AttentionShape& n, const AttentionCall& call, cudaStrea
                     ShortForwardMemory<Tile, T>::bytes, stream, maps, n, call, blocks);
 }
 
+// Four tiles of rows meet the same columns where there is neither a diagonal nor a window, and the loading warps of one
+// block are too few to draw their bits.
 template <int depth, bool drops, typename T>
 cudaError_t launch_for_mask(const AttentionShape& n, const AttentionCall& call, cudaStream_t stream) {
   constexpr int f32_row_stages = depth == 32 ? 2 : 1;
-  if (!n.mask || n.mask_strides[2] == 0) return launch<ShortForwardTile<depth, 3, 2, 0>, drops, T>(n, call, stream);
-  return n.mask_type == Scalar::F32 ? launch<ShortForwardTile<depth, 2, f32_row_stages, 4>, drops, T>(n, call, stream)
-                                    : launch<ShortForwardTile<depth, 2, 2, 2>, drops, T>(n, call, stream);
+  if (!n.mask || n.mask_strides[2] == 0) {
+    if constexpr (!drops) {
+      int multiprocessors = 0;
+      if (cudaError_t error = count_multiprocessors(multiprocessors); error != cudaSuccess) return error;
+      if (!n.causal && n.window == 0 && shares_columns(n.batch * n.heads, n.rows, multiprocessors))
+        return launch<ShortForwardTile<depth, 4, 5, 2, 0>, drops, T>(n, call, stream);
+    }
+    return launch<ShortForwardTile<depth, 1, 3, 2, 0>, drops, T>(n, call, stream);
+  }
+  return n.mask_type == Scalar::F32
+             ? launch<ShortForwardTile<depth, 1, 2, f32_row_stages, 4>, drops, T>(n, call, stream)
+             : launch<ShortForwardTile<depth, 1, 2, 2, 2>, drops, T>(n, call, stream);
 }
 
 template <bool drops, typename T>

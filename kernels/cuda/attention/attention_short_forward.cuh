@@ -8,16 +8,16 @@
 
 namespace plimsoll::cuda {
 
-// Heads of up to 64 elements. A block has a computing warpgroup, which owns 64 rows, and one that loads; three blocks
-// fit on a multiprocessor. `row_stages` tiles of q are in shared memory at a time. `mask_bytes` are those of an element
-// of a mask with rows, or 0.
-template <int depth, int stages, int row_stages_, int mask_bytes_>
-struct ShortForwardTile : WarpgroupTile<depth, 1, stages, 3> {
-  using Base = WarpgroupTile<depth, 1, stages, 3>;
+// Heads of up to 64 elements. A block has one or four computing warpgroups, which own 64 rows each and share k and v,
+// and one that loads; three blocks of one fit on a multiprocessor, or one of four. `row_stages` tiles of q are in
+// shared memory at a time. `mask_bytes` are those of an element of a mask with rows, or 0.
+template <int depth, int groups, int stages, int row_stages_, int mask_bytes_>
+struct ShortForwardTile : WarpgroupTile<depth, groups, stages, groups == 1 ? 3 : 1> {
+  using Base = WarpgroupTile<depth, groups, stages, groups == 1 ? 3 : 1>;
   static constexpr int row_stages = row_stages_, mask_bytes = mask_bytes_;
-  static constexpr int drawn_together = warpgroup_threads / Base::own;  // tiles
-  static constexpr int word_stages = stages + drawn_together;
-  static constexpr int computing_registers = 128, loading_registers = 32;
+  static constexpr int drawn_together = 2;  // tiles, by blocks of one computing warpgroup
+  static constexpr int word_stages = groups == 1 ? stages + drawn_together : 0;
+  static constexpr int computing_registers = groups == 1 ? 128 : 112, loading_registers = 32;
   static constexpr int block_threads = Base::threads + warpgroup_threads;
 };
 
