@@ -29,6 +29,9 @@ struct ShortTile : WarpgroupTile<depth_, 2, stages, 1> {
   static constexpr int loading_warps = !drops ? 1 : is_narrow ? 2 : 4, loading_threads = 32 * loading_warps;
   static constexpr int adding_warps = adding_warps_, mask_bytes = mask_bytes_;
   static constexpr int first_loading_warp = warps, first_adding_warp = first_loading_warp + loading_warps;
+  // Is v held as left operands, so that dP reads half as much of shared memory? Bits, masks and caps leave no
+  // registers.
+  static constexpr bool holds_v = depth == 64 && !drops && !has_row_mask;
   // A warpgroup makes half of the elements of dq; of narrow boxes three, and so the second one begins where a box does.
   static constexpr int share_tiles = is_narrow ? 6 : d_tiles / groups, share_step = d_tiles - share_tiles;
   static constexpr int share_elements = one_pass_rows * depth;
@@ -128,6 +131,54 @@ struct ShortMemory {
     set_up_barrier(mask_is_full(), 1);
     set_up_barrier(mask_is_empty(), Tile::warps);
     show_barriers_to_copies();
+  }
+};
+
+// ---- Own rows as left operands ----
+
+#define PLIMSOLL_TILE(t) "+f"(sum[t][0]), "+f"(sum[t][1]), "+f"(sum[t][2]), "+f"(sum[t][3])
+#define PLIMSOLL_HELD_PRODUCT(type)                                                                                 \
+  asm volatile(                                                                                                     \
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"                                                                  \
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                                                   \
+      " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, " \
+      "%23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, p, 1, 1, 0;\n}"                     \
+      : PLIMSOLL_TILE(0), PLIMSOLL_TILE(1), PLIMSOLL_TILE(2), PLIMSOLL_TILE(3), PLIMSOLL_TILE(4), PLIMSOLL_TILE(5), \
+        PLIMSOLL_TILE(6), PLIMSOLL_TILE(7)                                                                          \
+      : "r"(left.at[0]), "r"(left.at[1]), "r"(left.at[2]), "r"(left.at[3]), "l"(right), "r"(static_cast<int>(adds)))
+
+// sum (+)= left * right^T, right being [64, 16] in shared memory; sum is 8 tiles of 64 x 8.
+template <typename T>
+__device__ void start_held_product(float (*sum)[4], const LeftFragment& left, uint64_t right, bool adds) {
+  if constexpr (std::is_same_v<T, bf16>)
+    PLIMSOLL_HELD_PRODUCT("bf16");
+  else
+    PLIMSOLL_HELD_PRODUCT("f16");
+}
+#undef PLIMSOLL_HELD_PRODUCT
+#undef PLIMSOLL_TILE
+
+// A warp's rows of an owned tile of 64 elements, of which products then read the other tile alone from shared memory.
+template <typename Tile>
+struct HeldRows {
+  LeftFragment at[Tile::depth / 16];
+
+  template <typename T>
+  __device__ void load(const T* tile) {
+    const int thread = static_cast<int>(threadIdx.x), row = thread / 32 * Tile::warp_rows + thread % 16;
+#pragma unroll
+    for (int i = 0; i < Tile::depth / 16; ++i)
+      load_matrices(at[i].at, tile + Tile::template place<Tile::own>(row, 16 * i + thread % 32 / 16 * 8));
+  }
+  // As start_scores does.
+  template <typename T>
+  __device__ void start_scores(Sums<1, Tile::n_tiles>& sums, const T* other_tile) const {
+    const uint64_t other = Tile::template matrix<Tile::others>(other_tile);
+    begin_products();
+#pragma unroll
+    for (int i = 0; i < Tile::depth / 16; ++i)
+      start_held_product<T>(sums[0], at[i], other + matrix_step<Tile::others, Tile::box>(0, 16 * i), i > 0);
+    commit_products();
   }
 };
 

@@ -81,7 +81,7 @@ __device__ void store_scores(const CUtensorMap& map, const T* tile, int first_co
 template <typename Tile, bool caps, typename T>
 __device__ void compute(const OwnedColumns& own, int slot, ShortPlaces<Tile>& places, const AttentionGradMaps& maps,
                         const ShortMemory<Tile, T>& memory, const AttentionShape& n, const AttentionGradCall& grads) {
-  constexpr bool drops = Tile::drops;
+  constexpr bool drops = Tile::drops, holds_v = Tile::holds_v && !caps;
   auto& [at, share, mask, ds_tile] = places;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int group = __shfl_sync(whole_warp, warp / 4, 0);
@@ -99,6 +99,8 @@ __device__ void compute(const OwnedColumns& own, int slot, ShortPlaces<Tile>& pl
   const uint64_t own_k = own_matrix<Tile>(k_tile), own_v = own_matrix<Tile>(v_tile);
   const uint64_t k_of_share =
       Tile::template matrix<Tile::own>(k_tile) + matrix_step<Tile::own, Tile::box>(0, group * Tile::share_step * 8);
+  HeldRows<Tile> held_v;
+  if constexpr (holds_v) held_v.load(v_tile);
   const int steps = own.walk().steps();
   int head = 0, row = (own.end_tile - 1) * one_pass_rows, last_stage = 0, last_head = 0, last_row = 0;
   settle(dk[0]);
@@ -138,7 +140,10 @@ __device__ void compute(const OwnedColumns& own, int slot, ShortPlaces<Tile>& pl
     const int stage = __shfl_sync(whole_warp, at.stage, 0);  // the same for all threads, as the compiler learns
     wait_at(memory.stage_is_full(stage), at.parity);
     start_scores<Tile>(scores, own_k, memory.q(stage));
-    start_scores<Tile>(dp, own_v, memory.dy(stage));
+    if constexpr (holds_v)
+      held_v.start_scores(dp, memory.dy(stage));
+    else
+      start_scores<Tile>(dp, own_v, memory.dy(stage));
     if constexpr (!first) {
       begin_dq(dq);
       if constexpr (Tile::is_narrow) start_weighted_rows<Tile>(dk, ds, memory.q(last_stage));
