@@ -216,6 +216,7 @@ OnePassTimes one_pass_times(int64_t depth) {
     case 80: return {4, 1.85, 0.55, 0.1, 0, 0};
     case 96: return {7, 2.05, 0.83, 0.1, 0, 0};
     case 128: return {5, 2.59, 0.55, 0.1, 0, 0.4};
+    case 192: return {4, 6.1, 0.55, 0.1, 0, 0};
     default: return {4, 7.68, 0.55, 0.1, 0, 0};
   }
 }

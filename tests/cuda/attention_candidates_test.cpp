@@ -1,3 +1,4 @@
+#include "kernels/cuda/attention/one_pass_sizes.h"
 #include "kernels/cuda/attention/short_forward_sizes.h"
 #include "tests/support/kernel_candidates.h"
 
@@ -67,6 +68,12 @@ TEST_SUITE("unit") {
     // A window that closes nothing has rows of its own columns all the same.
     CHECK(predicted_us(0) > 100);
     CHECK(predicted_us(0) == doctest::Approx(cuda::of_shared_columns * predicted_us(1024)));
+  }
+
+  TEST_CASE("heads of up to 192 elements have tiles of their own in one pass") {
+    CHECK(cuda::one_pass_depth(160, false) == 192);
+    CHECK(cuda::one_pass_depth(192, true) == 192);
+    CHECK(cuda::one_pass_depth(193, false) == 256);
   }
 
   TEST_CASE("gradients of attention take one pass on Hopper, and two launches elsewhere") {
@@ -180,6 +187,7 @@ TEST_SUITE("unit") {
                                            {1, 4096, 8, 4, 256, 1, 0, 50, 0, 579},
                                            {4, 2048, 8, 4, 256, 1, 0, 50, 0, 563},
                                            {4, 2048, 16, 16, 256, 1, 0, 0, 0, 1200},
+                                           {2, 2048, 16, 16, 192, 1, 0, 0, 0, 505},
                                            {2, 2048, 4, 1, 256, 1, 512, 0, 0, 99},
                                            {2, 2048, 4, 1, 256, 1, 0, 0, 0, 203},
                                            {16, 512, 12, 12, 64, 0, 0, 0, 0, 195, {bias}},

@@ -488,16 +488,17 @@ int64_t grouped_heads(const AttentionShape& n, int64_t row_tiles, int64_t parts,
   return (heads + groups - 1) / groups;
 }
 
-template <typename Tile, typename Kernel>
+// The kernel takes `maps` before all else, if there are any.
+template <typename Tile, typename Kernel, typename... Maps>
 cudaError_t launch_one_pass(Kernel kernel, int bytes, const AttentionShape& shape, const AttentionGradCall& grads,
-                            cudaStream_t stream) {
+                            cudaStream_t stream, const Maps&... maps) {
   const int64_t row_tiles = (shape.rows + one_pass_rows - 1) / one_pass_rows,
                 column_tiles = (shape.columns + Tile::own - 1) / Tile::own;
   int multiprocessors = 0;
   if (cudaError_t error = count_multiprocessors(multiprocessors); error != cudaSuccess) return error;
   const int64_t parts = grads.one_pass.parts;
   return launch_mma(kernel, shape.batch * shape.kv_heads * parts * column_tiles, Tile::block_threads, bytes, stream,
-                    shape, grads, static_cast<int>(row_tiles), static_cast<int>(column_tiles),
+                    maps..., shape, grads, static_cast<int>(row_tiles), static_cast<int>(column_tiles),
                     static_cast<int>(grouped_heads<Tile>(shape, row_tiles, parts, multiprocessors)));
 }
 

@@ -14,7 +14,8 @@ constexpr int64_t one_pass_depth(int64_t widest, bool is_capped) {
   if (widest <= 32 && !is_capped) return 32;
   if (widest <= 64) return 64;
   if (widest <= 96 && !is_capped) return widest <= 80 ? 80 : 96;
-  return widest <= 128 ? 128 : 256;
+  if (widest <= 128) return 128;
+  return widest <= 192 ? 192 : 256;
 }
 // How many turns a tile of rows has.
 constexpr int64_t one_pass_turns(int64_t widest) { return widest <= 128 ? 1 : 2; }

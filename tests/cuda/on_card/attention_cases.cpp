@@ -221,6 +221,11 @@ std::vector<AttentionCase> attention_cases() {
       {"heads of 256, eight on one", 1, 200, 260, 8, 1, 256, 192, false, 0.1},
       {"heads of 128, eight on one, causal", 1, 330, 330, 8, 1, 128, 128, true},
       {"heads of 64, six on one, sliding window, packed", 1, 330, 330, 6, 1, 64, 64, true, 0.1, absent(), true, 90},
+      {"heads of 192 and values of 128, causal, grouped", 1, 330, 330, 6, 2, 192, 128, true},
+      {"heads of 184 and values of 120, cross, dropped", 2, 200, 140, 2, 2, 184, 120, false, 0.2},
+      {"heads of 192 and values of 128, a window that leaves rows without columns", 1, 250, 120, 2, 2, 192, 128, false,
+       0, absent(), false, 20},
+      {"heads of 160, padding", 2, 140, 200, 2, 2, 160, 160, false, 0, bools({2, 1, 1, 200})},
       {"heads of 192 and values of 256", 2, 140, 200, 2, 2, 192, 256, false, 0, bools({2, 1, 1, 200})},
       {"heads of 256 and values of 96", 1, 200, 140, 2, 2, 256, 96, true, 0.1},
   };
