@@ -215,7 +215,7 @@ std::vector<Sample> grid_sample_samples() {
        sampling("linear", "zeros", 0)},
       // Many samples of each pixel; more pixels than samples; wide and narrow runs of channels.
       {{fixed(normal({2, 9, 8, 32}, DType::BF16)), fixed(unit({2, 40, 41, 2}))}, sampling("linear", "zeros", 0)},
-      {{fixed(normal({1, 70, 66, 8}, DType::F16)), fixed(normal({1, 8, 9, 2}))}, sampling("linear", "border", 0)},
+      {{fixed(normal({1, 20, 18, 8}, DType::F16)), fixed(normal({1, 8, 9, 2}))}, sampling("linear", "border", 0)},
       {{fixed(normal({2, 6, 7, 320}, DType::BF16)), fixed(normal({2, 5, 9, 2}))}, sampling("linear", "reflection", 0)},
       {{fixed(normal({2, 5, 7, 33})), fixed(normal({2, 30, 9, 2}))}, sampling("linear", "zeros", 1)},
       {{fixed(normal({1, 5, 7, 6}, DType::F16)), fixed(unit({1, 7, 9, 2}, DType::F16))},
