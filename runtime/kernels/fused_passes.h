@@ -14,7 +14,7 @@ class FusedPasses {
     int pass;
   };
 
-  // Both live as long as this.
+  // Both outlive this.
   FusedPasses(const Graph& body, const BodyForm& form);
 
   llvm::ArrayRef<NodeId> reductions() const { return reductions_; }
@@ -23,7 +23,7 @@ class FusedPasses {
   // Is the result one of elements, which the pass stores?
   bool is_given(size_t result, int pass) const { return !is_total(result) && pass == form_.passes - 1; }
   bool is_read_in(size_t operand, int pass) const;
-  // What the last pass alone reads need not stay in registers.
+  // Does a pass before the last read the operand? If not, it need not stay in registers.
   bool is_read_before_last(size_t operand) const;
 
   // The nodes on elements that a pass computes.

@@ -27,7 +27,7 @@ struct RunBytes {
   int64_t read = 0, kept = 0;
 };
 
-// For runs of `n` elements. Without reductions, each element stands for itself.
+// For runs of `n` elements. A thread or a warp has all rows of its columns only where the body has reductions.
 FusedTeams make_teams(const BodyForm& form, int64_t n, RunBytes run_bytes, bool has_reductions);
 
 }  // namespace plimsoll
