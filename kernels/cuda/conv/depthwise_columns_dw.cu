@@ -1,5 +1,6 @@
 #include "kernels/cuda/conv/depthwise.h"
 
+#include "kernels/cuda/common/early_launch.cuh"
 #include "kernels/cuda/conv/depthwise_rows.cuh"
 #include "kernels/cuda/conv/image_tile.cuh"
 #include "kernels/cuda/conv/sum_parts.h"
@@ -73,6 +74,7 @@ template <typename T, int piece>
 __global__ void __launch_bounds__(DepthwiseColumns::max_threads, 1)
     depthwise_columns_dw_kernel(float* __restrict__ partial, const T* __restrict__ x, const T* __restrict__ dy,
                                 int batch, const __grid_constant__ DepthwiseColumns p) {
+  let_next_launch_begin();
   extern __shared__ __align__(128) uint4 shared[];
   const int thread = static_cast<int>(threadIdx.x), lane = thread % warp_threads;
   const int threads = static_cast<int>(blockDim.x), unit = thread % pixel_units;

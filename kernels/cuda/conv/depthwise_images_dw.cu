@@ -1,6 +1,7 @@
 #include "kernels/cuda/conv/depthwise_images.cuh"
 
 #include "kernels/cuda/common/block_cluster.cuh"
+#include "kernels/cuda/common/early_launch.cuh"
 #include "kernels/cuda/conv/depthwise.h"
 #include "kernels/cuda/conv/sum_parts.h"
 
@@ -181,6 +182,7 @@ __global__ void __launch_bounds__(Plan::threads, 1)
     depthwise_images_dw_kernel(float* __restrict__ partial, To* __restrict__ dw, const __grid_constant__ CUtensorMap x,
                                const __grid_constant__ CUtensorMap dy, const __grid_constant__ Plan p) {
   if constexpr (has_warpgroups) {
+    let_next_launch_begin();
     extern __shared__ uint8_t shared[];
     const ImagePairMemory memory(shared, p);
     const ImageShare share(p);

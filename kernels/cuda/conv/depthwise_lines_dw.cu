@@ -1,6 +1,7 @@
 #include "kernels/cuda/conv/depthwise.h"
 
 #include "kernels/cuda/common/byte_steps.cuh"
+#include "kernels/cuda/common/early_launch.cuh"
 #include "kernels/cuda/common/nest.cuh"
 #include "kernels/cuda/conv/depthwise_lines.cuh"
 #include "kernels/cuda/conv/sum_parts.h"
@@ -33,6 +34,7 @@ template <typename T, int length, int held>
 __global__ void __launch_bounds__(DepthwiseLineWeights::threads, 2)
     lines_dw_kernel(float* __restrict__ partial, const T* __restrict__ x, const T* __restrict__ dy,
                     const __grid_constant__ Segments s) {
+  let_next_launch_begin();
   constexpr int threads = DepthwiseLineWeights::threads;
   __shared__ float shared[held * length * threads];
   const ConvolutionSizes& c = s.sizes;

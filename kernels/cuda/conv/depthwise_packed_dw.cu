@@ -1,4 +1,5 @@
 #include "kernels/cuda/common/block_cluster.cuh"
+#include "kernels/cuda/common/early_launch.cuh"
 #include "kernels/cuda/common/warpgroup.cuh"
 #include "kernels/cuda/conv/depthwise.h"
 #include "kernels/cuda/conv/depthwise_packed.h"
@@ -181,6 +182,7 @@ __global__ void __launch_bounds__(Plan::max_threads + Plan::copying_threads, 1)
     depthwise_packed_dw_kernel(float* __restrict__ partial, const uint8_t* __restrict__ x,
                                const uint8_t* __restrict__ dy, const __grid_constant__ Plan p) {
   if constexpr (has_warpgroups) {
+    let_next_launch_begin();
     extern __shared__ uint8_t shared[];
     const PackedMemory memory(shared, p);
     const int thread = static_cast<int>(threadIdx.x);

@@ -1,5 +1,6 @@
 #include "kernels/cuda/conv/grouped.h"
 
+#include "kernels/cuda/common/early_launch.cuh"
 #include "kernels/cuda/common/element.cuh"
 #include "kernels/cuda/common/line_boxes.cuh"
 #include "kernels/cuda/conv/grouped_lines.cuh"
@@ -182,6 +183,7 @@ __global__ void __launch_bounds__(weight_gradient_warps(units).threads(), 1)
                             const __grid_constant__ CUtensorMap dy, const __grid_constant__ GroupedLines p,
                             int64_t weights) {
   if constexpr (has_warpgroups) {
+    let_next_launch_begin();
     extern __shared__ __align__(128) uint8_t memory[];
     __shared__ LineBarriers barriers;
     __shared__ DyBarriers of_dy;

@@ -1,6 +1,7 @@
 #include "kernels/cuda/conv/grouped.h"
 #include "kernels/cuda/conv/grouped_weight_runs.h"
 
+#include "kernels/cuda/common/early_launch.cuh"
 #include "kernels/cuda/conv/run_copies.cuh"
 #include "kernels/cuda/conv/run_products.cuh"
 #include "kernels/cuda/conv/sum_parts.h"
@@ -135,6 +136,7 @@ __global__ void __launch_bounds__(GroupedWeightRuns::threads, 1)
                                const __grid_constant__ GroupedWeightRuns p,
                                const __grid_constant__ ConvolutionSizes c) {
   if constexpr (has_warpgroups) {
+    let_next_launch_begin();
     extern __shared__ uint4 shared[];
     __shared__ Barriers barriers;
     constexpr int multiplying = GroupedWeightRuns::warpgroups * 4;

@@ -1,3 +1,4 @@
+#include "kernels/cuda/common/early_launch.cuh"
 #include "kernels/cuda/common/warpgroup.cuh"
 #include "kernels/cuda/conv/grouped.h"
 #include "kernels/cuda/conv/packed_operands.cuh"
@@ -188,6 +189,7 @@ __global__ void __launch_bounds__(PackedSums::threads, 1)
     packed_lines_dw_kernel(float* __restrict__ partial, const T* __restrict__ x, const T* __restrict__ dy,
                            const __grid_constant__ PackedSums p, int64_t weights) {
   if constexpr (has_warpgroups) {
+    let_next_launch_begin();
     extern __shared__ uint4 shared[];
     __shared__ PackedBarriers barriers;
     const LinePlaces at(shared, p);

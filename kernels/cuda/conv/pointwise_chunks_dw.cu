@@ -1,3 +1,4 @@
+#include "kernels/cuda/common/early_launch.cuh"
 #include "kernels/cuda/conv/pointwise.h"
 #include "kernels/cuda/conv/pointwise_chunks.cuh"
 #include "kernels/cuda/conv/sum_parts.h"
@@ -103,6 +104,7 @@ __global__ void __launch_bounds__(Plan::threads, 1)
     pointwise_chunks_dw_kernel(float* __restrict__ partial, const T* of_rows, const T* of_columns,
                                const __grid_constant__ Plan p) {
   if constexpr (has_warpgroups) {
+    let_next_launch_begin();
     extern __shared__ uint8_t shared[];
     const ChunkSumMemory memory(shared, p);
     auto* const all = reinterpret_cast<float*>(memory.pixels);  // in the end sums of each turn

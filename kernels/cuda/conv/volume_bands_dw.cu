@@ -1,3 +1,4 @@
+#include "kernels/cuda/common/early_launch.cuh"
 #include "kernels/cuda/conv/sum_parts.h"
 #include "kernels/cuda/conv/unit_tiles.cuh"
 #include "kernels/cuda/conv/volume_bands.cuh"
@@ -162,6 +163,7 @@ template <typename T, int stride, int line_pairs>
 __global__ void __launch_bounds__(Plan::most_threads, 1)
     volume_bands_dw_kernel(float* __restrict__ partial, const T* x, const T* dy, const __grid_constant__ Plan p) {
   if constexpr (has_warpgroups) {
+    let_next_launch_begin();
     extern __shared__ uint8_t shared[];
     const BandWeightsMemory memory(shared, p);
     auto* const all = reinterpret_cast<float*>(memory.x);  // in the end sums of each part and line of dy

@@ -1,3 +1,4 @@
+#include "kernels/cuda/common/early_launch.cuh"
 #include "kernels/cuda/conv/sum_parts.h"
 #include "kernels/cuda/conv/volume_windows.cuh"
 #include "kernels/cuda/conv/volumes.h"
@@ -188,6 +189,7 @@ __global__ void __launch_bounds__(Plan::threads, 1)
     volume_windows_dw_kernel(float* __restrict__ partial, const __grid_constant__ CUtensorMap x,
                              const __grid_constant__ CUtensorMap dy, const __grid_constant__ Plan p) {
   if constexpr (has_warpgroups) {
+    let_next_launch_begin();
     extern __shared__ uint8_t shared[];
     const WindowPairMemory memory(shared, p);
     auto* const all = reinterpret_cast<float*>(memory.x);  // in the end sums of each column of dy
