@@ -1,3 +1,4 @@
+#include "kernels/cuda/common/early_launch.cuh"
 #include "kernels/cuda/conv/grouped.h"
 #include "kernels/cuda/conv/grouped_bands.cuh"
 #include "kernels/cuda/conv/sum_parts.h"
@@ -155,27 +156,39 @@ __device__ inline void wait_for_computing() {
   asm volatile("bar.sync 1, %0;" ::"n"(Sizes::computing_threads) : "memory");
 }
 
-// Adds the sums of the warp that has the other strips to those of the first one.
+// Of the rows of sums that two warps have, of different strips, either gets the other's: the first one of rows before
+// first_of_second.
+constexpr int first_of_second = (all_rows + 1) / 2;
 __device__ void join_sums(WarpSums& sums, float* memory, int warp, const BandWork& work) {
   float* shared =
       memory + warp % (Sizes::warps / pixel_warps) * (Sizes::sums_of_warp * warp_threads) + threadIdx.x % warp_threads;
-  const auto each = [&](auto visit) {
+  const auto each = [&](int first_row, int end_row, auto visit) {
 #pragma unroll
-    for (int i = 0; i < Sizes::sums_of_warp; ++i)
-      visit(shared[i * warp_threads], sums[i / (4 * units)][i / 4 % units][i % 4]);
+    for (int row = first_row; row < end_row; ++row)
+#pragma unroll
+      for (int i = 0; i < units * 4; ++i) visit(shared[(row * units * 4 + i) * warp_threads], sums[row][i / 4][i % 4]);
   };
+  const auto leave = [](float& place, float own) { place = own; };
+  const auto add = [](const float& place, float& own) { own += place; };
+  const bool is_second = work.pixels > 0;
   // All warps have read their lines, so the sums may take their place.
   wait_for_computing();
-  if (work.pixels > 0) each([](float& place, float own) { place = own; });
+  if (is_second)
+    each(0, first_of_second, leave);
+  else
+    each(first_of_second, all_rows, leave);
   wait_for_computing();
-  if (work.pixels == 0) each([](const float& place, float& own) { own += place; });
+  if (is_second)
+    each(first_of_second, all_rows, add);
+  else
+    each(0, first_of_second, add);
 }
 
-template <int warp>
+template <int warp, int first_row, int end_row>
 __device__ void write_part(float* group, const WarpSums& sums) {
   const int lane = static_cast<int>(threadIdx.x) % warp_threads;
 #pragma unroll
-  for (int i = 0; i < all_rows; ++i)
+  for (int i = first_row; i < end_row; ++i)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       constexpr int width = Sizes::group_channels;
@@ -198,6 +211,7 @@ __global__ void __launch_bounds__(Sizes::threads, 1)
                             const __grid_constant__ CUtensorMap dy_boxes, const __grid_constant__ Sizes p,
                             int64_t weights) {
   if constexpr (has_warpgroups) {
+    let_next_launch_begin();
     extern __shared__ __align__(128) uint8_t memory[];
     __shared__ BandBarriers barriers;
     const int thread = static_cast<int>(threadIdx.x), warp = __shfl_sync(whole_warp, thread / warp_threads, 0);
@@ -224,13 +238,19 @@ __global__ void __launch_bounds__(Sizes::threads, 1)
       multiply_bands<T, 1>(sums, shared, barriers, p, mine, work);
     join_sums(sums, reinterpret_cast<float*>(memory), warp, work);
     const int group = mine.first_group + work.group;
-    if (work.pixels > 0 || group >= p.groups) return;
+    if (group >= p.groups) return;
     constexpr int group_weights = Sizes::group_channels * Sizes::taps * Sizes::group_channels;
     float* part = partial + mine.split * weights + int64_t{group} * group_weights;
+    const auto write = [&]<int warp_taps>(std::integral_constant<int, warp_taps>) {
+      if (work.pixels == 0)
+        write_part<warp_taps, 0, first_of_second>(part, sums);
+      else
+        write_part<warp_taps, first_of_second, all_rows>(part, sums);
+    };
     if (work.taps == 0)
-      write_part<0>(part, sums);
+      write(std::integral_constant<int, 0>());
     else
-      write_part<1>(part, sums);
+      write(std::integral_constant<int, 1>());
   } else {
     __trap();
   }

@@ -1,3 +1,4 @@
+#include "kernels/cuda/common/early_launch.cuh"
 #include "kernels/cuda/common/warpgroup_columns.cuh"
 #include "kernels/cuda/conv/grouped.h"
 #include "kernels/cuda/conv/grouped_lines.cuh"
@@ -172,28 +173,36 @@ __device__ void write_tap(float* part, const float (&sums)[tiles][4], const Size
   }
 }
 
-// Adds the sums of second lines, which the last two warps have, to those of first lines, which the first two warps have
-// for the same channels.
+// Of the sums of first lines, which the first two warps have, and of second lines, which the last two warps have for
+// the same channels, either gets the others' of some taps: the first ones of taps before first_of_second.
+constexpr int first_of_second = middle_tap + 1;
 template <int columns>
 __device__ void join_lines(TapSums<2, columns>& sums, uint8_t* memory, int group, int warp) {
   constexpr int half = warpgroup_threads / 2;
-  float* mine = reinterpret_cast<float*>(memory) + group * half + static_cast<int>(threadIdx.x) % half;
+  float4* mine = reinterpret_cast<float4*>(memory) + group * half + static_cast<int>(threadIdx.x) % half;
   const bool is_second = warp >= half / warp_threads;
-  // Both warpgroups have read all of their boxes, so the sums may take their place.
-  wait_for_both();
-  const auto each = [&](auto visit) {
+  const auto each = [&](int first, int end, int shift, auto visit) {
 #pragma unroll
-    for (int tap = 0; tap < Sizes::taps; ++tap)
+    for (int tap = first; tap < end; ++tap)
 #pragma unroll
       for (int tile = 0; tile < columns / 8; ++tile)
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-          visit(mine[((tap * (columns / 8) + tile) * 4 + i) * Sizes::warpgroups * half], sums.at[tap][tile][i],
-                sums.at[tap + Sizes::kernel][tile][i]);
+        visit(mine[(tap * (columns / 8) + tile) * Sizes::warpgroups * half], sums.at[tap + shift][tile]);
   };
-  if (is_second) each([](float& place, float, float own) { place = own; });
+  const auto leave = [](float4& place, const float(&own)[4]) { place = {own[0], own[1], own[2], own[3]}; };
+  const auto add = [](const float4& place, float(&own)[4]) {
+    own[0] += place.x, own[1] += place.y, own[2] += place.z, own[3] += place.w;
+  };
+  // Both warpgroups have read all of their boxes, so the sums may take their place.
   wait_for_both();
-  if (!is_second) each([](const float& place, float& own, float) { own += place; });
+  if (is_second)
+    each(0, first_of_second, Sizes::kernel, leave);
+  else
+    each(first_of_second, Sizes::taps, 0, leave);
+  wait_for_both();
+  if (is_second)
+    each(first_of_second, Sizes::taps, Sizes::kernel, add);
+  else
+    each(0, first_of_second, 0, add);
 }
 
 template <typename T, int stride, int shifts, int columns>
@@ -202,6 +211,7 @@ __global__ void __launch_bounds__(Sizes::threads, 1)
                                  const __grid_constant__ CUtensorMap dy, const __grid_constant__ Sizes p,
                                  int64_t weights) {
   if constexpr (has_warpgroups) {
+    let_next_launch_begin();
     extern __shared__ uint8_t memory[];
     __shared__ SumBarriers barriers;
     uint8_t* const ring = first_tile_border(memory);
@@ -238,10 +248,18 @@ __global__ void __launch_bounds__(Sizes::threads, 1)
     } else {
       multiply_tiles<T, false, stride>(sums, ring, barriers, p, split, group, 0, warp);
       join_lines(sums, ring, group, warp);
-      if (warp >= warpgroup_threads / warp_threads / shifts) return;
+      constexpr int line_warps = warpgroup_threads / warp_threads / shifts;
+      const auto write = [&](int tap, const float(&of_tap)[columns / 8][4]) {
+        write_tap(part, of_tap, p, channel + group * p.part_units * unit_channels, p.part_units, 0, tap,
+                  warp % line_warps);
+      };
+      if (warp < line_warps) {
 #pragma unroll
-      for (int tap = 0; tap < Sizes::taps; ++tap)
-        write_tap(part, sums.at[tap], p, channel + group * p.part_units * unit_channels, p.part_units, 0, tap, warp);
+        for (int tap = 0; tap < first_of_second; ++tap) write(tap, sums.at[tap]);
+      } else {
+#pragma unroll
+        for (int tap = first_of_second; tap < Sizes::taps; ++tap) write(tap, sums.at[tap + Sizes::kernel]);
+      }
     }
   } else {
     __trap();
