@@ -152,6 +152,11 @@ void check_sparse_weights(const DepthwiseSparseWeights& p, const ConvolutionSize
   CHECK(p.second_x >= p.images * p.across.pixels);
   CHECK(p.x_row >= p.second_x + p.images * p.across.pixels + SparseTiles::turn);
   CHECK(p.row_pairs * DepthwiseSparseWeights::step_rows >= p.in[0]);
+  for (int pair = 0; pair < p.row_pairs; ++pair) {
+    const int above = p.stages_above(pair * DepthwiseSparseWeights::step_rows), first = p.first_dy + pair * p.dy_rows;
+    if (above > 0) CHECK(first + above * p.dy_rows <= 0);
+    if (above < p.span - 1) CHECK(first + (above + 1) * p.dy_rows > 0);
+  }
   CHECK(p.splits <= p.steps);
   CHECK(p.stages >= p.span);  // or a step would wait for what never comes
   CHECK(p.shared_bytes() <= SparseTiles::most_shared_bytes);

@@ -147,6 +147,11 @@ struct DepthwiseSparseWeights : SparseTiles {
   // The tap that a row of x of a step, 0 or 1, meets in the `line`-th row of dy of those the step meets; it may be
   // none.
   constexpr int tap_down(int x_of_step, int line) const { return kernel - 1 + x_of_step + shift - stride * line; }
+  // Stages before that of a first step whose rows of dy all lie above the image. x_row: the step's first row of x.
+  constexpr int stages_above(int x_row) const {
+    const int rows = -first_dy - x_row / step_rows * dy_rows;  // above the image, from the first stage on
+    return std::clamp(rows / dy_rows, 0, span - 1);
+  }
   // Do products turn (depthwise_turned.cuh)? A tile must be whole segments, whose pixels of x are at different banks.
   constexpr bool turns() const {
     return stride == 1 && kernel > 3 && column_tiles == 1 && images <= segments &&

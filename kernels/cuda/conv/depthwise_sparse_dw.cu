@@ -1,5 +1,6 @@
 #include "kernels/cuda/conv/depthwise.h"
 
+#include "kernels/cuda/common/early_launch.cuh"
 #include "kernels/cuda/conv/depthwise_planes.cuh"
 #include "kernels/cuda/conv/depthwise_turned.cuh"
 #include "kernels/cuda/conv/sum_parts.h"
@@ -20,7 +21,7 @@ constexpr int computing_registers = 232, copying_registers = 40;
 constexpr int product_vectors = 4;  // of a thread for an operand
 
 // Steps of a block that go down the same two tiles. The first needs rows of dy of as many stages as `span`, of which
-// those before its own have no rows of x.
+// those before its own have no rows of x, and those above dy are not made.
 struct SparseSteps {
   int first, end;          // steps of the block that are still to be made
   int tile, x_row, count;  // the first row of x
@@ -64,19 +65,29 @@ struct SparseWeightMemory {
     full = reinterpret_cast<Barrier*>(stages + p.stages * p.stage_bytes);
     empty = full + p.stages;
   }
-  __device__ void create(const Plan& p) const {
-    constexpr int turn = Plan::turn * Plan::pixel_bytes / 16;
-    const int thread = static_cast<int>(threadIdx.x);
-    const auto clear = [&](uint8_t* first, int i) { reinterpret_cast<uint4*>(first)[i] = uint4{0, 0, 0, 0}; };
-    for (int i = thread; i < p.zero_bytes / 16; i += Plan::threads) clear(zeros, i);
-    for (int i = thread; i < p.stages * turn; i += Plan::threads)
-      for (int row = 0; row <= Plan::step_rows; ++row)
-        clear(stages + i / turn * p.stage_bytes + (p.first_zero + row * p.x_row) * Plan::pixel_bytes, i % turn);
-    if (thread != 0) return;
+  // By one thread.
+  __device__ void set_up_barriers(const Plan& p) const {
     for (int i = 0; i < p.stages; ++i) set_up_barrier(full + i, 1), set_up_barrier(empty + i, Plan::warps);
     show_barriers_to_copies();
   }
+  // By the threads that compute.
+  __device__ void write_zeros(const Plan& p) const {
+    constexpr int turn = Plan::turn * Plan::pixel_bytes / 16;
+    const int thread = static_cast<int>(threadIdx.x);
+    const auto clear = [&](uint8_t* first, int i) { reinterpret_cast<uint4*>(first)[i] = uint4{0, 0, 0, 0}; };
+    for (int i = thread; i < p.zero_bytes / 16; i += Plan::computing_threads) clear(zeros, i);
+    for (int i = thread; i < p.stages * turn; i += Plan::computing_threads)
+      for (int row = 0; row <= Plan::step_rows; ++row)
+        clear(stages + i / turn * p.stage_bytes + (p.first_zero + row * p.x_row) * Plan::pixel_bytes, i % turn);
+  }
 };
+
+// The warps that copy go on at once, those that compute wait for each other's zeros, and for the barriers.
+__device__ inline void arrive_with_barriers() {
+  __syncwarp();
+  asm volatile("bar.arrive 1, %0;" ::"n"(Plan::threads) : "memory");
+}
+__device__ inline void wait_for_barriers() { asm volatile("bar.sync 1, %0;" ::"n"(Plan::threads) : "memory"); }
 
 // By one thread: asks for the rows of all stages.
 template <int kernel, int stride>
@@ -88,12 +99,12 @@ __device__ void copy_stages(const SparseWeightMemory& memory, const CUtensorMap&
   RingPlace load;
   for (SparseSteps at(p); at.is_there(); at.next(p)) {
     const SparseTilePlace first(p, at.tile), second(p, at.tile + 1);
-    for (int stage = 0; stage < at.count + span<kernel> - 1; ++stage) {
+    for (int stage = p.stages_above(at.x_row); stage < at.count + span<kernel> - 1; ++stage) {
       const int step = stage - (span<kernel> - 1), x_row = at.x_row + step * Plan::step_rows;
       const int dy_row = at.dy_row(p, stage);
       uint8_t* const pixels = memory.stages + load.stage * p.stage_bytes;
       Barrier* const full = memory.full + load.stage;
-      const auto has_x = [&](int row) { return step >= 0 && x_row + row < p.in[0]; };
+      const bool has_x = step >= 0;  // a row behind the last one comes as zeros
       const auto has_dy = [&](int row) {
         return static_cast<unsigned>(dy_row + row) < static_cast<unsigned>(p.out[0]);
       };
@@ -106,13 +117,13 @@ __device__ void copy_stages(const SparseWeightMemory& memory, const CUtensorMap&
       int bytes = 0;
 #pragma unroll
       for (int row = 0; row < Plan::step_rows; ++row)
-        bytes += (has_x(row) ? x_bytes : 0) + (row < dy_rows<stride> && has_dy(row) ? dy_bytes : 0);
+        bytes += (has_x ? x_bytes : 0) + (row < dy_rows<stride> && has_dy(row) ? dy_bytes : 0);
       wait_at(memory.empty + load.stage, load.parity ^ 1);
       arrive_with_copies(full, bytes);
 #pragma unroll
       for (int row = 0; row < Plan::step_rows; ++row) {
         if (row < dy_rows<stride> && has_dy(row)) copy(dy, row * p.dy_row, p.second_dy, 1, 0, dy_row + row);
-        if (has_x(row)) copy(x, p.first_x + row * p.x_row, p.second_x, stride, p.across.first, x_row + row);
+        if (has_x) copy(x, p.first_x + row * p.x_row, p.second_x, stride, p.across.first, x_row + row);
       }
       load.advance(p.stages);
     }
@@ -158,8 +169,8 @@ struct SparseWeightPlaces {
 
 // dy, x: of the thread's row of dy, and of the step's stage
 template <typename T, int stride>
-__device__ void add_step(SparseWeightSums& sums, uint32_t dy, uint32_t x, bool has_second,
-                         const SparseWeightPlaces<stride>& places, const Plan& p) {
+__device__ void add_step(SparseWeightSums& sums, uint32_t dy, uint32_t x, const SparseWeightPlaces<stride>& places,
+                         const Plan& p) {
 #pragma unroll
   for (int product = 0; product < Plan::part_products; ++product) {
     uint4 vectors[product_vectors];
@@ -169,16 +180,15 @@ __device__ void add_step(SparseWeightSums& sums, uint32_t dy, uint32_t x, bool h
     pair_terms(left, vectors);
 #pragma unroll
     for (int row = 0; row < Plan::step_rows; ++row) {
-      if (row == 1 && !has_second) break;
 #pragma unroll
       for (int i = 0; i < product_vectors; ++i)
         vectors[i] = load_unit(x + places.x[product][i] + row * p.x_row * Plan::pixel_bytes);
-      add_products<T>(sums[row], left, vectors, p.all_bytes[0]);
+      add_products<T>(sums[row], left, vectors);
     }
   }
 }
 
-// Calls add(dy, x, has_second) for all steps of a block.
+// Calls add(dy, x) for all steps of a block.
 template <int kernel, int stride, typename Add>
 __device__ void for_each_step(const SparseWeightMemory& memory, const Plan& p, Add add) {
   constexpr int before = span<kernel> - 1;  // stages of dy before a step's own
@@ -186,26 +196,30 @@ __device__ void for_each_step(const SparseWeightMemory& memory, const Plan& p, A
   const uint32_t stages = shared_address(memory.stages), zeros = shared_address(memory.zeros);
   int own = min(line / dy_rows<stride>, before);  // stage of the thread's row of dy
   RingPlace load, oldest;
-  const auto pass_stage = [&] {
+  const auto pass_stage = [&](bool is_there) {
+    if (++own == p.stages) own = 0;
+    if (!is_there) return;
     arrive_as_warp_at(memory.empty + oldest.stage);
     oldest.advance(p.stages);
-    if (++own == p.stages) own = 0;
   };
   for (SparseSteps at(p); at.is_there(); at.next(p)) {
-    for (int i = 0; i < before; ++i) {
+    const int above = p.stages_above(at.x_row);
+    own -= above;
+    if (own < 0) own += p.stages;
+    for (int i = above; i < before; ++i) {
       wait_at(memory.full + load.stage, load.parity);
       load.advance(p.stages);
     }
     for (int step = 0; step < at.count; ++step) {
-      const int x_row = at.x_row + step * Plan::step_rows, dy_row = at.dy_row(p, step) + line;
+      const int dy_row = at.dy_row(p, step) + line;
       const bool meets =
           line < span<kernel> * dy_rows<stride> && static_cast<unsigned>(dy_row) < static_cast<unsigned>(p.out[0]);
       wait_at(memory.full + load.stage, load.parity);
-      add(meets ? stages + own * p.stage_bytes : zeros, stages + load.stage * p.stage_bytes, x_row + 1 < p.in[0]);
+      add(meets ? stages + own * p.stage_bytes : zeros, stages + load.stage * p.stage_bytes);
       load.advance(p.stages);
-      pass_stage();
+      pass_stage(step >= above);
     }
-    for (int i = 0; i < before; ++i) pass_stage();
+    for (int i = 0; i < before; ++i) pass_stage(at.count + i >= above);
   }
 }
 
@@ -214,15 +228,13 @@ __device__ void add_steps(SparseWeightSums& sums, const SparseWeightMemory& memo
   if constexpr (turns) {
     const TurnedPlaces places(p, part, unit);
     TurnedSums turned = {};
-    for_each_step<kernel, stride>(memory, p, [&](uint32_t dy, uint32_t x, bool has_second) {
-      add_turned_step<T>(turned, dy, x, has_second, places, p);
-    });
+    for_each_step<kernel, stride>(memory, p,
+                                  [&](uint32_t dy, uint32_t x) { add_turned_step<T>(turned, dy, x, places, p); });
     join_turns(sums, turned);
   } else {
     const SparseWeightPlaces<stride> places(p, part, unit);
-    for_each_step<kernel, stride>(memory, p, [&](uint32_t dy, uint32_t x, bool has_second) {
-      add_step<T, stride>(sums, dy, x, has_second, places, p);
-    });
+    for_each_step<kernel, stride>(memory, p,
+                                  [&](uint32_t dy, uint32_t x) { add_step<T, stride>(sums, dy, x, places, p); });
   }
 }
 
@@ -232,20 +244,24 @@ __global__ void __launch_bounds__(Plan::threads, 1)
                                const __grid_constant__ CUtensorMap dy,
                                const __grid_constant__ DepthwiseSparseWeights p) {
   if constexpr (has_warpgroups) {
+    let_next_launch_begin();
     extern __shared__ uint8_t shared[];
     constexpr int taps = kernel * kernel;
     const SparseWeightMemory memory(shared, p);
     auto* all = reinterpret_cast<float*>(memory.zeros);  // in the end sums of each part and row of a step
     const int thread = static_cast<int>(threadIdx.x), warp = thread / warp_threads, lane = thread % warp_threads;
     const int channel = static_cast<int>(blockIdx.x) % p.channel_blocks * Plan::block_channels;
-    memory.create(p);
-    __syncthreads();
+    // Rows of pixels are asked for before the zeros are there.
     if (thread >= Plan::computing_threads) {
       give_registers<copying_registers>();
+      if (thread == Plan::computing_threads) memory.set_up_barriers(p);
+      arrive_with_barriers();
       if (thread == Plan::computing_threads) copy_stages<kernel, stride>(memory, x, dy, channel, p);
       __syncthreads();
     } else {
       take_registers<computing_registers>();
+      memory.write_zeros(p);
+      wait_for_barriers();
       const int unit = warp % Plan::units, part = warp / Plan::units;
       SparseWeightSums sums = {};
       add_steps<T, kernel, stride, turns>(sums, memory, part, unit, p);

@@ -72,13 +72,12 @@ __device__ inline void pair_terms(LeftPairs& left, const uint4 (&units)[4]) {
 
 // Adds the products of a unit's pairs with four units of a thread.
 template <typename T>
-__device__ void add_products(float (&sums)[unit_pairs][4], const LeftPairs& left, const uint4 (&units)[4],
-                             uint32_t all_bytes) {
+__device__ void add_products(float (&sums)[unit_pairs][4], const LeftPairs& left, const uint4 (&units)[4]) {
 #pragma unroll
   for (int pair = 0; pair < unit_pairs; ++pair) {
     uint32_t right[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) right[i] = moved_word(pair_of(units[i], pair), all_bytes);
+    for (int i = 0; i < 4; ++i) right[i] = pair_of(units[i], pair);
     multiply_add_sparse<T>(sums[pair], left[pair], right, sums[pair]);
   }
 }
@@ -90,7 +89,7 @@ using TurnedSums = SparseWeightSums[2];  // of every other move
 
 // dy, x: of the thread's row of dy, and of the step's stage
 template <typename T>
-__device__ void add_turned_step(TurnedSums& sums, uint32_t dy, uint32_t x, bool has_second, const TurnedPlaces& places,
+__device__ void add_turned_step(TurnedSums& sums, uint32_t dy, uint32_t x, const TurnedPlaces& places,
                                 const DepthwiseSparseWeights& p) {
   using Plan = DepthwiseSparseWeights;
   constexpr int two_moves = 2 * turned_columns * Plan::pixel_bytes;
@@ -108,7 +107,6 @@ __device__ void add_turned_step(TurnedSums& sums, uint32_t dy, uint32_t x, bool 
     pair_terms(left, of_dy);
 #pragma unroll
     for (int row = 0; row < Plan::step_rows; ++row) {
-      if (row == 1 && !has_second) break;
 #pragma unroll
       for (int i = 0; i < columns; ++i) {
         const uint32_t at = x + row * p.x_row * Plan::pixel_bytes + places.x[(move + 1) / 2][i];
@@ -117,7 +115,7 @@ __device__ void add_turned_step(TurnedSums& sums, uint32_t dy, uint32_t x, bool 
         else
           load_unit_if(second_half == (move % 2 == 0), of_x[row][i], at);
       }
-      add_products<T>(sums[move % 2][row], left, of_x[row], p.all_bytes[0]);
+      add_products<T>(sums[move % 2][row], left, of_x[row]);
     }
   }
 }
