@@ -73,9 +73,9 @@ constexpr ConvRates band_rates{{0.82, 0.82, 1.29}, {0.39, 0.39, 0.142}, {4, 4, 6
 constexpr ConvRates pair_rates{{1.03, 1.03, 1}, {0.42, 0.42, 1}, {1, 1, 0}};
 constexpr ConvRates strided_pair_rates{{0.94, 0.94, 1}, {0.42, 0.42, 1}, {1, 1, 0}};
 // Products are hidden behind copies.
-constexpr ConvRates sparse_rates{{0.91, 0.91, 0.83}, {1, 1, 1}, {0.2, 0.2, 2}};
-constexpr ConvRates turned_rates{{1, 1, 0.87}, {1, 1, 1}, {0, 0, 2}};
-constexpr ConvRates strided_sparse_rates{{1, 1, 0.9}, {1, 1, 1}, {0, 0, 2}};
+constexpr ConvRates sparse_rates{{0.91, 0.91, 0.9}, {1, 1, 1}, {0.2, 0.2, 1.3}};
+constexpr ConvRates turned_rates{{1, 1, 0.855}, {1, 1, 1}, {0, 0, -0.7}};
+constexpr ConvRates strided_sparse_rates{{1, 1, 1}, {1, 1, 1}, {0, 0, 1.3}};
 constexpr ConvRates image_rates{{1.11, 1.11, 1}, {1, 1, 1}}, joined_image_rates{{1, 1, 1.22}, {1, 1, 1}};
 constexpr ConvRates column_rates{{1, 1, 1.07}, {1, 1, 1}};
 // Of instructions in place of products.
@@ -174,7 +174,7 @@ double depthwise_images_us(const OpCall& call, const DeviceDescription& device) 
       return device.launch_us + start_us + us_of_row * p.tap_rows + us_of_slot * slots +
              copies_us(static_cast<double>(c.batch), c.groups, joined_image_rates);
     }
-    constexpr double start_us = 1.5, us_of_row = 0.36;
+    constexpr double start_us = 0.9, us_of_row = 0.36;
     return 2 * device.launch_us + start_us + us_of_row * p.tap_rows + us_of_part * p.splits +
            of_busiest(p, image_rates);
   } else {
@@ -200,7 +200,7 @@ double depthwise_columns_us(const OpCall& call, const DeviceDescription& device)
 // and each stage's products begin when the last of its lines is there. Fitted to 19 shapes of 8 to 112 pixels across.
 double depthwise_packed_us(const OpCall& call, const DeviceDescription& device) {
   constexpr auto pass = ConvPass::WeightGradient;
-  constexpr double start_us = 1.2, us_of_stage = 0.49, of_copy = 1.39, first_of_copy = 0.55, us_of_sum = 0.00113;
+  constexpr double start_us = 0.6, us_of_stage = 0.49, of_copy = 1.39, first_of_copy = 0.55, us_of_sum = 0.00113;
   const Types results = llvm::cantFail(infer(call));
   const ConvolutionSizes c = sizes_of<pass>(call, results);
   const cuda::DepthwisePacked p(c);
