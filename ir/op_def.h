@@ -276,8 +276,9 @@ struct OpDef {
   bool moves_elements = false;
   // Of a loss over classes: the operand that has the class of each row of the first one, the scores.
   llvm::StringRef class_labels;
-  // The operand of floats that say at which elements others are read: 16 bits would round it to neighbours.
-  llvm::StringRef places;
+  // The operand of floats that 16 bits would ruin: places, which they round to neighbours, or what a logarithm is taken
+  // of, which they round to 0 or 1.
+  llvm::StringRef exact;
   // Every result element depends only on the operands' elements at its place, under numpy broadcasting.
   bool elementwise = false;
   DimOrder dim_order = DimOrder::Fixed;

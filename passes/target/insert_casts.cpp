@@ -93,8 +93,7 @@ class CastInserter {
     for (auto at = order.rbegin(); at != order.rend(); ++at) {
       const Node& node = graph_.node(*at);
       const DType made = graph_.type(node.results[0]).dtype;
-      if (!node.op->places.empty()) exact_[index_of(operand_of(node, node.op->places))] = true;
-      if (node.op->name == "log") exact_[index_of(operand_of(node, "x"))] = true;
+      if (!node.op->exact.empty()) exact_[index_of(operand_of(node, node.op->exact))] = true;
       const bool makes_index = node.op->name == "cast" && !is_float(made) && made != DType::Bool;
       if (!makes_index && !(is_exact(*at) && node.op->precision == Precision::Follow)) continue;
       for (ValueId operand : float_operands(*at)) exact_[index_of(operand)] = true;

@@ -100,6 +100,11 @@ constexpr OpDef with_linear(OpDef op, LinearForms linear) {
   return op;
 }
 
+constexpr OpDef with_exact(OpDef op, llvm::StringRef operand) {
+  op.exact = operand;
+  return op;
+}
+
 // The gradients of y = f(a, b), each a formula of a, b, y, dy in the broadcast shape.
 template <auto of_a, auto of_b>
 void binary_rule(GradContext& g) {

@@ -104,9 +104,10 @@ constinit const OpDef op_exp =
     unary("exp", "e to the power x", map_unary<[](double x) { return std::exp(x); }>,
           rule<[](Expr, Expr y, Expr dy) { return dy * y; }>, unary_samples<Fill::Normal>, Precision::Full);
 
-constinit const OpDef op_log =
+constinit const OpDef op_log = with_exact(
     unary("log", "natural logarithm", map_unary<[](double x) { return std::log(x); }>,
-          rule<[](Expr x, Expr, Expr dy) { return dy / x; }>, unary_samples<Fill::Positive>, Precision::Full);
+          rule<[](Expr x, Expr, Expr dy) { return dy / x; }>, unary_samples<Fill::Positive>, Precision::Full),
+    "x");
 
 constinit const OpDef op_sqrt =
     unary("sqrt", "square root", map_unary<[](double x) { return std::sqrt(x); }>,
