@@ -141,15 +141,19 @@ __device__ inline void load_of_rows(float* to, const float* from, const Attentio
   }
 }
 
-// What a warp does each: bring k and tiles of q, or v and tiles of dy, with their rows' lse or delta.
 template <typename Tile>
 struct DrawingTile : Tile {
   static constexpr int threads = 32;
   __device__ static int thread() { return static_cast<int>(threadIdx.x) % 32; }
 };
-template <typename Tile, bool drops, typename T>
-__device__ void load_q(const LongMaps& maps, const LongBlock<Tile, T>& block, const AttentionShape& n,
-                       const AttentionGradCall& grads) {
+
+// What a warp does each: bring k and tiles of q, with their rows' lse and kept bits, or v and tiles of dy, with deltas.
+template <typename Tile, bool brings_q, bool drops, typename T>
+__device__ void load(const LongMaps& maps, const LongBlock<Tile, T>& block, const AttentionShape& n,
+                     const AttentionGradCall& grads) {
+  constexpr int depth = brings_q ? Tile::depth : Tile::value_depth;
+  constexpr int bytes = one_pass_rows * depth * static_cast<int>(sizeof(T));
+  static_assert(Tile::own == one_pass_rows);
   const auto& memory = block.memory;
   const Head& any = block.any;
   const KeptDraws draws(n, any);
@@ -160,42 +164,22 @@ __device__ void load_q(const LongMaps& maps, const LongBlock<Tile, T>& block, co
   for (int step = 0; step < steps; at.advance(), ++step, stage = Tile::next(stage)) {
     const Head head{any.b, any.h + at.head};
     const int row = at.tile * one_pass_rows;
-    Barrier* const is_full = memory.q_is_full(stage);
-    if (step >= Tile::stages) meet<Tile::at_tile>(Tile::q_is_empty + stage);
+    Barrier* const is_full = brings_q ? memory.q_is_full(stage) : memory.dy_is_full(stage);
+    if (step >= Tile::stages) meet<Tile::at_tile>((brings_q ? Tile::q_is_empty : Tile::dy_is_empty) + stage);
     if (leads) {
-      arrive_with_copies(is_full, (step == 0 ? 2 : 1) * memory.of_k * static_cast<int>(sizeof(T)));
-      if (step == 0) copy_rows<Tile::depth>(memory.own_k, maps.k, any.kv_head(n), block.first, any.b, is_full);
-      copy_rows<Tile::depth>(memory.q(stage), maps.q, head.h, row, head.b, is_full);
+      arrive_with_copies(is_full, (step == 0 ? 2 : 1) * bytes);
+      if (step == 0)
+        copy_rows<depth>(brings_q ? memory.own_k : memory.own_v, brings_q ? maps.k : maps.v, any.kv_head(n),
+                         block.first, any.b, is_full);
+      copy_rows<depth>(brings_q ? memory.q(stage) : memory.dy(stage), brings_q ? maps.q : maps.dy, head.h, row, head.b,
+                       is_full);
     }
-    load_of_rows(memory.lse(stage), grads.one_pass.log2_lse, n, head, row);
+    load_of_rows(brings_q ? memory.lse(stage) : memory.delta(stage), brings_q ? grads.one_pass.log2_lse : grads.delta,
+                 n, head, row);
     arrive_after_own_copies(is_full);
-    if (drops)
+    if constexpr (brings_q && drops)
       TileBits<DrawingTile<Tile>, Owner::Columns>::draw(memory.words(stage), draws, at.head * n.rows + row,
                                                         block.first);
-    arrive_as_warp_at(is_full);
-  }
-}
-template <typename Tile, typename T>
-__device__ void load_dy(const LongMaps& maps, const LongBlock<Tile, T>& block, const AttentionShape& n,
-                        const AttentionGradCall& grads) {
-  const auto& memory = block.memory;
-  const Head& any = block.any;
-  const bool leads = threadIdx.x % 32 == 0;
-  const int steps = block.walk.steps();
-  Walk at = block.walk;
-  int stage = 0;
-  for (int step = 0; step < steps; at.advance(), ++step, stage = Tile::next(stage)) {
-    const Head head{any.b, any.h + at.head};
-    const int row = at.tile * one_pass_rows;
-    Barrier* const is_full = memory.dy_is_full(stage);
-    if (step >= Tile::stages) meet<Tile::at_tile>(Tile::dy_is_empty + stage);
-    if (leads) {
-      arrive_with_copies(is_full, (step == 0 ? 2 : 1) * memory.of_v * static_cast<int>(sizeof(T)));
-      if (step == 0) copy_rows<Tile::value_depth>(memory.own_v, maps.v, any.kv_head(n), block.first, any.b, is_full);
-      copy_rows<Tile::value_depth>(memory.dy(stage), maps.dy, head.h, row, head.b, is_full);
-    }
-    load_of_rows(memory.delta(stage), grads.delta, n, head, row);
-    arrive_after_own_copies(is_full);
     arrive_as_warp_at(is_full);
   }
 }
@@ -461,8 +445,8 @@ __device__ void grad_of_long_heads(const LongMaps& maps, const AttentionShape& n
     return warp < 4 ? compute<Tile, 0, drops, caps>(block, n, grads) : compute<Tile, 1, drops, caps>(block, n, grads);
   }
   give_registers<Tile::helping_registers>();
-  if (warp == Tile::first_loading_warp) return load_q<Tile, drops>(maps, block, n, grads);
-  if (warp > Tile::first_loading_warp) return load_dy(maps, block, n, grads);
+  if (warp == Tile::first_loading_warp) return load<Tile, true, drops>(maps, block, n, grads);
+  if (warp > Tile::first_loading_warp) return load<Tile, false, drops>(maps, block, n, grads);
   if (warp > Tile::first_adding_warp) return add_shares_of<Tile, 1>(block, n, grads);
   clear_rows<T>(block, n, grads);
   add_shares_of<Tile, 0>(block, n, grads);
