@@ -345,8 +345,10 @@ __device__ void compute(const LongBlock<Tile, T>& block, const AttentionShape& n
     half.template round<T>(dp);
     store_half(memory.ds(stage), half, group);
   };
-  auto start_dk_and_dv = [&](int stage) {
+  auto start_dk = [&](int stage) {
     start_columns(dk, memory.ds(stage), memory.q(stage) + of_dk.first * one_pass_rows);
+  };
+  auto start_dv = [&](int stage) {
     start_columns(dv, memory.weights(stage), memory.dy(stage) + of_dv.first * one_pass_rows);
   };
   auto start_dq_of = [&](int stage) { start_share(dq, memory.ds(stage), memory.own_k + of_dq.first * Tile::own); };
@@ -368,14 +370,15 @@ __device__ void compute(const LongBlock<Tile, T>& block, const AttentionShape& n
       make_weights(0, std::integral_constant<int, 0>());
       show_to_matrix_units();
       meet_the_others();
-      start_dk_and_dv(0);
+      start_dk(0);
       start_dq_of(0);
+      start_dv(0);
       const bool is_last = step + 1 == steps;
       wait_for_products<2>();
       if (!is_last) arrive<Tile::at_tile>(Tile::q_is_empty);
-      wait_for_products<1>();
-      if (!is_last) arrive<Tile::at_tile>(Tile::dy_is_empty);
       wait_for_products<0>();
+      // The next dy says that the other warpgroup reads neither weights nor dS any more.
+      if (!is_last) arrive<Tile::at_tile>(Tile::dy_is_empty);
       store_dq(step == 0);
     }
   } else if (steps > 0) {
@@ -389,7 +392,8 @@ __device__ void compute(const LongBlock<Tile, T>& block, const AttentionShape& n
       const int next = Tile::next(stage);
       start_scores_of(next);
       start_dq_of(stage);
-      start_dk_and_dv(stage);
+      start_dk(stage);
+      start_dv(stage);
       at.advance();
       make_weights(next, std::integral_constant<int, 3>());
       wait_for_products<2>();
@@ -403,7 +407,8 @@ __device__ void compute(const LongBlock<Tile, T>& block, const AttentionShape& n
       stage = next;
     }
     start_dq_of(stage);
-    start_dk_and_dv(stage);
+    start_dk(stage);
+    start_dv(stage);
     wait_for_products<2>();
     store_dq(steps == 1);
     wait_for_products<0>();
