@@ -15,6 +15,7 @@ Importer::Importer(const Model& model, const ImportOptions& options)
   signature_ = ExportSignature::read(graph);
   folded_ = find_folded_parameters(graph, signature_);
   quantised_ = find_quantised_weights(graph);
+  masked_writes_ = find_masked_writes(graph);
   main_.opset = model.opset();
   for (const auto* list : {&graph.value_info(), &graph.output(), &graph.input()})
     for (const onnx::ValueInfoProto& info : *list) declared_[info.name()] = &info;

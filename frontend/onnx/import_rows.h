@@ -2,6 +2,7 @@
 
 // One row per ONNX operator and form names the function that turns it into our ops.
 
+#include "frontend/onnx/masked_writes.h"
 #include "frontend/onnx/node_context.h"
 
 namespace plimsoll {
@@ -44,6 +45,9 @@ void import_as_is(NodeContext& n);
 
 // einsum.cpp defines this.
 void import_einsum(NodeContext& n);
+
+// Imports a ScatterND whose inputs are the data, a mask and values.
+const ImportRow& masked_write_row(MaskedWrite::Form form);
 
 // All rows, by family.
 std::vector<const ImportRow*> all_import_rows();

@@ -151,10 +151,6 @@ void Importer::import_node(const onnx::NodeProto& node, Scope& scope) {
         node_name(node));
     return define_stand_ins(node, scope);
   }
-  if (!known) {
-    for (const std::string& name : node.output()) define(name, Item::unknown(), scope);
-    return;
-  }
   auto restore = llvm::make_scope_exit([this, node = node_, origin = node_origin_, current = current_] {
     node_ = node;
     node_origin_ = origin;
@@ -163,10 +159,31 @@ void Importer::import_node(const onnx::NodeProto& node, Scope& scope) {
   node_ = &node;
   node_origin_ = OriginId::None;
   current_ = &scope;
+  if (import_masked_write(node, inputs, scope)) return;
+  if (!known) {
+    for (const std::string& name : node.output()) define(name, Item::unknown(), scope);
+    return;
+  }
   if (row)
     run_row(*row, node, inputs, scope);
   else
     inline_function(*function->second, node, inputs, scope);
+}
+
+bool Importer::import_masked_write(const onnx::NodeProto& node, llvm::ArrayRef<Item> inputs, Scope& scope) {
+  if (masked_writes_.sizeless.count(&node) > 0 && !inputs.empty() && inputs.back().kind == Item::Kind::Tensor &&
+      !find_constant(graph(), inputs.back().tensor)) {
+    for (const std::string& name : node.output()) define(name, Item::unknown(), scope);
+    return true;
+  }
+  const auto found = masked_writes_.by_scatter.find(&node);
+  if (found == masked_writes_.by_scatter.end() || inputs[1].kind != Item::Kind::Unknown) return false;
+  const Item *mask = look_up(found->second.mask, scope, node_name(node)), *values = nullptr;
+  if (mask) values = look_up(found->second.values, scope, node_name(node));
+  for (const Item* item : {&inputs.front(), mask, values})
+    if (!item || item->kind != Item::Kind::Tensor) return false;
+  run_row(masked_write_row(found->second.form), node, {inputs.front(), *mask, *values}, scope);
+  return true;
 }
 
 void Importer::run_row(const ImportRow& row, const onnx::NodeProto& node, llvm::ArrayRef<Item> inputs, Scope& scope) {

@@ -4,6 +4,7 @@
 
 #include "frontend/onnx/exported_adapters.h"
 #include "frontend/onnx/folded_parameters.h"
+#include "frontend/onnx/masked_writes.h"
 #include "frontend/onnx/node_context.h"
 #include "frontend/onnx/provenance.h"
 #include "frontend/onnx/quantised_weights.h"
@@ -73,6 +74,9 @@ class Importer {
 
   void import_nodes(const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nodes, Scope& scope);
   void import_node(const onnx::NodeProto& node, Scope& scope);
+  // Imports a write to the places of a mask that is not known now, and passes over what has no size for that reason.
+  // Returns whether the node is one of these.
+  bool import_masked_write(const onnx::NodeProto& node, llvm::ArrayRef<Item> inputs, Scope& scope);
   void run_row(const struct ImportRow& row, const onnx::NodeProto& node, llvm::ArrayRef<Item> inputs, Scope& scope);
   void inline_function(const onnx::FunctionProto& function, const onnx::NodeProto& node, llvm::ArrayRef<Item> inputs,
                        Scope& scope);
@@ -89,6 +93,7 @@ class Importer {
   ExportSignature signature_;
   FoldedParameters folded_;
   ExportedAdapters adapters_;
+  MaskedWrites masked_writes_;
   llvm::StringSet<> quantised_;  // initializers that are codes, scales or zero points of weights
   llvm::StringMap<int64_t> dims_;
   bool dims_are_guessed_ = false;                          // some dimensions are not bound and count as 1

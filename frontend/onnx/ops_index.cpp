@@ -1,4 +1,5 @@
 #include "frontend/onnx/import_rows.h"
+#include "frontend/onnx/importer.h"
 
 // Imports operators that read or write by index.
 
@@ -108,6 +109,73 @@ void import_compress(NodeContext& n) {
   n.output(0, n.emit("gather", {x, n.constant_value(Tensor::of_ints(kept))}, {{"axis", axis}}));
 }
 
+// The mask's dimensions up to the last along which it differs, where the data has the same and the rest is whole rows.
+int64_t row_dims(const Shape& mask, const Shape& data) {
+  const size_t missing = data.size() - std::min(mask.size(), data.size());
+  size_t rows = 0;
+  for (size_t i = 0; i < mask.size(); ++i)
+    if (mask[i] != 1) rows = missing + i + 1;
+  for (size_t i = 0; i < rows; ++i)
+    if (i < missing || mask[i - missing] != data[i]) return static_cast<int64_t>(data.size());
+  return static_cast<int64_t>(rows);
+}
+
+// y = where(mask, values[how many places come before], x), by rows of what one number of the mask decides.
+void write_masked_rows(NodeContext& n, ValueId x, ValueId mask, ValueId values, int64_t row_rank) {
+  const Shape data = n.shape(x);
+  Shape ones(data.begin(), data.begin() + row_rank);
+  const int64_t rows = element_count(ones), width = element_count(n.dims_from(x, row_rank));
+  ones.resize(data.size(), 1);
+  mask = n.reshape(mask, ones);
+  values = n.reshape(values, {n.type(values).elements() / std::max<int64_t>(width, 1), width});
+  const int64_t count = n.dim(values, 0);
+  if (n.failed() || rows == 0 || width == 0) return n.output(0, x);
+  if (count == 0) return n.fail("writes none of " + to_string(n.type(values)) + " where a mask is true");
+  if (count == 1) {
+    Shape row = n.dims_from(x, row_rank);
+    row.insert(row.begin(), row_rank, 1);
+    return n.output(0, n.emit("where", {mask, n.reshape(values, row), x}));
+  }
+  ValueId before = n.emit("cumsum", {n.cast(n.reshape(mask, {rows}), DType::I64)},
+                          {{"axis", int64_t{0}}, {"exclusive", int64_t{1}}, {"reverse", int64_t{0}}});
+  // Rows that are not written look up any row, each another, since gradients add up the rows of one place.
+  llvm::SmallVector<int64_t, 8> any(rows);
+  for (int64_t i = 0; i < rows; ++i) any[i] = i % count;
+  before = n.emit("min", {before, n.constant_value(Tensor::scalar_int(count - 1, DType::I64))});
+  before = n.emit("where", {n.reshape(mask, {rows}), before, n.constant_value(Tensor::of_ints(any))});
+  const ValueId written = n.emit("gather", {values, before}, {{"axis", int64_t{0}}});
+  n.output(0, n.emit("where", {mask, n.reshape(written, data), x}));
+}
+
+void import_masked_elements(NodeContext& n) {
+  const ValueId x = n.input(0), values = n.input(2);
+  ValueId mask = n.input(1);
+  if (n.failed()) return;
+  const Graph& graph = n.importer().graph();
+  if (const NodeId maker = graph.value(mask).producer; maker != NodeId::None && graph.node(maker).op->name == "expand")
+    mask = graph.node(maker).operands[0];
+  int64_t rows = row_dims(n.shape(mask), n.shape(x));
+  const int64_t width = element_count(n.dims_from(x, rows));
+  if (rows == n.rank(x) || width == 0 || n.type(values).elements() % width != 0)
+    mask = n.expand(mask, n.shape(x)), rows = n.rank(x);
+  write_masked_rows(n, x, mask, values, rows);
+}
+
+void import_masked_values(NodeContext& n) {
+  const ValueId x = n.input(0), mask = n.input(1), values = n.input(2);
+  const int64_t rows = n.rank(mask);
+  if (n.failed()) return;
+  Shape row = n.dims_from(x, rows);
+  const bool each = n.rank(values) == static_cast<int64_t>(row.size()) + 1 && n.dim(values, 0) != 1;
+  row.insert(row.begin(), each ? n.dim(values, 0) : 1);
+  write_masked_rows(n, x, mask, n.expand(values, row), rows);
+}
+
+constexpr ImportRow masked_rows[] = {
+    {"ScatterND", 11, import_masked_elements},
+    {"ScatterND", 11, import_masked_values},
+};
+
 constexpr ImportRow index_table[] = {
     {"ArgMax", 1, import_arg, "arg_max"},
     {"ArgMin", 1, import_arg, "arg_min"},
@@ -127,6 +195,8 @@ constexpr ImportRow index_table[] = {
 };
 
 }  // namespace
+
+const ImportRow& masked_write_row(MaskedWrite::Form form) { return masked_rows[static_cast<size_t>(form)]; }
 
 llvm::ArrayRef<ImportRow> index_rows() { return index_table; }
 

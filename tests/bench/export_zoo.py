@@ -362,6 +362,7 @@ FUNCTIONS = {
                                      torch.einsum("bhid->bdhi", a)], (2, 3, 4, 5), (2, 3, 4, 5)),
     "scans": function(lambda x: [x.cumsum(1), x.sort(2)[0], x.topk(2, 2)[0], x.flip(1), torch.roll(x, (1, -1), (1, 2)), x.tril(), x.triu(1), x.cumsum(-1).logsumexp(1)], (2, 4, 5)),
     "choices": function(lambda x: [torch.where(x > 0, x, -x), x.masked_fill(x > 0, 0.5), x.clamp(-0.5, 0.5), x.clamp_min(0.1), torch.maximum(x, x.flip(1)), x.abs().max(), x.amax(2), x.amin(1, True)], (2, 4, 5)),
+    "masked_writes": function(lambda x, v: [x.masked_scatter(x > 0, v), x.masked_scatter(x[..., :1] > 0, v), torch.index_put(x, (x > 0.5,), torch.tensor(0.5))], (2, 4, 5), (2, 4, 5)),
     "indexing": function(lambda x: [x.index_select(1, torch.tensor([2, 0, 2])), x[:, 1], x[..., ::2], x[:, [1, 3]], torch.gather(x, 1, torch.zeros(2, 2, 5, dtype=torch.long) + 1), x.diagonal(0, 1, 2),
                                     x.repeat(1, 2, 1), x.repeat_interleave(2, 1), torch.stack([x, x * 2], 1), torch.cat(x.chunk(2, 1)), x.unflatten(1, (2, 2)), x.unfold(2, 2, 1)], (2, 4, 5)),
     "reductions": function(lambda x: [x.sum(1), x.mean((1, 2)), x.var(1), x.std((1, 2)), x.norm(dim=1), x.norm(p=1, dim=2), x.prod(2), x.logsumexp(1), F.normalize(x, dim=-1), torch.linalg.vector_norm(x, dim=2)], (2, 4, 5)),

@@ -168,6 +168,108 @@ TEST_CASE("half a Fourier transform of real numbers, and real numbers from half 
   }
 }
 
+// As PyTorch's exporter writes masked_scatter, with the mask already expanded.
+void add_masked_scatter(ModelMaker& maker, const std::string& mask) {
+  maker.weight("flat", Tensor::of_ints(-1))
+      .weight("first", Tensor::of_ints(0))
+      .weight("swapped", Tensor::of_ints({1, 0}));
+  maker.node("NonZero", {mask}, {"places"}).node("Transpose", {"places"}, {"at"}, [](onnx::NodeProto& node) {
+    set_ints(node, "perm", {1, 0});
+  });
+  maker.node("Reshape", {"values", "flat"}, {"in_a_row"}).node("Shape", {"at"}, {"sizes"});
+  maker.node("Gather", {"sizes", "first"}, {"count"})
+      .node("Slice", {"in_a_row", "first", "count", "first"}, {"written"});
+  maker.node("ScatterND", {"x", "at", "written"}, {"y"});
+}
+
+TEST_CASE("places where a mask is true are written without their number, by whole rows where one number decides") {
+  Tensor x(Type(DType::F32, {2, 3, 2})), values(Type(DType::F32, {3, 2}));
+  for (int64_t i = 0; i < 12; ++i) x.view().set(i, static_cast<double>(i));
+  for (int64_t i = 0; i < 6; ++i) values.view().set(i, static_cast<double>(100 + i));
+  const auto made_of = [&](const Graph& graph, const Tensor& mask) {
+    Result<Evaluation> made =
+        evaluate(graph, {{graph.inputs[0], &x}, {graph.inputs[1], &mask}, {graph.inputs[2], &values}});
+    if (!made) FAIL(take_diag(made.takeError()).text());
+    std::vector<double> numbers;
+    for (int64_t i = 0; i < 12; ++i) numbers.push_back(made->outputs[0].get(i));
+    return numbers;
+  };
+
+  ModelMaker rows;
+  rows.input("x", {"2", "3", "2"})
+      .input("m", {"2", "3", "1"}, DType::Bool)
+      .input("values", {"3", "2"})
+      .output("y", {"2", "3", "2"});
+  rows.weight("shape", Tensor::of_ints({2, 3, 2})).node("Expand", {"m", "shape"}, {"whole"});
+  add_masked_scatter(rows, "whole");
+  const Graph by_rows = import_graph(rows);
+  CHECK(by_rows.type(by_rows.node(by_rows.value(by_rows.outputs[0].value).producer).operands[0]).shape ==
+        Shape{2, 3, 1});
+  Tensor some(Type(DType::Bool, {2, 3, 1}));
+  for (const int64_t i : {1, 3, 5}) some.view().set_int(i, 1);
+  CHECK(made_of(by_rows, some) == std::vector<double>{0, 1, 100, 101, 4, 5, 102, 103, 8, 9, 104, 105});
+
+  ModelMaker elements;
+  elements.input("x", {"2", "3", "2"})
+      .input("m", {"2", "3", "2"}, DType::Bool)
+      .input("values", {"3", "2"})
+      .output("y", {"2", "3", "2"});
+  add_masked_scatter(elements, "m");
+  Tensor few(Type(DType::Bool, {2, 3, 2}));
+  for (const int64_t i : {0, 7, 8}) few.view().set_int(i, 1);
+  CHECK(made_of(import_graph(elements), few) == std::vector<double>{100, 1, 2, 3, 4, 5, 6, 101, 102, 9, 10, 11});
+}
+
+// As PyTorch's exporter writes x[mask] = values.
+TEST_CASE("rows where a mask is true get a row each or all the same number") {
+  const auto made_of = [](const Tensor& values, const std::vector<std::string>& dims) {
+    ModelMaker maker;
+    maker.input("x", {"2", "2", "2"})
+        .input("m", {"2", "2"}, DType::Bool)
+        .input("values", dims)
+        .output("y", {"2", "2", "2"});
+    maker.weight("flat", Tensor::of_ints(-1))
+        .weight("rest", Tensor::of_ints(2))
+        .weight("shape", Tensor::of_ints({2, 2, 2}));
+    maker.node("Unsqueeze", {"m", "flat"}, {"columns"}).node("Expand", {"columns", "shape"}, {"whole"});
+    maker.node("NonZero", {"whole"}, {"places"}).node("Transpose", {"places"}, {"at"}, [](onnx::NodeProto& node) {
+      set_ints(node, "perm", {1, 0});
+    });
+    maker.node("Reshape", {"m", "flat"}, {"in_a_row"}).node("Cast", {"in_a_row"}, {"ones"}, [](onnx::NodeProto& node) {
+      set_int(node, "to", onnx::TensorProto::INT64);
+    });
+    maker.node("ReduceSum", {"ones"}, {"count"}).node("Concat", {"count", "rest"}, {"rows"}, [](onnx::NodeProto& node) {
+      set_int(node, "axis", 0);
+    });
+    maker.node("Expand", {"values", "rows"}, {"each"}).node("Reshape", {"each", "flat"}, {"written"});
+    maker.node("ScatterND", {"x", "at", "written"}, {"y"});
+    const Graph graph = import_graph(maker);
+    Tensor x(Type(DType::F32, {2, 2, 2})), mask(Type(DType::Bool, {2, 2}));
+    for (const int64_t i : {0, 3}) mask.view().set_int(i, 1);
+    Result<Evaluation> made =
+        evaluate(graph, {{graph.inputs[0], &x}, {graph.inputs[1], &mask}, {graph.inputs[2], &values}});
+    if (!made) FAIL(take_diag(made.takeError()).text());
+    std::vector<double> numbers;
+    for (int64_t i = 0; i < 8; ++i) numbers.push_back(made->outputs[0].get(i));
+    return numbers;
+  };
+  CHECK(made_of(Tensor::of_floats({1, 2, 3, 4}, DType::F32, {2, 2}), {"2", "2"}) ==
+        std::vector<double>{1, 2, 0, 0, 0, 0, 3, 4});
+  CHECK(made_of(Tensor::of_floats({7}, DType::F32, {}), {}) == std::vector<double>{7, 7, 0, 0, 0, 0, 7, 7});
+  CHECK(made_of(Tensor::of_floats({1, 2}, DType::F32, {2}), {"2"}) == std::vector<double>{1, 2, 0, 0, 0, 0, 1, 2});
+}
+
+TEST_CASE("places of a mask that something else reads are refused as what depends on data") {
+  ModelMaker maker;
+  maker.input("x", {"2", "3", "2"})
+      .input("m", {"2", "3", "2"}, DType::Bool)
+      .input("values", {"3", "2"})
+      .output("y", {"2", "3", "2"});
+  add_masked_scatter(maker, "m");
+  maker.node("Neg", {"at"}, {"z"}).output("z", {"n", "3"}, DType::I64);
+  CHECK(refusal(maker).find("depends on m") != std::string::npos);
+}
+
 TEST_CASE("an Identity that PyTorch's exporter wrote for detach lets no gradient through") {
   const auto ops_of = [](const std::string& call, DType dtype) {
     ModelMaker maker;
