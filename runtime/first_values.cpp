@@ -188,7 +188,7 @@ class Finder {
     if (moved.empty()) return true;
     const size_t rank = slot(instruction.results[0]).type.shape.size();  // of all results
     for (Traced& to : moved) {
-      if (op == "transpose" && !to.dims.empty()) {
+      if (op == "transpose" && to.dims.size() == rank) {
         const Traced from = to;
         const llvm::ArrayRef<int64_t> perm = instruction.attrs.get_ints("perm");
         for (size_t d = 0; d < perm.size(); ++d) to.dims[d] = from.dims[static_cast<size_t>(perm[d])];

@@ -174,6 +174,20 @@ graph @standardised(%x: f32[2,3,4,4]) state(
     }
   }
 
+  TEST_CASE("a weight that a number multiplies into a tensor of more dimensions may be transposed") {
+    const Plan plan = planned({}, R"(
+graph @turned(%x: f32[1,1,1], %z: f32[3,1,2]) state(%scale: f32[2,3] parameter trained) {
+  %scaled = mul(%x, %scale) : f32[1,2,3]
+  %turned = transpose(%scaled) {perm=[2,1,0]} : f32[3,2,1]
+  %t = tanh(%turned) : f32[3,2,1]
+  %products = matmul(%z, %t) : f32[3,1,1]
+  %loss = reduce_mean(%products) {axes=[0,1,2], keep_dims=0} : f32[]
+  return loss=%loss
+}
+)");
+    CHECK(first_values_of(plan).count("scale") == 1);
+  }
+
   TEST_CASE("a weight of no known layer is refused by name, unless a deviation is given") {
     Result<std::unique_ptr<Session>> session = Session::create(planned({}), {});
     REQUIRE(bool(session));
