@@ -138,9 +138,11 @@ double sorted_gather_grad_us(const OpCall& call, const DeviceDescription& device
   if (device.memory_gb_per_s <= 0) return 0;
   const Types results = llvm::cantFail(infer(call));
   const int64_t count = call["indices"].elements(), size = call.get_int("size");
-  return sorted_us(count, size) +
-         reduced_us(count, size, static_cast<double>(moved_bytes(call, results)), results[0],
-                    count > cuda::segment_chunk, device) +
+  auto bytes = static_cast<double>(moved_bytes(call, results));
+  if (call.has("addend") && count < size)  // in its place, where rows that nothing names stay as they are
+    bytes -=
+        2 * static_cast<double>(results[0].bytes()) * static_cast<double>(size - count) / static_cast<double>(size);
+  return sorted_us(count, size) + reduced_us(count, size, bytes, results[0], count > cuda::segment_chunk, device) +
          launched_us(device);
 }
 

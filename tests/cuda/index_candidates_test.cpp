@@ -61,6 +61,10 @@ TEST_SUITE("unit") {
     check(16384, 50257, 768, "sorted", 111);
     check(1100000, 100000, 48, "sorted", 222);
     check(65537, 512, 64, "sorted", 78);
+    const auto added = candidates_on_h200(
+        "gather_grad", {{"axis", int64_t{0}}, {"size", int64_t{257216}}, {"dtype", DType::F32}},
+        {Type(DType::I64, {2048}), Type(DType::BF16, {2048, 2048}), Type(DType::F32, {257216, 2048})});
+    CHECK(predicted_us(added, "sorted") == doctest::Approx(588).epsilon(0.2));
   }
 
   TEST_CASE("sorts of indices and reductions of their segments take as long as was measured") {
