@@ -23,6 +23,19 @@ TEST_SUITE("unit") {
     }
   }
 
+  TEST_CASE(
+      "heads of 32 elements go to cuDNN forward where it is predicted to take less, and take as long as measured") {
+    const auto on_h200 = [](int64_t batch, int64_t heads, int64_t rows) {
+      const Type x(DType::BF16, {batch, rows, 3 * heads * 32});
+      const Attrs attrs{{"heads", heads}, {"kv_heads", heads}, {"packed", int64_t{1}}, {"scale", 0.17677669}};
+      return candidates_on_h200("attention", attrs, {x});
+    };
+    CHECK(predicted_us(on_h200(2048, 4, 144), "cudnn") == doctest::Approx(477).epsilon(0.1));
+    CHECK(predicted_us(on_h200(128, 16, 144), "cudnn") == doctest::Approx(125).epsilon(0.1));
+    CHECK(predicted_us(on_h200(64, 12, 512), "cudnn") == doctest::Approx(134).epsilon(0.1));
+    for (int64_t rows : {144, 512}) CHECK(on_h200(64, 12, rows).front().name == "mma");
+  }
+
   TEST_CASE("16-bit attention that cuDNN does not take goes to the matrix units, with a prediction") {
     const CudaCatalog catalog(any_device());
     const Type x(DType::BF16, {64, 512, 128}), open(DType::Bool, {64, 1, 1, 512}), bias(DType::F32, {1, 2, 512, 512});
