@@ -1,4 +1,5 @@
 #include "kernels/cuda/index/index_workspace.h"
+#include "kernels/cuda/index/sorted_lines.h"
 #include "runtime/kernels/cuda_candidate.h"
 
 #include <algorithm>
@@ -303,6 +304,12 @@ bool accepts_top_k(const OpCall& call, llvm::ArrayRef<Type> results) {
   return has_no_f8(call, results) && (call.get_int("k") <= 64 || length <= 4096);
 }
 
+bool accepts_sorted_top_k(const OpCall& call, llvm::ArrayRef<Type>) {
+  const Type& x = call["x"];
+  return (x.dtype == DType::F32 || x.dtype == DType::F16 || x.dtype == DType::BF16) &&
+         x.shape[call.get_int("axis")] <= int64_t{1} << cuda::SortedLines::max_bits;
+}
+
 // How many warps of `per_warp` lines each multiprocessor has.
 double warps_of(const AxisShape& x, int64_t per_warp, const DeviceDescription& device) {
   return static_cast<double>(x.outer * x.inner) /
@@ -354,6 +361,20 @@ double short_top_k_us(const OpCall& call, const DeviceDescription& device) {
   if (device.memory_gb_per_s <= 0) return 0;
   const AxisShape x = split_axis(call["x"].shape, call.get_int("axis"));
   return static_cast<double>(call.get_int("k") * x.length) * (look_us + look_of_warp_us * warps_of(x, 32, device)) +
+         launched_us(device);
+}
+
+// Measured on an H200, 8 lines of 1600 to 16384 lines of 54: shared memory passes the pairs of every step, and the keys
+// when they are made and read.
+double sorted_top_k_us(const OpCall& call, const DeviceDescription& device) {
+  constexpr double pair_us = 2.5e-4, key_us = 1e-3;  // of a multiprocessor
+  if (device.memory_gb_per_s <= 0) return 0;
+  const AxisShape x = split_axis(call["x"].shape, call.get_int("axis"));
+  const cuda::SortedLines shape(x.length, call.get_int("k"));
+  double steps = shape.run_bits * (shape.run_bits + 1) / 2.0;
+  for (int halvings = 1; halvings <= shape.line_bits - shape.run_bits; ++halvings)
+    steps += (shape.run_bits + 1) * std::pow(0.5, halvings);  // of the share of runs that are left
+  return std::max(warps_of(x, shape.per_block, device), 1.0) * shape.keys() * (pair_us / 2 * steps + key_us) +
          launched_us(device);
 }
 
@@ -415,6 +436,7 @@ constexpr CudaCandidate index_table[] = {
     {op_triangular, "elements", accepts_everything},
     {op_reverse_sequence, "elements", accepts_everything},
     {.op = op_top_k, .name = "short_lines", .accepts = accepts_short_top_k, .predicted_us = short_top_k_us},
+    {.op = op_top_k, .name = "sorted_lines", .accepts = accepts_sorted_top_k, .predicted_us = sorted_top_k_us},
     {.op = op_top_k, .name = "repeated_search", .accepts = accepts_top_k, .predicted_us = repeated_search_us},
     {.op = op_arg_max, .name = "search", .accepts = has_no_f8, .predicted_us = search_us},
     {.op = op_arg_min, .name = "search", .accepts = has_no_f8, .predicted_us = search_us},

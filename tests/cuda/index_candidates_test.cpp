@@ -171,13 +171,14 @@ TEST_SUITE("unit") {
     check({8, 4, 32, 64, 128}, 3, DType::F32, "scan", 46.6);
   }
 
-  TEST_CASE("a thread looks for the largest of a short line, a warp in a long one") {
-    const auto check = [](Ints shape, int64_t k, DType dtype, llvm::StringRef name, double us) {
-      const auto all = candidates_on_h200("top_k", {{"axis", int64_t{1}}, {"k", k}},
-                                          {Type(dtype, Shape(shape.begin(), shape.end()))});
+  TEST_CASE("a thread looks for the few largest of a short line, a warp in a long one, and blocks sort others") {
+    const auto candidates = [](Ints shape, int64_t k, DType dtype) {
+      return candidates_on_h200("top_k", {{"axis", int64_t{1}}, {"k", k}},
+                                {Type(dtype, Shape(shape.begin(), shape.end()))});
+    };
+    const auto check = [&](Ints shape, int64_t k, DType dtype, llvm::StringRef name, double us) {
       CAPTURE(us);
-      CHECK(all.front().name == name);
-      CHECK(all.front().predicted_us == doctest::Approx(us).epsilon(0.2));
+      CHECK(predicted_us(candidates(shape, k, dtype), name) == doctest::Approx(us).epsilon(0.2));
     };
     check({16384, 8}, 2, DType::BF16, "short_lines", 8.2);
     check({1000000, 8}, 1, DType::F32, "short_lines", 29);
@@ -185,6 +186,13 @@ TEST_SUITE("unit") {
     check({4096, 64}, 4, DType::F32, "repeated_search", 13.9);
     check({16384, 128}, 2, DType::BF16, "repeated_search", 28.5);
     check({8, 50257}, 8, DType::F32, "repeated_search", 4330);
+    check({4096, 1024}, 8, DType::F32, "sorted_lines", 74);
+    check({16384, 8}, 2, DType::F32, "sorted_lines", 12.8);
+    check({16384, 54}, 54, DType::F32, "sorted_lines", 31);
+    check({8, 1600}, 300, DType::F32, "sorted_lines", 18.7);
+    CHECK(candidates({16384, 8}, 2, DType::BF16).front().name == "short_lines");
+    CHECK(candidates({16384, 54}, 54, DType::BF16).front().name == "sorted_lines");
+    CHECK(candidates({8, 50257}, 8, DType::F32).front().name == "repeated_search");
   }
 
   TEST_CASE("rows of a table that looks through all indices are shared by blocks") {

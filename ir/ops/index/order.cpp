@@ -71,7 +71,9 @@ double sorting_flops(const OpCall& call, llvm::ArrayRef<Type>) {
 std::vector<Sample> top_k_samples() {
   return {{{distinct({2, 5})}, {{"axis", 1}, {"k", 3}}},
           {{distinct({4, 3})}, {{"axis", 0}, {"k", 2}, {"largest", 0}}},
-          {{integers({8}, 0, 3)}, {{"axis", 0}, {"k", 8}, {"sorted", 1}}}};
+          {{integers({8}, 0, 3)}, {{"axis", 0}, {"k", 8}, {"sorted", 1}}},
+          {{integers({3, 150}, -9, 9)}, {{"axis", 1}, {"k", 33}}},
+          {{integers({300, 2}, -40, 40)}, {{"axis", 0}, {"k", 5}, {"largest", 0}}}};
 }
 
 // ---- arg_max and arg_min ----

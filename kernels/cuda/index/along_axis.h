@@ -45,4 +45,8 @@ enum class LineThreads : uint8_t { One = 1, Warp = 32 };
 [[nodiscard]] cudaError_t top_k(LineThreads threads, Extreme extreme, int64_t k, Scalar type, void* values,
                                 int64_t* indices, const void* x, const AxisShape& axis, cudaStream_t stream);
 
+// The same as top_k, of f32, f16 and bf16. Reads each line once, and what it returns again.
+[[nodiscard]] cudaError_t top_k_sorted(Extreme extreme, int64_t k, Scalar type, void* values, int64_t* indices,
+                                       const void* x, const AxisShape& axis, cudaStream_t stream);
+
 }  // namespace plimsoll::cuda

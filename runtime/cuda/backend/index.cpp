@@ -214,10 +214,18 @@ Status launch_reverse_sequence(const CudaCall& k) {
                   cuda::reverse_sequences(sequences, k.out("y"), k.in("x"), k.elements(), k.element_bytes(), k.stream));
 }
 
+cuda::Extreme extreme_of(const CudaCall& k) {
+  return k.call.get_int("largest") ? cuda::Extreme::Largest : cuda::Extreme::Smallest;
+}
+
+Status launch_sorted_top_k(const CudaCall& k) {
+  return launched(k, cuda::top_k_sorted(extreme_of(k), k.call.get_int("k"), k.in_scalar("x"), k.out("values"),
+                                        k.out<int64_t>("indices"), k.in("x"), axis_of(k), k.stream));
+}
+
 template <cuda::LineThreads threads>
 Status launch_top_k(const CudaCall& k) {
-  const auto extreme = k.call.get_int("largest") ? cuda::Extreme::Largest : cuda::Extreme::Smallest;
-  return launched(k, cuda::top_k(threads, extreme, k.call.get_int("k"), k.in_scalar("x"), k.out("values"),
+  return launched(k, cuda::top_k(threads, extreme_of(k), k.call.get_int("k"), k.in_scalar("x"), k.out("values"),
                                  k.out<int64_t>("indices"), k.in("x"), axis_of(k), k.stream));
 }
 
@@ -250,6 +258,7 @@ constexpr CudaLauncher index_table[] = {
     {op_triangular, "elements", launch_triangular},
     {op_reverse_sequence, "elements", launch_reverse_sequence},
     {op_top_k, "short_lines", launch_top_k<cuda::LineThreads::One>},
+    {op_top_k, "sorted_lines", launch_sorted_top_k},
     {op_top_k, "repeated_search", launch_top_k<cuda::LineThreads::Warp>},
     {op_arg_max, "search", launch_arg<cuda::Extreme::Largest>},
     {op_arg_min, "search", launch_arg<cuda::Extreme::Smallest>},
