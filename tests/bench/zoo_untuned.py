@@ -1,6 +1,6 @@
 """Models of zoo_gpu.py on which no kernel was tuned and to which no price was fitted: what they show, a user's model will show. This is a module.
 
-UNTUNED is {name: Case}, as ZOO in zoo_models.py, with those of zoo_kinds.py and zoo_transformers.py behind its own; zoo_gpu.py takes them where --only or --untuned names them.
+UNTUNED is {name: Case}, as ZOO in zoo_models.py, with those of zoo_kinds.py, zoo_transformers.py and zoo_recent.py behind its own; zoo_gpu.py takes them where --only or --untuned names them.
 """
 import torch
 import torch.nn as nn
@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from export_zoo import Loss, classified_text, randint, randn
 from zoo_kinds import KINDS
 from zoo_models import GROUPED, NARROW, UNDRAWN, Case, from_config, image_model, language_model, padding_mask
+from zoo_recent import RECENT
 from zoo_transformers import TRANSFORMERS
 
 UNTUNED: dict[str, Case] = {}
@@ -298,3 +299,4 @@ UNTUNED["bart"] = Case("BART base, 16 x 1024 + 128", bart, articles)
 
 UNTUNED.update(KINDS)
 UNTUNED.update(TRANSFORMERS)
+UNTUNED.update(RECENT)
