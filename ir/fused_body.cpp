@@ -147,6 +147,9 @@ Shape read_steps(const OpCall& call, size_t operand, llvm::ArrayRef<int64_t> sha
 
 int64_t unread_bytes(const OpCall& call) {
   int64_t bytes = 0;
+  if (call.op.name == "slice")
+    return call.operand(0).bytes() -
+           Type(call.operand(0).dtype, Shape(call.get_ints("sizes").begin(), call.get_ints("sizes").end())).bytes();
   if (call.op.name == "fused")
     for (const OperandPart& part : operand_parts(call.attrs))
       bytes += call.operand(part.operand).bytes() - read_type(call, part.operand).bytes();

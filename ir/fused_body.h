@@ -41,7 +41,7 @@ Type read_type(const OpCall& call, size_t operand);
 // what they broadcast to; 0 repeats.
 int64_t read_start(const OpCall& call, size_t operand);
 Shape read_steps(const OpCall& call, size_t operand, llvm::ArrayRef<int64_t> shape);
-// Bytes of operands that the op does not read; 0 where it is no fused op.
+// Bytes of operands that the op does not read: of fused ops and slices, which read parts.
 int64_t unread_bytes(const OpCall& call);
 
 // Which inputs a result depends on.

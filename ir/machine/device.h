@@ -47,7 +47,7 @@ struct DeviceDescription {
   double vector_tflops = 0;                             // f32 outside the matrix units
   double memory_gb_per_s = 0;                           // copy bandwidth: bytes read plus bytes written
   double launch_us = 0;                                 // minimum time from one kernel to the next
-  double kernel_us = 0;  // time a kernel takes beside that and its roofline, to fill the chip and to drain it
+  double kernel_us = 0;  // time in which a kernel that waits for its own sums fills and drains the chip
   int64_t alignment_bytes = 256;
   int64_t page_bytes = 0;  // of memory that a second address can show; 0: none can
   // By op: the share of its roofline that its kernels reach, as measured on large calls; 1 if it is not listed.

@@ -54,7 +54,7 @@ Cost cost_of(const Graph& graph, const Node& node, const DeviceDescription& devi
     return cost;
   }
   const double roofline_us = device.roofline_us(cost.flops, cost.bytes_moved, matrix_dtype(graph, node));
-  cost.predicted_us = roofline_us / device.efficiency_of(node.op->name) + device.beside_us(roofline_us);
+  cost.predicted_us = roofline_us / device.efficiency_of(node.op->name) + device.launch_us;
   return cost;
 }
 

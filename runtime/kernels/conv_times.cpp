@@ -41,58 +41,70 @@ bool reaches_far(ConvPass pass, const OpCall& call, const ConvTypes& types) {
          (types.w.shape[1] - 1) * dilations[0] >= far;
 }
 
-// The share of the roofline that cuDNN 9.19 reaches, as measured on an H200 where channels are last: little for wide
-// dilations, which its kernels for Hopper do not know, and for weight gradients of several taps by channels of y.
-double library_share(ConvPass pass, const OpCall& call, const ConvTypes& types, const DeviceDescription& device) {
-  constexpr int64_t widest[] = {9, 8, 8};
-  constexpr double beyond_widest[] = {0.55, 0.48, 0.4};
-  struct Share {
-    int64_t channels;
-    double share;
-  };
-  constexpr Share of_several_taps[] = {{64, 0.57}, {128, 0.78}, {256, 0.95}, {INT64_MAX, 0.65}};
-  const double usual = device.efficiency_of(call.op.name);
-  if (device.compute_capability != 90 || !call.get_int("channels_last")) return usual;
-  const auto index = static_cast<size_t>(pass);
-  if (llvm::any_of(call.attrs.get_ints("dilations"), [&](int64_t dilation) { return dilation > widest[index]; }))
-    return beyond_widest[index];
-  if (reaches_far(pass, call, types)) return far_share[index];
-  const int64_t from = types.x.shape.back(), to = types.y.shape.back();
-  if (pass != ConvPass::WeightGradient || types.w.elements() == from * to) return usual;
-  return llvm::find_if(of_several_taps, [&](const Share& s) { return to <= s.channels; })->share;
-}
-
 bool has_strides(const OpCall& call) {
   return llvm::any_of(call.attrs.get_ints("strides"), [](int64_t stride) { return stride != 1; });
 }
 
-// Several taps of no more channels than cuDNN's smallest tiles have, on Hopper.
-bool has_few_channels(const OpCall& call, const ConvTypes& types, const DeviceDescription& device) {
-  const int64_t from = types.x.shape.back(), to = types.y.shape.back();
-  return device.compute_capability == 90 && call.get_int("channels_last") && std::max(from, to) <= tile_channels &&
-         types.w.elements() > from * to;
+bool has_one_tap(const ConvTypes& types) { return types.w.elements() == types.x.shape.back() * types.y.shape.back(); }
+
+// The share of its FLOP/s that cuDNN 9.19 reaches on Hopper where channels are last: by channels of the result, of
+// weight gradients by those of y, and little for wide dilations, which its kernels for Hopper do not know. Of 367 calls
+// in the steps of thirteen nets on an H200, as are the times below.
+double library_share(ConvPass pass, const OpCall& call, const ConvTypes& types) {
+  constexpr int64_t widest[] = {9, 8, 8};
+  constexpr double beyond_widest[] = {0.55, 0.48, 0.4}, of_one_tap[] = {0.97, 0.97, 0.95};
+  struct Share {
+    int64_t channels;
+    double share;
+  };
+  constexpr Share of_results[] = {{64, 0.6}, {128, 0.85}, {INT64_MAX, 0.97}};
+  constexpr Share of_weights[] = {{64, 0.57}, {128, 0.78}, {256, 0.95}, {INT64_MAX, 0.65}};
+  const auto index = static_cast<size_t>(pass);
+  if (llvm::any_of(call.attrs.get_ints("dilations"), [&](int64_t dilation) { return dilation > widest[index]; }))
+    return beyond_widest[index];
+  if (reaches_far(pass, call, types)) return far_share[index];
+  if (has_one_tap(types)) return of_one_tap[index];
+  const int64_t channels = (pass == ConvPass::InputGradient ? types.x : types.y).shape.back();
+  const auto covers = [&](const Share& share) { return channels <= share.channels; };
+  return pass == ConvPass::WeightGradient ? llvm::find_if(of_weights, covers)->share
+                                          : llvm::find_if(of_results, covers)->share;
 }
-// Input gradients with strides take longer then, and weight gradients have their parts added up.
-double few_channels_times(ConvPass pass, const OpCall& call, const ConvTypes& types, const DeviceDescription& device) {
-  constexpr double strided_times = 1.4;
-  return pass == ConvPass::InputGradient && has_strides(call) && has_few_channels(call, types, device) ? strided_times
-                                                                                                       : 1;
+
+// Besides, images are turned or gathered ahead of products with strides, and parts of weight gradients are added up,
+// more of them where there are few channels.
+double library_start_us(ConvPass pass, const OpCall& call, const ConvTypes& types) {
+  constexpr double one_tap_us[] = {4, 4, 9}, several_taps_us[] = {7, 7, 10};
+  constexpr double one_tap_strided_us[] = {0, 30, 0}, several_taps_strided_us[] = {12, 24, 8}, few_dw_us = 6;
+  const auto index = static_cast<size_t>(pass);
+  const double strided_us = has_one_tap(types) ? one_tap_strided_us[index] : several_taps_strided_us[index];
+  const bool has_few_channels = std::max(types.x.shape.back(), types.y.shape.back()) <= tile_channels;
+  const bool adds_more = pass == ConvPass::WeightGradient && !has_one_tap(types) && has_few_channels;
+  return (has_one_tap(types) ? one_tap_us[index] : several_taps_us[index]) + (has_strides(call) ? strided_us : 0) +
+         (adds_more ? few_dw_us : 0);
 }
-double few_channels_us(ConvPass pass, const OpCall& call, const ConvTypes& types, const DeviceDescription& device) {
-  constexpr double parts_us = 11;
-  return pass == ConvPass::WeightGradient && has_few_channels(call, types, device) ? parts_us : 0;
+
+// Results along lines of more than three taps take longer than images.
+double line_times(ConvPass pass, const ConvTypes& types) {
+  constexpr double times[] = {1.3, 1.25, 1};
+  constexpr int64_t few_taps = 3;
+  return types.x.rank() == 3 && types.w.shape[1] > few_taps ? times[static_cast<size_t>(pass)] : 1;
 }
 
 double dense_us(ConvPass pass, const OpCall& call, llvm::ArrayRef<Type> results, const ConvTypes& types,
                 const DeviceDescription& device) {
+  constexpr double of_copy = 0.97;
   const bool channels_last = call.get_int("channels_last");
   const Type& tiled = pass == ConvPass::InputGradient ? types.x : types.y;
   const int64_t channels = channels_last ? tiled.shape.back() : tiled.shape[1];
   const double padding = static_cast<double>(align_up(channels, tile_channels)) / static_cast<double>(channels);
-  const double us = device.roofline_us(call.op.flops(call, results) * (channels_last ? padding : 1),
-                                       types.x.bytes() + types.w.bytes() + types.y.bytes(), types.x.dtype);
-  return us / library_share(pass, call, types, device) * few_channels_times(pass, call, types, device) +
-         few_channels_us(pass, call, types, device) + device.beside_us(us);
+  const double flops = call.op.flops(call, results) * (channels_last ? padding : 1);
+  const int64_t bytes = types.x.bytes() + types.w.bytes() + types.y.bytes();
+  const double us = device.roofline_us(flops, bytes, types.x.dtype);
+  if (device.compute_capability != 90 || !channels_last)
+    return us / device.efficiency_of(call.op.name) + device.beside_us(us);
+  const double products_us = device.roofline_us(flops, 0, types.x.dtype) / library_share(pass, call, types);
+  return std::max(products_us * line_times(pass, types), device.roofline_us(0, bytes, std::nullopt) / of_copy) +
+         library_start_us(pass, call, types);
 }
 
 // The time of cuDNN 9.19 on an H200 where channels are last but no multiples of 64. Its tiles have the next multiple
@@ -112,7 +124,7 @@ double odd_channels_us(ConvPass pass, const OpCall& call, llvm::ArrayRef<Type> r
   for (const Type* image : {&types.x, &types.y})
     if (image->shape.back() % whole_vector != 0) ragged_bytes += image->bytes();
   const double ragged_us = device.roofline_us(0, ragged_bytes, std::nullopt);
-  if (types.w.elements() == from * to) {
+  if (has_one_tap(types)) {
     const auto index = static_cast<size_t>(pass);
     const double share = ragged_bytes > 0 ? ragged_pixel_share[index] : 1;
     const double us =
@@ -124,8 +136,8 @@ double odd_channels_us(ConvPass pass, const OpCall& call, llvm::ArrayRef<Type> r
   const int64_t columns = align_up(tiled, tile_channels);
   const int64_t terms = align_up(summed, summed % tile_terms == 0 ? tile_terms : tile_channels);
   const double tiles = static_cast<double>(columns * terms) / static_cast<double>(tiled * summed);
-  double share = library_share(pass, call, types, device);
-  if (!is_dw && columns <= tile_channels) share = std::min(share, narrow_share);
+  double share = library_share(pass, call, types);
+  if (!is_dw) share = std::min(share, columns <= tile_channels ? narrow_share : device.efficiency_of(call.op.name));
   double us = device.roofline_us(flops * tiles, bytes, types.x.dtype) / share + start_us;
   if (is_dx && has_strides(call)) us *= strided_dx_times;
   const bool are_both_odd = from % tile_channels != 0 && to % tile_channels != 0;

@@ -196,13 +196,27 @@ constexpr CudaCandidate batch_norm_candidate(const OpDef& op, CudaCandidate::Wor
 
 bool accepts_dora_scale(const OpCall& call, llvm::ArrayRef<Type>) { return call["a"].dtype == DType::F32; }
 
+// Blocks wait for each other's sums of columns, so that the chip is filled and drained.
+double row_norm_grad_us(const OpCall& call, const DeviceDescription& device) {
+  const double us = device.roofline_us(0, moved_bytes(call, llvm::cantFail(infer(call))), std::nullopt);
+  return us / device.efficiency_of(call.op.name) + device.beside_us(us);
+}
+
+constexpr CudaCandidate row_norm_grad_candidate(const OpDef& op) {
+  return {.op = op,
+          .name = "rows",
+          .accepts = accepts_row_norm,
+          .workspace_bytes = row_norm_grad_workspace,
+          .predicted_us = row_norm_grad_us};
+}
+
 constexpr CudaCandidate norm_table[] = {
     {op_layer_norm, "rows", accepts_row_norm},
-    {op_layer_norm_grad, "rows", accepts_row_norm, row_norm_grad_workspace},
-    {op_layer_norm_grad_dropout, "rows", accepts_row_norm, row_norm_grad_workspace},
+    row_norm_grad_candidate(op_layer_norm_grad),
+    row_norm_grad_candidate(op_layer_norm_grad_dropout),
     {op_rms_norm, "rows", accepts_row_norm},
-    {op_rms_norm_grad, "rows", accepts_row_norm, row_norm_grad_workspace},
-    {op_rms_norm_grad_dropout, "rows", accepts_row_norm, row_norm_grad_workspace},
+    row_norm_grad_candidate(op_rms_norm_grad),
+    row_norm_grad_candidate(op_rms_norm_grad_dropout),
     batch_norm_candidate(op_batch_norm, batch_norm_workspace, channels_us<silu_forward, cuda::norm_access_bytes>),
     batch_norm_candidate(op_batch_norm_grad, batch_norm_grad_workspace,
                          channels_us<silu_backward, cuda::norm_grad_access_bytes>),

@@ -237,6 +237,7 @@ TEST_SUITE("unit") {
     };
     const Type bias(DType::F32, {1, 12, 512, 512}), own_bias(DType::BF16, {16, 12, 512, 512}),
         padding(DType::F32, {64, 1, 1, 512});
+    constexpr double start_us = 6;  // in a step, beside what a call takes behind calls like it
     for (const Call& c : std::vector<Call>{{64, 512, 12, 12, 0, 0, 0, 111},
                                            {64, 512, 12, 12, 0, 0, 0.1, 194},
                                            {64, 512, 12, 12, 0, 0, 0.1, 207, {padding}},
@@ -265,7 +266,7 @@ TEST_SUITE("unit") {
       const OpCall call(op, attrs, types);
       INFO(c.rows, " rows, ", c.heads, " heads");
       for (const KernelCandidate& kernel : CudaCatalog(h200).candidates(op, call, llvm::cantFail(infer(call))))
-        if (kernel.name == "mma") CHECK(kernel.predicted_us == doctest::Approx(c.us).epsilon(0.1));
+        if (kernel.name == "mma") CHECK(kernel.predicted_us == doctest::Approx(c.us + start_us).epsilon(0.1));
     }
   }
 

@@ -112,8 +112,9 @@ TEST_SUITE("unit") {
     const Attrs bias{{"bias", int64_t{1}}, {"dtype", DType::F32}};
     struct Shape {
       int64_t rows, m, n;
-      double us;  // what one card measured
+      double us;  // what one card measured, alone
     };
+    constexpr double hidden_us = 4;  // of that in a step, where the kernel begins while the one ahead drains
     for (const Shape& s : {Shape{16384, 768, 2304, 92.1},
                            {16384, 768, 3072, 108.9},
                            {32768, 3072, 768, 223.0},
@@ -130,13 +131,13 @@ TEST_SUITE("unit") {
       const Types results = llvm::cantFail(call.op.infer(call));
       const KernelCandidate first = CudaCatalog(h100).candidates(call.op, call, results).front();
       CHECK(first.name == "warpgroup_bgrad");
-      CHECK(first.predicted_us == doctest::Approx(s.us).epsilon(0.12));
+      CHECK(first.predicted_us == doctest::Approx(s.us - hidden_us).epsilon(0.15));
       CHECK(first.workspace_bytes <= h100.product_workspace_bytes);
     }
     const std::string library = "cublaslt cublaslt_2 cublaslt_3 cublaslt_4 ", sums = "cublaslt_bgrad cublaslt_bgrad_2 ",
                       ours = "warpgroup_bgrad ";
     const Type wide(DType::BF16, {8192, 4096}), x(DType::F16, {16384, 768}), odd(DType::F16, {16384, 769});
-    CHECK(names_of(CudaCatalog(h100), "linear_dw", bias, {wide, wide}) == library + sums + ours + "reference ");
+    CHECK(names_of(CudaCatalog(h100), "linear_dw", bias, {wide, wide}) == library + ours + sums + "reference ");
     CHECK(names_of(CudaCatalog(h100), "linear_dw", bias, {x, x}) == ours + library + sums + "reference ");
     CHECK(names_of(CudaCatalog(h100), "linear_dw", bias, {x, odd}) == library + "reference ");
     CHECK(names_of(CudaCatalog(a100), "linear_dw", bias, {x, x}) == library + sums + "reference ");
