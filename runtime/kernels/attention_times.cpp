@@ -24,7 +24,7 @@ struct MmaTimes {
 // Small windows take a share of a copy's speed, and move tensors of rows and of columns, or so long for a head where
 // little is moved. On Hopper the copy engine moves heads of 32 elements nearly as fast as a copy does, once the first
 // windows and what the mask adds have come and until the last results have gone: fitted to 64 to 4096 windows of 3 to
-// 24 heads on an H200 (2026-11-30).
+// 24 heads on an H200 (2026-12-01).
 struct WindowTimes {
   double of_copy, by_engine;
   int64_t row_tensors, column_tensors;
@@ -47,7 +47,7 @@ struct AttentionTimes {
 };
 constexpr AttentionTimes forward_times{{5, 0.05, 0.0145, 0.3, 0.155, 0.9, 0.4, 1, 64, 0},
                                        {8, 0.11, 0.0059, 0.33, 0.15, 0.9, 0.35, 1, 64, 0},
-                                       {0.72, 0.98, 2, 2, 4, 3, 6}};
+                                       {0.72, 0.98, 2, 2, 4, 3, 3.6}};
 // On Hopper, of heads of 65 to 128 elements without dropout, and of up to 80 without forms besides.
 constexpr AttentionTimes forward_128_times{
     forward_times.any, {24, 0.32, 0.003, 0, 0.15, 0.9, 0.35, 1, 192, 0, 1, 192}, forward_times.windows};
@@ -58,7 +58,7 @@ constexpr AttentionTimes short_forward_times{
     forward_times.any, {4, 0.15, 0.0059, 0.36, 0.05, 0.37, 0, 1, 64, 0}, forward_times.windows};
 constexpr AttentionTimes backward_times{{5, 0.2, 0.0556, 1.1, 0.38, 3, 1, 3, 128, 1},
                                         {5, 1.55, 0.0194, 1.1, 0.44, 1.7, 0.8, 3, 64, 1, 2.35},
-                                        {0.63, 1, 4, 4, 12, 6, 6}};
+                                        {0.63, 1, 4, 4, 12, 6, 2.6}};
 constexpr MmaTimes mask_grad_mma_times{5, 0.3, 0.025, 0.6, 0.16, 1.5, 0.15, 3, 64, 0};
 constexpr AttentionTimes mask_grad_times{mask_grad_mma_times, mask_grad_mma_times, {0.57, 0.57, 3, 2, 12, 6, 0}};
 constexpr double measured_tflops = 790, measured_multiprocessors = 132;
@@ -360,7 +360,7 @@ double flash_grad_us(const OpCall& grad, const DeviceDescription& device) {
 
 // The mask's gradient in a launch of its own, but for small windows, whose sums stay in registers.
 double grad_with_mask_us(const OpCall& call, const DeviceDescription& device) {
-  constexpr WindowTimes windows{0.6, 0.97, 4, 4, 0, 0, 8};
+  constexpr WindowTimes windows{0.6, 0.97, 4, 4, 0, 0, 4};
   if (are_small_windows(call, attention_grad_mask) && device.memory_gb_per_s > 0)
     return windows_us(call, windows, device) + device.kernel_us;
   return mma_grad_us(call, device) + mask_grad_us(call, device);

@@ -339,11 +339,11 @@ TEST_SUITE("unit") {
       CHECK(predicted_us("attention_grad", backward) == doctest::Approx(grad_us).epsilon(0.12));
       CHECK(predicted_us("attention_grad_with_mask", backward) == doctest::Approx(mask_us).epsilon(0.12));
     };
-    check(64, 24, 49, 13.2, 17.7, 21.4);
-    check(128, 24, 49, 19.0, 26.7, 31.5);
-    check(256, 12, 49, 18.5, 26.3, 29.8);
-    check(512, 12, 49, 28.1, 44.8, 48.5);
-    check(256, 12, 64, 21.1, 33.2, 38.2);
+    check(64, 24, 49, 11.7, 15.4, 20.1);
+    check(128, 24, 49, 17.1, 25.1, 29.8);
+    check(256, 12, 49, 16.7, 25.3, 29.1);
+    check(512, 12, 49, 26.6, 43.4, 47.7);
+    check(256, 12, 64, 19.4, 31.1, 36.1);
     check(4096, 3, 49, 50.4, 84.8, 95.0);
   }
 

@@ -49,6 +49,7 @@ STACK = {
     r"\d+finished_product_kernelI.*HalvedTileI": 16,  # as many threads, whose sums of a half wait beside the next products
     r"\d+mask_grad_flash_kernelI": 32,
     r"\d+attention_windows_kernelI.*Li8E": 16,  # windows of 64 columns, of which four blocks are on a multiprocessor
+    r"\d+attention_window_boxes_kernelI.*Li8ELb1E": 8,  # the same with segments
     # Three blocks; the most where each thread has the sums of its scores over the windows, too.
     r"\d+attention_grad_windows_kernelI": 48,
     r"\d+attention_grad_windows_kernelI.*SegmentsILb1E": 88,  # and the numbers of its segments

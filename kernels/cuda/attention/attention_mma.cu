@@ -94,8 +94,8 @@ cudaError_t attention_mma(const AttentionShape& shape, const AttentionCall& call
   const bool aligned = shape.depth % 8 == 0 && shape.value_depth % 8 == 0 && is_aligned(call.q, shape.q_step) &&
                        is_aligned(call.k, shape.k_step) && is_aligned(call.v, shape.v_step) && is_aligned(call.y, 0);
   if (takes_windows(shape, aligned) && !call.sinks.of_heads)
-    return takes_window_boxes(shape) && has_many_windows(shape) ? attention_window_boxes(shape, call, stream)
-                                                                : attention_windows(shape, call, stream);
+    return takes_window_boxes(shape) ? attention_window_boxes(shape, call, stream)
+                                     : attention_windows(shape, call, stream);
   if (const cudaError_t error = launch_segment_tiles(shape, stream); error != cudaSuccess) return error;
   if (const cudaError_t error = launch_column_tiles(shape, stream); error != cudaSuccess) return error;
   return with_16_bit_float(shape.type, [&](auto* element) {

@@ -9,13 +9,12 @@
 
 namespace plimsoll::cuda {
 
-// Clears what no window has of tiles one behind the other: rows from rows_of(tile) on.
-template <typename RowsOf>
-__device__ void clear_rest(unsigned char* tiles, int count, RowsOf rows_of) {
-  constexpr int words = window_row_bytes / 16, of_tile = max_window * words;
+// Clears what no window has of a tile, rows from `rows` on, which no copy writes.
+__device__ inline void clear_rest(unsigned char* tile, int rows) {
+  constexpr int words = window_row_bytes / 16;
 #pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x); i < count * of_tile; i += window_threads)
-    if (i / words % max_window >= rows_of(i / of_tile)) reinterpret_cast<uint4*>(tiles)[i] = uint4{};
+  for (int i = rows * words + static_cast<int>(threadIdx.x); i < max_window * words; i += window_threads)
+    reinterpret_cast<uint4*>(tile)[i] = uint4{};
 }
 
 // A warp's results, times a factor for each half, as its sixteen rows of a tile: so many of them, behind which there

@@ -11,7 +11,7 @@ enum { Keys, Values, Tensors };
 template <int groups, bool has_segments>
 struct WindowMemory {
   unsigned char tiles[stages][Tensors][window_bytes];
-  float4 added[window_tiles][groups][32];  // what the mask adds, by warp and thread
+  WindowAdditions<groups> added[window_tiles];  // by warp
   unsigned char staged[window_tiles][sixteen_rows_bytes];
   // Some may still be read while the next ones are written.
   typename WindowSegments<has_segments>::Numbers segments[2];
@@ -59,9 +59,7 @@ __global__ void __launch_bounds__(window_threads, blocks_per_multiprocessor)
     q.advance();
   };
   read_queries(first);
-  fill_additions<T>(memory.added[warp], n, head, [&](int i, int e) {
-    return int2{row + e / 2 * 8, 8 * i + lane % 4 * 2 + e % 2};
-  });
+  memory.added[warp].template fill<Owner::Rows, T>(n, head, 16 * warp);
 
   WindowSegments<has_segments> segments;
   segments.read(n, first);

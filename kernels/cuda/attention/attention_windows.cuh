@@ -153,41 +153,93 @@ __device__ float addition_of(M value) {
   return widen(value);
 }
 
-// What the masks of a head add to scores, in units of log 2, and -inf outside: four numbers for each thread of a warp,
-// 16 x 8 scores after the other. place(i, e) is the row and the column of a thread's score. Large finite numbers stay
+// What the masks of a head add to scores between the sixteen rows or columns that a warp owns and the others, in units
+// of log 2, and -inf outside: four numbers for each thread, 16 x 8 scores after the other. Large finite numbers stay
 // finite.
-template <typename T, int groups, typename PlaceOf>
-__device__ void fill_additions(float4 (&of_threads)[groups][32], const AttentionShape& n, const Head& head,
-                               PlaceOf place) {
-  float read[groups][4] = {};
-  const auto is_inside = [&](int2 at) { return at.x < n.rows && at.y < n.columns; };
-  // All reads are on their way before the first is used.
-  if (n.mask)
-    with_mask<T>(n, head, [&](auto* mask) {
-#pragma unroll
-      for (int i = 0; i < groups; ++i)
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          const int2 at = place(i, e);
-          if (is_inside(at)) read[i][e] = addition_of(mask[at.x * n.mask_strides[2] + at.y * n.mask_strides[3]]);
-        }
-    });
-  const float slope = n.slopes ? n.slopes[head.h] : 0.0f;
-#pragma unroll
-  for (int i = 0; i < groups; ++i) {
-    float added[4];
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const int2 at = place(i, e);
-      const int distance = at.x > at.y ? at.x - at.y : at.y - at.x;
-      const float score = read[i][e] - slope * static_cast<float>(distance);
-      const bool is_closed =
-          !is_inside(at) || (n.causal && at.y > at.x) || (n.window > 0 && distance >= n.window) || score == -INFINITY;
-      added[e] = is_closed ? -INFINITY : fmaxf(score, -1e30f) * log2_e;
-    }
-    of_threads[i][threadIdx.x % 32] = {added[0], added[1], added[2], added[3]};
+template <int groups>
+class WindowAdditions {
+ public:
+  __device__ const float4& at(int group, int thread) const {
+    return of_threads_[group][place(thread / 4, thread % 4 * 2)];
   }
-}
+
+  // A warp's work. Code that runs once is waited for, and so it is short: each thread reads sixteen numbers at a time,
+  // neighbouring lanes neighbouring columns, and slopes, the diagonal and windows have a loop of their own.
+  template <Owner owner, typename T>
+  __device__ void fill(const AttentionShape& n, const Head& head, int first_own) {
+    constexpr bool owns_rows = owner == Owner::Rows;
+    constexpr int reads = 16, others_at_a_time = 32;
+    constexpr auto own_of = [](int read) { return owns_rows ? read % 8 : 0; };
+    constexpr auto other_of = [](int read) { return owns_rows ? read / 8 * 16 : 2 * read; };
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int own = owns_rows ? lane / 16 * 8 : lane % 16, other = owns_rows ? lane % 16 : lane / 16;
+    const int owns = static_cast<int>(owns_rows ? n.rows : n.columns) - first_own - own;
+    const int own_step = made_here(static_cast<int>(n.mask_strides[owns_rows ? 2 : 3]));
+    const int other_step = made_here(static_cast<int>(n.mask_strides[owns_rows ? 3 : 2]));
+    const bool has_forms = n.slopes || n.causal || n.window > 0;
+    const float to_log2 = has_forms ? 1.0f : log2_e;
+#pragma unroll 1
+    for (int first = 0; first < 8 * groups; first += others_at_a_time) {
+      const int others = static_cast<int>(owns_rows ? n.columns : n.rows) - first - other;
+      float read[reads];
+      const auto visit = [&](auto read_at) {
+#pragma unroll
+        for (int i = 0; i < reads; ++i)
+          read[i] = own_of(i) < owns && other_of(i) < others ? read_at(own_of(i), other_of(i)) : -INFINITY;
+      };
+      // All reads are on their way before the first is used.
+      if (n.mask)
+        with_mask<T>(n, head, [&](auto* mask) {
+          // Computed once: the compiler would do so for each read.
+          const auto* const start = mask + ((first_own + own) * own_step + (first + other) * other_step);
+          const auto from = reinterpret_cast<decltype(start)>(made_here(reinterpret_cast<int64_t>(start)));
+          visit([&](int i, int j) { return addition_of(from[i * own_step + j * other_step]); });
+        });
+      else
+        visit([](int, int) { return 0.0f; });
+      float* const numbers = &of_threads_[(first + other) / 8][0].x + own / 8 * 2 + other % 2;
+      const int last = 8 * groups - first - other;
+#pragma unroll
+      for (int i = 0; i < reads; ++i) {
+        const float added = read[i] == -INFINITY ? -INFINITY : fmaxf(read[i], -1e30f) * to_log2;
+        const int of_read = place(own_of(i), other_of(i));
+        if (other_of(i) < last) numbers[other_of(i) / 8 * 128 + (place(own, other) ^ of_read) * 4] = added;
+      }
+    }
+    __syncwarp();
+    if (has_forms) add_forms<owner>(n, head, first_own + lane / 4, lane);
+  }
+
+ private:
+  // Where in its group the numbers lie of the thread that has an own row or column and one of the others. Those who
+  // read places meet no bank twice, and those who fill them at most two of each other.
+  __host__ __device__ static constexpr int place(int own, int other) {
+    return own % 8 * 4 ^ own % 8 / 2 ^ other % 8 / 2;
+  }
+
+  template <Owner owner>
+  __device__ void add_forms(const AttentionShape& n, const Head& head, int own, int lane) {
+    const float slope = n.slopes ? n.slopes[head.h] : 0.0f;
+#pragma unroll 1
+    for (int i = 0; i < groups; ++i) {
+      float4& all = of_threads_[i][place(lane / 4, lane % 4 * 2)];
+      float added[4] = {all.x, all.y, all.z, all.w};
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int from = own + e / 2 * 8, to = 8 * i + lane % 4 * 2 + e % 2;
+        const int row = owner == Owner::Rows ? from : to, column = owner == Owner::Rows ? to : from;
+        const int distance = row > column ? row - column : column - row;
+        const bool is_closed =
+            added[e] == -INFINITY || (n.causal && column > row) || (n.window > 0 && distance >= n.window);
+        const float score = added[e] - slope * static_cast<float>(distance);
+        added[e] = is_closed ? -INFINITY : fmaxf(score, -1e30f) * log2_e;
+      }
+      all = {added[0], added[1], added[2], added[3]};
+    }
+  }
+
+  float4 of_threads_[groups][32];
+};
 
 // The segments of a window's rows, which are those of its columns: thread r has row r, whose number is read a window
 // ahead. Without segments there is nothing of it.
@@ -256,8 +308,6 @@ struct WindowGrid {
 // Whether the copy engine brings windows and takes results away: on Hopper, for heads of 32 elements, if there are any
 // windows.
 [[nodiscard]] bool takes_window_boxes(const AttentionShape& shape);
-// Whether forward's blocks have several each: the copy engine is slower to begin than the threads are.
-[[nodiscard]] bool has_many_windows(const AttentionShape& shape);
 
 [[nodiscard]] cudaError_t attention_windows(const AttentionShape& shape, const AttentionCall& call,
                                             cudaStream_t stream);

@@ -64,7 +64,7 @@ class WarpSegments {
 template <int groups, bool has_segments>
 struct WindowMemory {
   unsigned char tiles[stages][Tensors][window_bytes];
-  float4 added[window_tiles][groups][32];  // what the mask adds, by warp and thread
+  WindowAdditions<groups> added[window_tiles];  // by warp
   typename WarpSegments<has_segments>::Numbers segments[window_tiles];
   Barrier full[stages], read[stages];
 };
@@ -82,14 +82,6 @@ __device__ void attend_in_windows(const WindowMaps& maps, const AttentionShape& 
   const int row = 16 * warp + lane / 4, own_row = 16 * warp, own = warp * sixteen_rows_bytes;
   const Head head{0, h};
   const WindowPlaces places;
-  if (leads) {
-    for (Barrier& full : memory.full) set_up_barrier(&full, 1);
-    for (Barrier& read : memory.read) set_up_barrier(&read, window_tiles);
-    show_barriers_to_copies();
-  }
-  clear_rest(memory.tiles[0][0], stages * Tensors,
-             [&](int tile) { return tile % Tensors == Queries ? rows : columns; });
-  __syncthreads();
   // One thread calls it.
   const auto copy = [&](int b, int stage) {
     if (b >= batch) return;
@@ -100,14 +92,18 @@ __device__ void attend_in_windows(const WindowMaps& maps, const AttentionShape& 
     copy_box(tiles[Keys], maps.k, 0, h, 0, b, full);
     copy_box(tiles[Values], maps.v, 0, h, 0, b, full);
   };
-  if (leads)
+  if (leads) {
+    for (Barrier& full : memory.full) set_up_barrier(&full, 1);
+    for (Barrier& read : memory.read) set_up_barrier(&read, window_tiles);
+    show_barriers_to_copies();
     for (int i = 0; i < stages; ++i) copy(first + i * step, i);
+  }
+  // Rows of q that no window has become rows of y that are not stored.
+  for (auto& tiles : memory.tiles) clear_rest(tiles[Keys], columns), clear_rest(tiles[Values], columns);
+  memory.added[warp].template fill<Owner::Rows, T>(n, head, own_row);
   WarpSegments<has_segments> segments;
   segments.read(n, first);
-  fill_additions<T>(memory.added[warp], n, head, [&](int i, int e) {
-    return int2{row + e / 2 * 8, 8 * i + lane % 4 * 2 + e % 2};
-  });
-  __syncwarp();
+  __syncthreads();
 
   const float to_log2 = n.scale * log2_e;
   StagePlace<stages> at, before;
@@ -163,11 +159,6 @@ __global__ void __launch_bounds__(window_threads, blocks_per_multiprocessor)
 }
 
 }  // namespace
-
-bool has_many_windows(const AttentionShape& shape) {
-  constexpr int64_t many = 8;
-  return shape.batch >= many * WindowGrid(shape, blocks_per_multiprocessor).blocks_per_head;
-}
 
 bool takes_window_boxes(const AttentionShape& shape) {
   return shape.depth == window_depth && shape.batch * shape.rows * shape.columns > 0 && is_hopper();

@@ -39,8 +39,8 @@ template <int groups, int stages, typename Segments>
 struct BoxMemory {
   WindowTileSet tiles[stages];
   WindowScoreGrads ds;
-  float4 added[window_tiles][groups][32];  // what the mask adds, by warp and thread
-  float2 constants[max_window];            // lse and delta of rows
+  WindowAdditions<groups> added[window_tiles];  // by warp
+  float2 constants[max_window];                 // lse and delta of rows
   typename Segments::Numbers segments;
   unsigned char nowhere[8][16];
   Barrier full[stages];
@@ -90,14 +90,6 @@ __device__ void differentiate_windows(const WindowMaps& maps, const AttentionSha
   const bool leads = threadIdx.x == 0, leads_warp = threadIdx.x % 32 == 0;
   const Head head{0, h};
   if constexpr (makes_mask_grad(makes)) let_next_launch_begin();  // which sums the parts
-  if (leads) {
-    for (Barrier& full : memory.full) set_up_barrier(&full, 1);
-    show_barriers_to_copies();
-  }
-  clear_rest(memory.tiles[0][0], stages * WindowTensors,
-             [&](int tile) { return tile % WindowTensors < K ? rows : columns; });
-  show_to_matrix_units();
-  __syncthreads();
   // One thread calls it.
   const auto copy = [&](int b, int stage) {
     if (b >= batch) return;
@@ -109,13 +101,21 @@ __device__ void differentiate_windows(const WindowMaps& maps, const AttentionSha
     copy_box(tiles[Dy], maps.dy, 0, h, 0, b, full);
     copy_box(tiles[V], maps.v, 0, h, 0, b, full);
   };
-  if (leads)
+  if (leads) {
+    for (Barrier& full : memory.full) set_up_barrier(&full, 1);
+    show_barriers_to_copies();
     for (int i = 0; i + 1 < stages; ++i) copy(first + i * step, i);
+  }
+  for (auto& tiles : memory.tiles)
+#pragma unroll
+    for (int i = 0; i < WindowTensors; ++i) clear_rest(tiles[i], i < K ? rows : columns);
+  show_to_matrix_units();
+  __syncthreads();
   WindowRowConstants<T> constants(n, grads, head, first, step);
   constants.read(true);
   Segments segments;
   segments.read(n, first);
-  fill_window_additions<T>(memory.added[warp], n, head);
+  memory.added[warp].template fill<Owner::Columns, T>(n, head, 16 * warp);
 
   const int own_row = 16 * warp, own = warp * sixteen_rows_bytes, lane = static_cast<int>(threadIdx.x) % 32;
   const float to_log2 = n.scale * log2_e;
@@ -140,7 +140,7 @@ __device__ void differentiate_windows(const WindowMaps& maps, const AttentionSha
 #pragma unroll
     for (int i = 0; i < window_groups; ++i)
       if (i < groups) {
-        differentiate_eight_rows<Segments>(p[i], ds[i], i, own_row + lane / 4, memory.added[warp][i][lane],
+        differentiate_eight_rows<Segments>(p[i], ds[i], i, own_row + lane / 4, memory.added[warp].at(i, lane),
                                            memory.constants, is_divided ? &memory.segments : nullptr, to_log2);
         if constexpr (makes_mask_grad(makes))
 #pragma unroll

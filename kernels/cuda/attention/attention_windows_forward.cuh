@@ -16,15 +16,16 @@ struct WindowMeans {
 // the window's segments where it is divided into several.
 template <typename T, bool has_segments, int groups, typename Numbers>
 __device__ void attend_to_window(WindowMeans& out, const EightRows (&queries)[2], const unsigned char* keys,
-                                 const unsigned char* values, const float4 (&added_by_mask)[groups][32], float to_log2,
-                                 const WindowPlaces& places, int row, const Numbers& numbers, bool is_divided) {
+                                 const unsigned char* values, const WindowAdditions<groups>& added_by_mask,
+                                 float to_log2, const WindowPlaces& places, int row, const Numbers& numbers,
+                                 bool is_divided) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   float scores[window_groups][4] = {};
   float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};
 #pragma unroll
   for (int i = 0; i < groups; ++i) {
     add_products<T>(scores[i], queries, places.rows(keys, i));
-    const float4 added = added_by_mask[i][lane];
+    const float4 added = added_by_mask.at(i, lane);
     float additions[4] = {added.x, added.y, added.z, added.w};
     if (has_segments && is_divided) WindowSegments<has_segments>::close(additions, numbers, row, 8 * i + lane % 4 * 2);
 #pragma unroll

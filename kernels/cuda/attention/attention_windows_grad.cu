@@ -14,8 +14,8 @@ template <int groups, Makes makes, typename Segments>
 struct WindowGradMemory {
   static constexpr bool writes = makes_operand_grads(makes);
   WindowTileSet tiles[stages];
-  float4 added[window_tiles][groups][32];  // what the mask adds, by warp and thread
-  float2 constants[max_window];            // lse and delta of rows
+  WindowAdditions<groups> added[window_tiles];  // by warp
+  float2 constants[max_window];                 // lse and delta of rows
   typename Segments::Numbers segments;
   unsigned char ds[writes ? max_window : 0][2 * max_window];
   unsigned char staged[writes ? window_tiles : 0][sixteen_rows_bytes];
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(window_threads, blocks_per_multiprocessor)
   constants.read(true);
   Segments segments;
   segments.read(n, first);
-  fill_window_additions<T>(memory.added[warp], n, head);
+  memory.added[warp].template fill<Owner::Columns, T>(n, head, 16 * warp);
 
   const auto results_of = [&](void* tensor, int64_t start, int64_t row_step, int64_t all_rows) {
     return WindowResults<T>(static_cast<T*>(tensor) + start, row_step, all_rows, depth, first, step);

@@ -101,7 +101,7 @@ __device__ void differentiate_eight_rows(float (&p)[4], float (&ds)[4], int grou
 // `segments` are null where the window has only one.
 template <typename T, int groups, Makes makes, typename Segments, typename MaskSums>
 __device__ void differentiate_window(RowSums& dk, RowSums& dv, unsigned char* ds_of_window, MaskSums& mask_sums,
-                                     const WindowTileSet& tiles, const float4 (&added_by_mask)[groups][32],
+                                     const WindowTileSet& tiles, const WindowAdditions<groups>& added_by_mask,
                                      const float2* constants, const typename Segments::Numbers* segments, float to_log2,
                                      const WindowPlaces& places) {
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32, t = lane % 4;
@@ -121,7 +121,7 @@ __device__ void differentiate_window(RowSums& dk, RowSums& dv, unsigned char* ds
       if (group >= groups) break;
       add_products<T>(p[half], keys, places.rows(tiles[Q], group));
       add_products<T>(ds[half], values, places.rows(tiles[Dy], group));
-      differentiate_eight_rows<Segments>(p[half], ds[half], group, column, added_by_mask[group][lane], constants,
+      differentiate_eight_rows<Segments>(p[half], ds[half], group, column, added_by_mask.at(group, lane), constants,
                                          segments, to_log2);
       if constexpr (makes_mask_grad(makes))
 #pragma unroll
@@ -166,15 +166,6 @@ __device__ void write_mask_sums(float* partials, const float (&sums)[groups][4],
       const int row = 8 * i + lane % 4 * 2 + e % 2, of_column = column + e / 2 * 8;
       if (row < rows && of_column < columns) out[row * columns + of_column] = sums[i][e];
     }
-}
-
-// What the mask adds to a warp's scores, as differentiate_window reads it.
-template <typename T, int groups>
-__device__ void fill_window_additions(float4 (&added)[groups][32], const AttentionShape& n, const Head& head) {
-  const int lane = static_cast<int>(threadIdx.x) % 32, column = static_cast<int>(threadIdx.x) / 32 * 16 + lane / 4;
-  fill_additions<T>(added, n, head, [&](int i, int e) {
-    return int2{8 * i + lane % 4 * 2 + e % 2, column + e / 2 * 8};
-  });
 }
 
 [[nodiscard]] cudaError_t attention_grad_window_boxes(const AttentionShape& shape, const AttentionGradCall& grads,
