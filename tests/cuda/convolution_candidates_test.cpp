@@ -268,6 +268,27 @@ TEST_SUITE("unit") {
     }
   }
 
+  TEST_CASE(
+      "on Hopper input gradients along lines of odd channels are known to be slow in cuDNN, but with wide dilations") {
+    const CudaCatalog h200(llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200")));
+    const auto us = [&](int64_t dilation) {
+      const Type dy(DType::BF16, {16, 15872, 96}), w(DType::BF16, {96, 7, 96});
+      const Attrs attrs{{"channels_last", int64_t{1}},
+                        {"dilations", Ints{dilation}},
+                        {"pads", Ints{3 * dilation, 3 * dilation}},
+                        {"shape", Ints{16, 15872, 96}}};
+      const OpCall call(get_op("conv_dx"), attrs, {&dy, &w});
+      const auto candidates = h200.candidates(call.op, call, llvm::cantFail(infer(call)));
+      if (dilation < 9) CHECK(candidates.front().name == "grouped_runs");
+      for (const KernelCandidate& kernel : candidates)
+        if (kernel.name == "cudnn") return kernel.predicted_us;
+      return 0.0;
+    };
+    CHECK(us(1) == doctest::Approx(332).epsilon(0.2));
+    CHECK(us(3) == doctest::Approx(332).epsilon(0.2));
+    CHECK(us(9) == doctest::Approx(125).epsilon(0.2));
+  }
+
   TEST_CASE("space to depth leaves no strides and no pads: blocks of 2 x 2 pixels of 3 channels are pixels of 16") {
     const Attrs attrs{{"pads", Ints{3, 3, 3, 3}}, {"strides", Ints{2, 2}}, {"channels_last", int64_t{1}}};
     const SpaceToDepthConvolution stem(attrs, Type(DType::BF16, {256, 224, 224, 3}), {64, 7, 7, 3},
