@@ -102,6 +102,10 @@ double softmax_times(const AxisShape& shape, int64_t element_bytes, bool is_back
     return access_bytes < 4 ? (is_backward ? 2.05 : 3.1) : (is_backward ? 1.25 : 1.55);
   }
   const cuda::HeldRows rows(shape);
+  if (rows.size == 0 && cuda::ShortColumns::takes(shape)) {
+    const bool is_single = is_short && shape.inner % 4 != 0;
+    return is_backward ? (is_single ? 1.35 : 1) : is_single ? 1.6 : 1.25;
+  }
   if (rows.size == 0) return shape.inner > 1 ? 3 : is_backward ? 1.05 : 1.9;
   if (rows.access == 1) return is_short ? (is_backward ? 1.8 : rows.is_of_block() ? 2.8 : 2.1) : 1.3;
   if (rows.held == cuda::HeldRows::few_held) return is_short && !is_backward ? 1.65 : 1.1;

@@ -57,6 +57,18 @@ TEST_SUITE("cuda/short-rows") {
       check("softmax", {{"axis", int64_t{1}}}, {x}, s.y_us);
       check("softmax_grad", {{"axis", int64_t{1}}}, {x, x}, s.dx_us);
     }
+    struct Columns {
+      int64_t outer, length, inner;
+      double y_us, dx_us;
+    };
+    for (const Columns& s : {Columns{196608, 9, 64, 134.3, 157.9},
+                             {64, 9, 32768, 26.2, 29.7},
+                             {4096, 16, 196, 19.2, 24.0},
+                             {4096, 16, 197, 22.9, 29.0}}) {
+      const Type x(DType::BF16, {s.outer, s.length, s.inner});
+      check("softmax", {{"axis", int64_t{1}}}, {x}, s.y_us);
+      check("softmax_grad", {{"axis", int64_t{1}}}, {x, x}, s.dx_us);
+    }
     for (const Rows& s :
          {Rows{401408, 96, 36.0}, {4194304, 4, 18.8}, {401408, 21, 22.1}, {401408, 64, 19.3}, {200704, 192, 37.1}})
       check("reduce_sum", {{"axes", Ints{1}}}, {Type(DType::BF16, {s.count, s.length})}, s.y_us);

@@ -35,4 +35,11 @@ struct HeldRows {
   bool is_of_block() const { return threads > lanes; }
 };
 
+// Rows of few elements that lie apart, of which a thread keeps several that lie beside each other.
+struct ShortColumns {
+  static constexpr int64_t max_length = 16;
+
+  static constexpr bool takes(const AxisShape& shape) { return shape.inner > 1 && shape.length <= max_length; }
+};
+
 }  // namespace plimsoll::cuda

@@ -5,7 +5,8 @@
 // Serves softmax, log_softmax, their gradients and hardmax, x [outer, length, inner]. Every element is written once.
 // Short rows of consecutive elements belong to some lanes (softmax_short_rows.cu), others to a warp or a block that
 // holds them (softmax_held_rows.cu). Longer ones belong to a block that reads them twice, the second time from the
-// cache. With other dimensions inside, neighbouring threads take neighbouring rows.
+// cache. With other dimensions inside, neighbouring threads take neighbouring rows, and keep those of few elements
+// (softmax_short_rows.cu).
 
 namespace plimsoll::cuda {
 namespace {
@@ -137,6 +138,7 @@ cudaError_t softmax(SoftmaxKind kind, const AxisShape& shape, Scalar type, void*
   if (const RowsByLanes rows = short_rows_of(shape, type); rows.lanes > 0)
     return softmax_of_short_rows(kind, rows, type, y, x, stream);
   if (const HeldRows rows(shape); rows.size > 0) return softmax_of_held_rows(kind, rows, type, y, x, stream);
+  if (ShortColumns::takes(shape)) return softmax_of_short_columns(kind, shape, type, y, x, stream);
   return with_f32_math(type, [&]<typename T>(T*) {
     if (kind == SoftmaxKind::Log)
       launch_softmax<SoftmaxKind::Log>(shape, static_cast<T*>(y), static_cast<const T*>(x), stream);
@@ -151,6 +153,7 @@ cudaError_t softmax_grad(SoftmaxKind kind, const AxisShape& shape, Scalar type, 
   if (const RowsByLanes rows = short_rows_of(shape, type); rows.lanes > 0)
     return softmax_grad_of_short_rows(kind, rows, type, dx, y, dy, stream);
   if (const HeldRows rows(shape); rows.size > 0) return softmax_grad_of_held_rows(kind, rows, type, dx, y, dy, stream);
+  if (ShortColumns::takes(shape)) return softmax_grad_of_short_columns(kind, shape, type, dx, y, dy, stream);
   return with_f32_math(type, [&]<typename T>(T*) {
     T* out = static_cast<T*>(dx);
     const T *result = static_cast<const T*>(y), *grad = static_cast<const T*>(dy);

@@ -37,4 +37,9 @@ __device__ float gradient_of(float y, float dy, float sum) {
 [[nodiscard]] cudaError_t softmax_grad_of_held_rows(SoftmaxKind kind, const HeldRows& rows, Scalar type, void* dx,
                                                     const void* y, const void* dy, cudaStream_t stream);
 
+[[nodiscard]] cudaError_t softmax_of_short_columns(SoftmaxKind kind, const AxisShape& shape, Scalar type, void* y,
+                                                   const void* x, cudaStream_t stream);
+[[nodiscard]] cudaError_t softmax_grad_of_short_columns(SoftmaxKind kind, const AxisShape& shape, Scalar type, void* dx,
+                                                        const void* y, const void* dy, cudaStream_t stream);
+
 }  // namespace plimsoll::cuda

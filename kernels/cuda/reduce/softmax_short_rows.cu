@@ -2,6 +2,7 @@
 
 // Serves softmax, log_softmax and their gradients of rows of up to 64 elements, or up to 32 whole accesses. Every
 // element is read once and written once. A warp a row would leave most lanes without work: of four classes all but one.
+// Of rows of up to 16 elements that lie apart a thread has several neighbours.
 
 namespace plimsoll::cuda {
 namespace {
@@ -73,6 +74,84 @@ __global__ void __launch_bounds__(short_row_threads)
   }
 }
 
+// ---- Elements that lie apart: a thread has neighbouring rows ----
+
+constexpr int column_threads = 256, column_held = static_cast<int>(ShortColumns::max_length);
+
+// Rows of a thread: the offset of their first elements, or none.
+template <int n>
+__device__ int64_t start_of_columns(const AxisShape& shape) {
+  const int64_t at = (int64_t{blockIdx.x} * column_threads + threadIdx.x) * n;
+  if (at >= shape.rows()) return -1;
+  return at / shape.inner * shape.length * shape.inner + at % shape.inner;
+}
+
+template <SoftmaxKind kind, int n, typename T>
+__global__ void __launch_bounds__(column_threads) softmax_short_columns_kernel(AxisShape shape, T* y, const T* x) {
+  const int64_t start = start_of_columns<n>(shape);
+  if (start < 0) return;
+  const int length = static_cast<int>(shape.length);
+  Packed<T, n> kept[column_held];
+#pragma unroll
+  for (int k = 0; k < column_held; ++k)
+    if (k < length) kept[k] = load_packed<n>(x + start + k * shape.inner);
+  RunningSum totals[n];
+#pragma unroll
+  for (int i = 0; i < n; ++i) totals[i] = RunningSum::none();
+#pragma unroll
+  for (int k = 0; k < column_held; ++k)
+    if (k < length)
+#pragma unroll
+      for (int i = 0; i < n; ++i) totals[i].largest = fmaxf(totals[i].largest, kept[k][i]);
+#pragma unroll
+  for (int k = 0; k < column_held; ++k)
+    if (k < length)
+#pragma unroll
+      for (int i = 0; i < n; ++i) totals[i].sum += exp2f((kept[k][i] - totals[i].largest) * log2_e);
+  float of_all[n];  // what is taken off a logarithm, or what an exponential is multiplied by
+#pragma unroll
+  for (int i = 0; i < n; ++i) of_all[i] = kind == SoftmaxKind::Log ? totals[i].log() : 1.0f / totals[i].sum;
+#pragma unroll
+  for (int k = 0; k < column_held; ++k) {
+    if (k >= length) continue;
+    float results[n];
+#pragma unroll
+    for (int i = 0; i < n; ++i)
+      results[i] = kind == SoftmaxKind::Log ? kept[k][i] - of_all[i]
+                                            : exp2f((kept[k][i] - totals[i].largest) * log2_e) * of_all[i];
+    store_packed(y + start + k * shape.inner, pack<T>(results));
+  }
+}
+
+template <SoftmaxKind kind, int n, typename T>
+__global__ void __launch_bounds__(column_threads)
+    grad_short_columns_kernel(AxisShape shape, T* dx, const T* y, const T* dy) {
+  const int64_t start = start_of_columns<n>(shape);
+  if (start < 0) return;
+  const int length = static_cast<int>(shape.length);
+  Packed<T, n> kept[column_held], grads[column_held];
+#pragma unroll
+  for (int k = 0; k < column_held; ++k) {
+    if (k >= length) continue;
+    kept[k] = load_packed<n>(y + start + k * shape.inner);
+    grads[k] = load_packed<n>(dy + start + k * shape.inner);
+  }
+  float sums[n] = {};
+#pragma unroll
+  for (int k = 0; k < column_held; ++k)
+    if (k < length)
+#pragma unroll
+      for (int i = 0; i < n; ++i) sums[i] += term_of<kind>(kept[k][i], grads[k][i]);
+#pragma unroll
+  for (int k = 0; k < column_held; ++k) {
+    if (k >= length) continue;
+    float results[n];
+#pragma unroll
+    for (int i = 0; i < n; ++i) results[i] = gradient_of<kind>(kept[k][i], grads[k][i], sums[i]);
+    store_packed(dx + start + k * shape.inner, pack<T>(results));
+  }
+}
+
 // Calls body with the kind as an integral constant.
 template <typename Body>
 void with_kind(SoftmaxKind kind, Body body) {
@@ -80,6 +159,21 @@ void with_kind(SoftmaxKind kind, Body body) {
     body(std::integral_constant<SoftmaxKind, SoftmaxKind::Log>());
   else
     body(std::integral_constant<SoftmaxKind, SoftmaxKind::Plain>());
+}
+
+// Calls launch(n, blocks, kind), n and the kind as integral constants. Accesses have 8 bytes, or an element where rows
+// are not a multiple of that.
+template <typename T, typename Launch>
+void with_columns(SoftmaxKind kind, const AxisShape& shape, Launch launch) {
+  const auto with = [&](auto n) {
+    const unsigned blocks = blocks_for(shape.rows() / n, column_threads);
+    with_kind(kind, [&](auto of_kind) { launch(n, blocks, of_kind); });
+  };
+  constexpr int wide = 8 / sizeof(T);
+  if (shape.inner % wide == 0)
+    with(std::integral_constant<int, wide>());
+  else
+    with(std::integral_constant<int, 1>());
 }
 
 }  // namespace
@@ -104,6 +198,26 @@ cudaError_t softmax_grad_of_short_rows(SoftmaxKind kind, const RowsByLanes& rows
         grad_short_rows_kernel<of_kind, n, held, at_once><<<blocks, short_row_threads, 0, stream>>>(
             rows, static_cast<T*>(dx), static_cast<const T*>(y), static_cast<const T*>(dy));
       });
+    });
+  });
+}
+
+cudaError_t softmax_of_short_columns(SoftmaxKind kind, const AxisShape& shape, Scalar type, void* y, const void* x,
+                                     cudaStream_t stream) {
+  return with_f32_math(type, [&]<typename T>(T*) {
+    with_columns<T>(kind, shape, [&](auto n, unsigned blocks, auto of_kind) {
+      softmax_short_columns_kernel<of_kind, n>
+          <<<blocks, column_threads, 0, stream>>>(shape, static_cast<T*>(y), static_cast<const T*>(x));
+    });
+  });
+}
+
+cudaError_t softmax_grad_of_short_columns(SoftmaxKind kind, const AxisShape& shape, Scalar type, void* dx,
+                                          const void* y, const void* dy, cudaStream_t stream) {
+  return with_f32_math(type, [&]<typename T>(T*) {
+    with_columns<T>(kind, shape, [&](auto n, unsigned blocks, auto of_kind) {
+      grad_short_columns_kernel<of_kind, n><<<blocks, column_threads, 0, stream>>>(
+          shape, static_cast<T*>(dx), static_cast<const T*>(y), static_cast<const T*>(dy));
     });
   });
 }

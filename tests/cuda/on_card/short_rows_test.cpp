@@ -36,24 +36,10 @@ TEST_CASE("softmax of rows that registers hold: near the reference's, with the s
     int64_t outer, length, inner;
   };
   // Warps and blocks, few and many elements a thread, with accesses of one and of four, and rows that share a span.
-  for (const Rows& s : {Rows{137, 196, 1},
-                        {61, 197, 1},
-                        {61, 255, 1},
-                        {33, 784, 1},
-                        {33, 1023, 1},
-                        {9, 1028, 1},
-                        {9, 4095, 1},
-                        {5, 4100, 1},
-                        {3, 16384, 1},
-                        {3, 16383, 1},
-                        {2, 16388, 1},
-                        {37, 196, 4},
-                        {11, 9, 32},
-                        {5, 65, 16},
-                        {3, 1000, 8},
-                        {3, 5000, 2},
-                        {7, 100, 3},
-                        {7, 16, 200}})
+  for (const Rows& s :
+       {Rows{137, 196, 1}, {61, 197, 1},  {61, 255, 1},  {33, 784, 1},  {33, 1023, 1}, {9, 1028, 1}, {9, 4095, 1},
+        {5, 4100, 1},      {3, 16384, 1}, {3, 16383, 1}, {2, 16388, 1}, {37, 196, 4},  {11, 9, 32},  {5, 65, 16},
+        {3, 1000, 8},      {3, 5000, 2},  {7, 100, 3},   {7, 16, 200},  {61, 9, 64},   {37, 5, 33},  {5, 17, 40}})
     for (DType dtype : {DType::BF16, DType::F16, DType::F32}) {
       INFO(s.outer, " x ", s.length, " x ", s.inner);
       const Shape shape{s.outer, s.length, s.inner};
