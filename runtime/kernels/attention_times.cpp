@@ -64,7 +64,10 @@ constexpr AttentionTimes mask_grad_times{mask_grad_mma_times, mask_grad_mma_time
 constexpr double measured_tflops = 790, measured_multiprocessors = 132;
 // Forward in a step beside what a call takes behind calls like it: columns come before the first rows, and the last
 // rows' results go alone. As measured in eight nets.
-constexpr double forward_start_us = 6;
+double with_start_us(double us) {
+  constexpr double start_us = 6;
+  return us > 0 ? us + start_us : us;
+}
 
 // Backward reads both once before all else.
 double y_and_dy_us(const OpCall& grad, const DeviceDescription& device) {
@@ -197,7 +200,7 @@ double mma_us(const OpCall& call, const DeviceDescription& device) {
   const bool is_of_size = widest > 32 || (mask == attention_mask && is_short_forward(call));
   const bool has_warpgroups = device.compute_capability == 90 && is_of_size && has_whole_words;
   const double us = pairs_us<mask>(call, has_warpgroups ? all_times.warpgroups : all_times.any, device);
-  return us > 0 && mask == attention_mask ? us + forward_start_us : us;
+  return mask == attention_mask ? with_start_us(us) : us;
 }
 
 // As attention_warpgroup.cu asks.
@@ -351,7 +354,7 @@ double whole_heads_us(const OpCall& grad, const DeviceDescription& device) {
 }
 
 double flash_us(const OpCall& call, const DeviceDescription& device) {
-  return flash_flops_us<op_attention, flash_tflops>(call, 1, device);
+  return with_start_us(flash_flops_us<op_attention, flash_tflops>(call, 1, device));
 }
 
 double flash_grad_us(const OpCall& grad, const DeviceDescription& device) {
@@ -429,8 +432,7 @@ double cudnn_us(const OpCall& call, const DeviceDescription& device) {
       of_64{8.6, 0.79, 0, 0, 0, 0, 0, 1, 128, 0, 1, 128}, of_128{8.6, 1.1, 0, 0, 0, 0, 0, 1, 128, 0, 1, 128};
   const double depth = padded_depth(AttentionSizes(call));
   if (device.compute_capability != 90) return 0;
-  const double us = pairs_us<attention_mask>(call, depth <= 32 ? of_32 : depth <= 64 ? of_64 : of_128, device);
-  return us > 0 ? us + forward_start_us : 0;
+  return with_start_us(pairs_us<attention_mask>(call, depth <= 32 ? of_32 : depth <= 64 ? of_64 : of_128, device));
 }
 
 }  // namespace plimsoll
